@@ -1,0 +1,2 @@
+//! The `fleetagent` binary.
+fn main() {}

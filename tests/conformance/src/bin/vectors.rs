@@ -1,0 +1,2 @@
+//! Runs recorded vectors.
+fn main() {}
