@@ -1,0 +1,108 @@
+//! Fleet's kinds as the agent reads and writes them, one file per kind.
+//!
+//! Field names, omitted defaults and enums are upstream's `pkg/apis/fleet.cattle.io/v1alpha1`
+//! (v0.16): what serialises here is what Go's encoder would have sent. Fields this version does
+//! not know are ignored on reading and, because status is only ever patched, never lost.
+
+mod bundle_deployment;
+mod cluster;
+mod cluster_registration;
+mod content;
+mod options;
+mod status;
+
+pub use bundle_deployment::{BundleDeployment, BundleDeploymentSpec, BundleHelmOptions, BundleRef};
+pub use cluster::{AgentStatus, Cluster, ClusterSpec, ClusterStatus};
+pub use cluster_registration::{ClusterRegistration, ClusterRegistrationSpec};
+pub use content::Content;
+pub use options::{
+    BundleDeploymentOptions, ComparePatch, CorrectDrift, DiffOptions, DownstreamResource,
+    HelmOptions, IgnoreOptions, KeySelector, KustomizeOptions, Operation, OverwrittenResource,
+    ValuesFrom, YamlOptions,
+};
+pub use status::{
+    BundleDeploymentDisplay, BundleDeploymentResource, BundleDeploymentStatus, Condition,
+    ModifiedStatus, NonReadyStatus, ResourceCounts, Summary,
+};
+
+/// API group of every Fleet kind.
+pub const GROUP: &str = "fleet.cattle.io";
+/// The one API version.
+pub const VERSION: &str = "v1alpha1";
+
+/// Name of the Bundle a BundleDeployment was made from.
+pub const LABEL_BUNDLE_NAME: &str = "fleet.cattle.io/bundle-name";
+/// Namespace of the Bundle a BundleDeployment was made from.
+pub const LABEL_BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
+/// Commit a GitRepo's bundle came from.
+pub const LABEL_COMMIT: &str = "fleet.cattle.io/commit";
+/// On copies of upstream Secrets and ConfigMaps: the BundleDeployment they belong to.
+pub const LABEL_BUNDLE_DEPLOYMENT: &str = "fleet.cattle.io/bundledeployment";
+/// On a ClusterRegistration: the token that was used, which decides who may read the credential.
+pub const LABEL_REGISTRATION_TOKEN: &str = "fleet.cattle.io/registration-token";
+/// Cluster label telling which agent pod registered.
+pub const LABEL_CREATED_BY_AGENT_POD: &str = "fleet.cattle.io/created-by-agent-pod";
+
+/// Chart annotation: account a release was deployed with (may be empty).
+pub const ANNOTATION_SERVICE_ACCOUNT: &str = "fleet.cattle.io/service-account";
+/// Chart annotation: name of the BundleDeployment.
+pub const ANNOTATION_BUNDLE_ID: &str = "fleet.cattle.io/bundle-id";
+/// Chart annotation: system namespace of the agent that deployed.
+pub const ANNOTATION_AGENT_NAMESPACE: &str = "fleet.cattle.io/agent-namespace";
+/// Chart annotation: `true` when objects outlive the BundleDeployment.
+pub const ANNOTATION_KEEP_RESOURCES: &str = "fleet.cattle.io/keep-resources";
+/// Chart annotation: commit of the bundle.
+pub const ANNOTATION_COMMIT: &str = "fleet.cattle.io/commit";
+
+/// On every object: the set it belongs to.
+pub const ANNOTATION_OBJECT_SET_ID: &str = "objectset.rio.cattle.io/id";
+/// On every object: hex SHA-1 of the set ID.
+pub const LABEL_OBJECT_SET_HASH: &str = "objectset.rio.cattle.io/hash";
+/// `false` keeps an object that is no longer wanted out of "extra".
+pub const LABEL_OBJECT_SET_PRUNE: &str = "objectset.rio.cattle.io/prune";
+
+/// Bundles whose name starts so carry the agent itself and are never uninstalled.
+pub const AGENT_BUNDLE_PREFIX: &str = "fleet-agent";
+
+/// Implements [`kube::Resource`] for a kind of Fleet's API group.
+macro_rules! fleet_kind {
+    ($type:ty, $kind:literal, $plural:literal, $scope:ty) => {
+        impl kube::Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $crate::api::GROUP.into()
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $crate::api::VERSION.into()
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &kube::core::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+use fleet_kind;
+
+/// For `skip_serializing_if`: Go's `omitempty`.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Reads an explicit `null` as the zero value, as Go's decoder does.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + serde::Deserialize<'de>,
+{
+    Ok(<Option<T> as serde::Deserialize>::deserialize(deserializer)?.unwrap_or_default())
+}

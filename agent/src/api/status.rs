@@ -1,0 +1,421 @@
+//! BundleDeployment status: what the agent reports, and the words upstream shows for it.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+
+use super::{is_default, null_as_default};
+
+/// `status` of a BundleDeployment. `display` belongs to the controller.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BundleDeploymentStatus {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub conditions: Vec<Condition>,
+    #[serde(rename = "appliedDeploymentID", skip_serializing_if = "is_default")]
+    #[serde(deserialize_with = "null_as_default")]
+    pub applied_deployment_id: String,
+    /// `<namespace>/<name>:<revision>`.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub release: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub ready: bool,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub non_modified: bool,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub non_ready_status: Vec<NonReadyStatus>,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub modified_status: Vec<ModifiedStatus>,
+    /// One of the two lists above was cut.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub incomplete_state: bool,
+    #[serde(deserialize_with = "null_as_default")]
+    pub display: BundleDeploymentDisplay,
+    /// Written by every monitor pass, 0 included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync_generation: Option<i64>,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub resources: Vec<BundleDeploymentResource>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub resource_counts: ResourceCounts,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub downstream_resources_generation: i64,
+}
+
+/// A condition. `last_transition_time` is upstream's field too and is never set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// RFC 3339; changes only together with status or message.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub last_update_time: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub last_transition_time: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub reason: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub message: String,
+}
+
+/// Columns of `kubectl get`; written by the controller.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BundleDeploymentDisplay {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub deployed: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub monitored: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub state: String,
+}
+
+/// A live object of the release.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BundleDeploymentResource {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub kind: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub api_version: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub namespace: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub name: String,
+    /// `null` while unknown, as Go prints its zero time.
+    pub created_at: Option<Time>,
+}
+
+/// An object that is not ready yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NonReadyStatus {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub uid: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub kind: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub api_version: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub namespace: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub name: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub summary: Summary,
+}
+
+/// Why an object is not ready.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub state: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub error: bool,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub transitioning: bool,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub message: Vec<String>,
+}
+
+/// An object that differs from the manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ModifiedStatus {
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub kind: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub api_version: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub namespace: String,
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub name: String,
+    /// Upstream's `Create`: no owned object of that name.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub missing: bool,
+    /// With `missing`: the object is there but carries another owner's marks, or none.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub exist: bool,
+    /// Upstream's `Delete`: owned, and not in the manifest any more.
+    #[serde(rename = "delete", skip_serializing_if = "is_default")]
+    #[serde(deserialize_with = "null_as_default")]
+    pub extra: bool,
+    /// JSON merge patch from the live object to the wanted one.
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_as_default"
+    )]
+    pub patch: String,
+}
+
+/// Objects by state. All eight are always written; `wait_applied` and `unknown` stay 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceCounts {
+    pub ready: i64,
+    pub desired_ready: i64,
+    pub wait_applied: i64,
+    pub modified: i64,
+    pub orphaned: i64,
+    pub missing: i64,
+    pub unknown: i64,
+    pub not_ready: i64,
+}
+
+/// `deployment.apps ns/name`, as upstream names an object in messages.
+struct ObjectName<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl fmt::Display for ObjectName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind.to_lowercase())?;
+        if let Some(group) = self
+            .api_version
+            .split('/')
+            .next()
+            .filter(|group| !group.is_empty())
+        {
+            write!(f, ".{group}")?;
+        }
+        f.write_str(" ")?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Display for NonReadyStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            api_version,
+            namespace,
+            name,
+            summary,
+            ..
+        } = self;
+        write!(
+            f,
+            "{} {summary}",
+            ObjectName {
+                api_version,
+                kind,
+                namespace,
+                name
+            }
+        )
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = match (self.transitioning, self.error) {
+            (false, false) => return f.write_str(&self.state),
+            (true, false) => "[progressing]",
+            (true, true) => "[progressing,error]",
+            // The bracket is missing upstream too (summary.go, v0.16).
+            (false, true) => "error]",
+        };
+        f.write_str(flags)?;
+        if !self.message.is_empty() {
+            write!(f, " {}", self.message.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ModifiedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            api_version,
+            namespace,
+            name,
+            ..
+        } = self;
+        write!(
+            f,
+            "{} ",
+            ObjectName {
+                api_version,
+                kind,
+                namespace,
+                name
+            }
+        )?;
+        match (self.missing, self.exist, self.extra) {
+            (true, true, _) => f.write_str("is not owned by us"),
+            (true, false, _) => f.write_str("missing"),
+            (false, _, true) => f.write_str("extra"),
+            (false, _, false) => write!(f, "modified {}", self.patch),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn service() -> ModifiedStatus {
+        ModifiedStatus {
+            kind: "Service".into(),
+            api_version: "v1".into(),
+            namespace: "ns".into(),
+            name: "svc-test".into(),
+            ..Default::default()
+        }
+    }
+
+    #[rstest]
+    #[case::missing(ModifiedStatus { missing: true, ..service() }, "service.v1 ns/svc-test missing")]
+    #[case::foreign(
+        ModifiedStatus { missing: true, exist: true, ..service() },
+        "service.v1 ns/svc-test is not owned by us"
+    )]
+    #[case::extra(ModifiedStatus { extra: true, ..service() }, "service.v1 ns/svc-test extra")]
+    #[case::modified(
+        ModifiedStatus { patch: "{}".into(), ..service() },
+        "service.v1 ns/svc-test modified {}"
+    )]
+    #[case::cluster_scoped(
+        ModifiedStatus { extra: true, namespace: "".into(), api_version: "a/v1".into(), ..service() },
+        "service.a svc-test extra"
+    )]
+    fn modified_entries_read_as_upstream(#[case] entry: ModifiedStatus, #[case] text: &str) {
+        assert_eq!(entry.to_string(), text);
+    }
+
+    #[rstest]
+    #[case::plain(false, false, "in-progress")]
+    #[case::progressing(true, false, "[progressing] a, b")]
+    #[case::both(true, true, "[progressing,error] a, b")]
+    #[case::error_alone_lacks_its_bracket(false, true, "error] a, b")]
+    fn summaries_read_as_upstream(
+        #[case] transitioning: bool,
+        #[case] error: bool,
+        #[case] text: &str,
+    ) {
+        let summary = Summary {
+            state: "in-progress".into(),
+            error,
+            transitioning,
+            message: vec!["a".into(), "b".into()],
+        };
+        assert_eq!(summary.to_string(), text);
+    }
+}
