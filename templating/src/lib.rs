@@ -1,1 +1,17 @@
-//! placeholder
+//! Go's `text/template`, with Sprig and Helm's functions, indistinguishable from the originals.
+//!
+//! Templates are parsed once against a table of [`Functions`] and executed any number of times with a [`Value`] as dot.
+//! The crate reads no files, clock or environment: all of that comes from the caller's [`Host`]. It mirrors Go 1.26's
+//! `text/template` and `fmt`, Sprig 3.3.0 and the function map of Helm 4's engine.
+
+pub mod error;
+pub mod exec;
+pub mod funcs;
+pub mod host;
+pub mod value;
+
+pub use error::{Error, ErrorKind};
+pub use exec::{Operand, State};
+pub use funcs::Functions;
+pub use host::{Host, Limits, SystemHost};
+pub use value::{Kind, List, Map, Object, Str, Type, Value};

@@ -1,0 +1,301 @@
+//! How Rust argument types stand for Go's.
+
+use std::ops::Deref;
+
+use super::Signature;
+use crate::error::Error;
+use crate::exec::{Operand, State};
+use crate::value::{LIST, List, MAP, Map, STRING_MAP, Str, Type, Value};
+
+/// A Rust type that can be a parameter.
+///
+/// | Rust | Go |
+/// |---|---|
+/// | `Value` | `interface {}` |
+/// | `Str` | `string` |
+/// | `i64`, [`Int64`], `u32`, `f64`, `bool` | `int`, `int64`, `uint32`, `float64`, `bool` |
+/// | `List`, `Map` | `[]interface {}`, `map[string]interface {}` |
+/// | `Operand` | `reflect.Value` |
+/// | `Rest<T>`, last | `...T` |
+pub trait Argument: Sized {
+    /// The Go type.
+    const TYPE: Type;
+    /// Takes the argument; the engine has checked it against `TYPE`.
+    fn take(operand: Operand) -> Option<Self>;
+}
+
+macro_rules! scalar_argument {
+    ($($rust:ty, $type:ident, $variant:ident);* $(;)?) => {$(
+        impl Argument for $rust {
+            const TYPE: Type = Type::$type;
+            fn take(operand: Operand) -> Option<Self> {
+                match operand.value {
+                    Value::$variant(value) => Some(value),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+scalar_argument! {
+    Str, String, Str;
+    i64, Int, Int;
+    u32, Uint32, Uint32;
+    f64, Float64, Float;
+    bool, Bool, Bool;
+}
+
+/// Go's `int64`, where `i64` stands for `int`; as a result too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Int64(pub i64);
+
+impl Argument for Int64 {
+    const TYPE: Type = Type::Int64;
+    fn take(operand: Operand) -> Option<Self> {
+        match operand.value {
+            Value::Int64(value) => Some(Self(value)),
+            _ => None,
+        }
+    }
+}
+
+impl Argument for Value {
+    const TYPE: Type = Type::Any;
+    fn take(operand: Operand) -> Option<Self> {
+        Some(operand.value)
+    }
+}
+
+impl Argument for Operand {
+    const TYPE: Type = Type::Any;
+    fn take(operand: Operand) -> Option<Self> {
+        Some(operand)
+    }
+}
+
+impl Argument for List {
+    const TYPE: Type = Type::List(&LIST);
+    fn take(operand: Operand) -> Option<Self> {
+        match operand.value {
+            Value::List(list) => Some(list.with_type(&LIST)),
+            _ => None,
+        }
+    }
+}
+
+impl Argument for Map {
+    const TYPE: Type = Type::Map(&MAP);
+    fn take(operand: Operand) -> Option<Self> {
+        match operand.value {
+            Value::Map(map) => Some(map.with_type(&MAP)),
+            _ => None,
+        }
+    }
+}
+
+/// The remaining arguments of a variadic function.
+#[derive(Debug)]
+pub struct Rest<T>(pub Vec<T>);
+
+impl<T> Deref for Rest<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for Rest<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// A Rust type that can be a result, or a `Result` of one.
+pub trait IntoResult {
+    fn into_result(self) -> Result<Operand, Error>;
+}
+
+impl<T: IntoResult> IntoResult for Result<T, Error> {
+    fn into_result(self) -> Result<Operand, Error> {
+        self.and_then(T::into_result)
+    }
+}
+
+/// A `Value` is the result of a Go function declared to return `interface {}`; other types are themselves.
+impl IntoResult for Value {
+    fn into_result(self) -> Result<Operand, Error> {
+        Ok(Operand::any(self))
+    }
+}
+
+impl IntoResult for Operand {
+    fn into_result(self) -> Result<Operand, Error> {
+        Ok(self)
+    }
+}
+
+impl IntoResult for Int64 {
+    fn into_result(self) -> Result<Operand, Error> {
+        Ok(Operand::exact(Value::Int64(self.0)))
+    }
+}
+
+/// `map[string]string`.
+impl IntoResult for std::collections::BTreeMap<Str, Str> {
+    fn into_result(self) -> Result<Operand, Error> {
+        let entries = self
+            .into_iter()
+            .map(|(key, value)| (key, Value::Str(value)))
+            .collect();
+        Ok(Operand::exact(Map::typed(&STRING_MAP, entries).into()))
+    }
+}
+
+/// A string.
+impl IntoResult for Vec<u8> {
+    fn into_result(self) -> Result<Operand, Error> {
+        Ok(Operand::exact(Value::string(self)))
+    }
+}
+
+macro_rules! into_result {
+    ($($rust:ty),*) => {$(
+        impl IntoResult for $rust {
+            fn into_result(self) -> Result<Operand, Error> {
+                Ok(Operand::exact(Value::from(self)))
+            }
+        }
+    )*};
+}
+
+into_result!(bool, i64, u32, u64, f64, Str, &str, String, List, Map);
+
+/// A closure that can be put into the table. `Args` only tells the shapes apart.
+pub trait Typed<Args>: Send + Sync + 'static {
+    fn signature() -> Signature;
+    fn into_native(
+        self,
+    ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static;
+}
+
+/// Marks closures that take the [`State`] first.
+#[derive(Debug)]
+pub struct WithState;
+
+fn mismatch() -> Error {
+    Error::message("reflect: argument does not have the type of its parameter")
+}
+
+fn next<T: Argument>(args: &mut std::slice::IterMut<'_, Operand>) -> Result<T, Error> {
+    args.next()
+        .map(std::mem::take)
+        .and_then(T::take)
+        .ok_or_else(mismatch)
+}
+
+fn rest<T: Argument>(args: std::slice::IterMut<'_, Operand>) -> Result<Rest<T>, Error> {
+    let rest: Option<Vec<T>> = args.map(std::mem::take).map(T::take).collect();
+    rest.map(Rest).ok_or_else(mismatch)
+}
+
+macro_rules! typed {
+    ($($arg:ident)*) => {
+        impl<Func, Ret, $($arg),*> Typed<($($arg,)*)> for Func
+        where
+            Func: Fn($($arg),*) -> Ret + Send + Sync + 'static,
+            Ret: IntoResult,
+            $($arg: Argument,)*
+        {
+            fn signature() -> Signature {
+                Signature { params: vec![$($arg::TYPE),*], variadic: false }
+            }
+
+            #[allow(unused_mut, unused_variables, reason = "without arguments there is nothing to take")]
+            fn into_native(
+                self,
+            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
+                move |_, args| {
+                    let mut args = args.iter_mut();
+                    self($(next::<$arg>(&mut args)?),*).into_result()
+                }
+            }
+        }
+
+        impl<Func, Ret, $($arg),*> Typed<(WithState, $($arg,)*)> for Func
+        where
+            Func: Fn(&mut State<'_>, $($arg),*) -> Ret + Send + Sync + 'static,
+            Ret: IntoResult,
+            $($arg: Argument,)*
+        {
+            fn signature() -> Signature {
+                Signature { params: vec![$($arg::TYPE),*], variadic: false }
+            }
+
+            #[allow(unused_mut, unused_variables, reason = "without arguments there is nothing to take")]
+            fn into_native(
+                self,
+            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
+                move |state, args| {
+                    let mut args = args.iter_mut();
+                    self(state, $(next::<$arg>(&mut args)?),*).into_result()
+                }
+            }
+        }
+
+        impl<Func, Ret, More, $($arg),*> Typed<($($arg,)* Rest<More>,)> for Func
+        where
+            Func: Fn($($arg,)* Rest<More>) -> Ret + Send + Sync + 'static,
+            Ret: IntoResult,
+            More: Argument,
+            $($arg: Argument,)*
+        {
+            fn signature() -> Signature {
+                Signature { params: vec![$($arg::TYPE,)* More::TYPE], variadic: true }
+            }
+
+            #[allow(unused_mut, reason = "without fixed arguments there is nothing to take")]
+            fn into_native(
+                self,
+            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
+                move |_, args| {
+                    let mut args = args.iter_mut();
+                    self($(next::<$arg>(&mut args)?,)* rest(args)?).into_result()
+                }
+            }
+        }
+
+        impl<Func, Ret, More, $($arg),*> Typed<(WithState, $($arg,)* Rest<More>,)> for Func
+        where
+            Func: Fn(&mut State<'_>, $($arg,)* Rest<More>) -> Ret + Send + Sync + 'static,
+            Ret: IntoResult,
+            More: Argument,
+            $($arg: Argument,)*
+        {
+            fn signature() -> Signature {
+                Signature { params: vec![$($arg::TYPE,)* More::TYPE], variadic: true }
+            }
+
+            #[allow(unused_mut, reason = "without fixed arguments there is nothing to take")]
+            fn into_native(
+                self,
+            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
+                move |state, args| {
+                    let mut args = args.iter_mut();
+                    self(state, $(next::<$arg>(&mut args)?,)* rest(args)?).into_result()
+                }
+            }
+        }
+    };
+}
+
+typed!();
+typed!(A);
+typed!(A B);
+typed!(A B C);
+typed!(A B C D);
+typed!(A B C D E);

@@ -1,0 +1,160 @@
+//! The functions a template can call and the one table that holds them.
+//!
+//! A Rust closure becomes a template function by its argument types, which also give the Go signature that errors talk
+//! about: `functions.add("trunc", |n: i64, s: Str| …)` is Go's `func(int, string)`. See [`Argument`] for the types, and
+//! [`Rest`] for variadic functions. A closure that needs the clock, randomness or limits takes a [`State`] first.
+
+mod argument;
+mod builtins;
+mod flow;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use argument::{Argument, Int64, IntoResult, Rest, Typed};
+pub use flow::{add_flow, add_flow_lint};
+
+use crate::error::Error;
+use crate::exec::{Operand, State};
+use crate::value::{Type, Value};
+
+/// The Go signature of a function.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// The parameters; when variadic the last is the type of each further argument.
+    pub params: Vec<Type>,
+    /// Whether the last parameter may be given any number of times.
+    pub variadic: bool,
+}
+
+/// A function of the table.
+#[derive(Clone)]
+pub struct Function {
+    pub(crate) name: Arc<str>,
+    pub(crate) signature: Signature,
+    pub(crate) body: Body,
+}
+
+/// `and`, `or` and `call` are known to the engine, all others are Rust code.
+#[derive(Clone)]
+pub(crate) enum Body {
+    And,
+    Or,
+    Call,
+    Native(Arc<Native>),
+}
+
+type Native = dyn Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync;
+
+impl Function {
+    /// The name it is called by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.name, self.signature)
+    }
+}
+
+/// A method of a host type: a function whose receiver is the value itself.
+#[derive(Debug)]
+pub struct Method {
+    /// What follows the dot.
+    pub name: &'static str,
+    /// The parameters after the receiver.
+    pub params: &'static [Type],
+    /// What it does; the arguments have the types of `params`.
+    pub call: fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>,
+}
+
+/// All functions that the templates of a set may name. Templates are parsed against a table: a name that is not in it is
+/// a parse error, as in Go.
+#[derive(Clone, Debug, Default)]
+pub struct Functions {
+    table: HashMap<Arc<str>, Function>,
+}
+
+impl Functions {
+    /// Go's own functions and nothing else.
+    pub fn builtin() -> Self {
+        let mut functions = Self::default();
+        builtins::add(&mut functions);
+        functions
+    }
+
+    /// Adds a function, or replaces the one of that name.
+    pub fn add<Args, F: Typed<Args>>(&mut self, name: &str, function: F) {
+        let signature = F::signature();
+        self.insert(
+            name,
+            signature,
+            Body::Native(Arc::new(function.into_native())),
+        );
+    }
+
+    /// Adds a second name for a function.
+    ///
+    /// # Panics
+    /// If there is no function of the first name.
+    pub fn alias(&mut self, name: &str, alias: &str) {
+        let function = self.table[name].clone();
+        self.insert(alias, function.signature, function.body);
+    }
+
+    pub(crate) fn insert(&mut self, name: &str, signature: Signature, body: Body) {
+        let name: Arc<str> = name.into();
+        self.table.insert(
+            Arc::clone(&name),
+            Function {
+                name,
+                signature,
+                body,
+            },
+        );
+    }
+
+    /// Takes a function away.
+    pub fn remove(&mut self, name: &str) {
+        self.table.remove(name);
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Function> {
+        self.table.get(name)
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.table.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Str;
+
+    #[test]
+    fn closures_tell_their_go_signature() {
+        let mut functions = Functions::default();
+        functions.add("trunc", |_n: i64, s: Str| s);
+        functions.add("cat", |parts: Rest<Value>| parts.len() as i64);
+        functions.add("now", |_: &mut State<'_>| -> Result<bool, Error> {
+            Ok(true)
+        });
+        let signature = functions.get("trunc").unwrap().signature();
+        assert_eq!(signature.params, [Type::Int, Type::String]);
+        assert!(functions.get("cat").unwrap().signature().variadic);
+        assert!(functions.get("now").unwrap().signature().params.is_empty());
+        assert_eq!(functions.names(), ["cat", "now", "trunc"]);
+    }
+}

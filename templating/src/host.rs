@@ -1,0 +1,81 @@
+//! What a render may ask of the world around it, and how much it may use.
+
+use std::net::IpAddr;
+
+use jiff::tz::TimeZone;
+
+use crate::error::Error;
+
+/// The world outside a template. With a host that answers the same, a render gives the same.
+pub trait Host {
+    /// The time `now` gives.
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+
+    /// The zone dates are shown in when a template names none. UTC by default, so that output does not depend on the machine.
+    fn time_zone(&self) -> TimeZone {
+        TimeZone::UTC
+    }
+
+    /// Fills the buffer with unpredictable bytes: passwords and keys are made of them.
+    fn fill_random(&self, buffer: &mut [u8]) {
+        rand::fill(buffer);
+    }
+
+    /// Resolves a host name for `getHostByName`. `None` when names may not be resolved, which is the default.
+    ///
+    /// # Errors
+    /// When the name has no address.
+    fn resolve(&self, _name: &str) -> Option<Result<Vec<IpAddr>, Error>> {
+        None
+    }
+
+    /// An object of the cluster, or a list of them when `name` is empty, for `lookup`. Nothing is found by default.
+    ///
+    /// # Errors
+    /// When the cluster refuses or does not know the kind. *Not found* is an empty object.
+    fn lookup(
+        &self,
+        _api_version: &str,
+        _kind: &str,
+        _namespace: &str,
+        _name: &str,
+    ) -> Result<serde_json::Value, Error> {
+        Ok(serde_json::Value::Object(serde_json::Map::new()))
+    }
+}
+
+/// The system's clock and randomness, no names, no cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemHost;
+
+impl Host for SystemHost {}
+
+/// What one render may use up before it ends in an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Nodes executed, elements ranged over and functions called. 100 million.
+    pub steps: u64,
+    /// Bytes written by templates or built by functions, all together. 1 GiB.
+    pub bytes: u64,
+    /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
+    pub template_depth: usize,
+    /// Nested includes of one name; Helm's own limit of 1,000.
+    pub include_depth: usize,
+    /// Bytes of native stack that nested includes and parentheses may use. 1 MiB, which fits any thread; give more
+    /// where the thread has more.
+    pub stack_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            steps: 100_000_000,
+            bytes: 1 << 30,
+            template_depth: 100_000,
+            include_depth: 1_000,
+            stack_bytes: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Go slices. No template function changes a list in place, so the elements are shared and immutable.
+
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use super::drop::Children;
+use super::types::{INTS, LIST, ListType, STRINGS};
+use super::{Str, Value};
+
+/// A list of one Go type, possibly nil. Cloning shares the elements.
+#[derive(Clone)]
+pub struct List {
+    ty: &'static ListType,
+    items: Option<Rc<Items>>,
+}
+
+pub(super) struct Items(pub(super) Vec<Value>);
+
+impl List {
+    /// A `[]interface {}`.
+    pub fn new(items: Vec<Value>) -> Self {
+        Self::typed(&LIST, items)
+    }
+
+    /// A `[]string`.
+    pub fn strings<T: Into<Str>>(items: impl IntoIterator<Item = T>) -> Self {
+        let items = items
+            .into_iter()
+            .map(|item| Value::Str(item.into()))
+            .collect();
+        Self::typed(&STRINGS, items)
+    }
+
+    /// A `[]int`.
+    pub fn ints(items: impl IntoIterator<Item = i64>) -> Self {
+        Self::typed(&INTS, items.into_iter().map(Value::Int).collect())
+    }
+
+    /// A list of the given type; the elements must be of its element type.
+    pub fn typed(ty: &'static ListType, items: Vec<Value>) -> Self {
+        Self {
+            ty,
+            items: Some(Rc::new(Items(items))),
+        }
+    }
+
+    /// The nil list of a type: empty, and `null` in JSON.
+    pub fn nil(ty: &'static ListType) -> Self {
+        Self { ty, items: None }
+    }
+
+    pub fn is_nil(&self) -> bool {
+        self.items.is_none()
+    }
+
+    pub fn list_type(&self) -> &'static ListType {
+        self.ty
+    }
+
+    /// The same elements under another type with the same element type.
+    pub fn with_type(&self, ty: &'static ListType) -> Self {
+        Self {
+            ty,
+            items: self.items.clone(),
+        }
+    }
+
+    pub fn as_slice(&self) -> &[Value] {
+        self.items.as_ref().map_or(&[], |items| &items.0)
+    }
+
+    pub(super) fn into_children(mut self) -> Vec<Value> {
+        self.items
+            .take()
+            .and_then(Rc::into_inner)
+            .map_or(Vec::new(), |mut i| i.take())
+    }
+}
+
+impl Items {
+    fn take(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        Children::release(self.take());
+    }
+}
+
+impl Deref for List {
+    type Target = [Value];
+
+    fn deref(&self) -> &[Value] {
+        self.as_slice()
+    }
+}
+
+impl FromIterator<Value> for List {
+    fn from_iter<I: IntoIterator<Item = Value>>(items: I) -> Self {
+        Self::new(items.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}

@@ -1,0 +1,180 @@
+//! Go maps with string keys: references, shared by everyone who holds one. `set`, `unset` and `merge` change the map that
+//! the caller passed, `.Values` included; templates rely on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use super::drop::Children;
+use super::types::{MAP, MapType};
+use super::{Str, Value};
+use crate::error::Error;
+
+/// A map of one Go type, possibly nil. Cloning gives another reference to the same map.
+#[derive(Clone)]
+pub struct Map {
+    ty: &'static MapType,
+    entries: Option<Rc<Entries>>,
+}
+
+struct Entries(RefCell<BTreeMap<Str, Value>>);
+
+impl Map {
+    /// An empty `map[string]interface {}`.
+    pub fn new() -> Self {
+        Self::typed(&MAP, BTreeMap::new())
+    }
+
+    /// A map of the given type; the values must be of its element type.
+    pub fn typed(ty: &'static MapType, entries: BTreeMap<Str, Value>) -> Self {
+        Self {
+            ty,
+            entries: Some(Rc::new(Entries(RefCell::new(entries)))),
+        }
+    }
+
+    /// The nil map of a type: empty, `null` in JSON, and not to be written to.
+    pub fn nil(ty: &'static MapType) -> Self {
+        Self { ty, entries: None }
+    }
+
+    pub fn is_nil(&self) -> bool {
+        self.entries.is_none()
+    }
+
+    pub fn map_type(&self) -> &'static MapType {
+        self.ty
+    }
+
+    /// The same map seen as another type with the same element type.
+    pub fn with_type(&self, ty: &'static MapType) -> Self {
+        Self {
+            ty,
+            entries: self.entries.clone(),
+        }
+    }
+
+    /// Whether both are references to one map.
+    pub fn is_same(&self, other: &Map) -> bool {
+        match (&self.entries, &other.entries) {
+            (Some(a), Some(b)) => Rc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// Tells this map from every other one alive.
+    pub fn address(&self) -> usize {
+        self.entries
+            .as_ref()
+            .map_or(0, |entries| Rc::as_ptr(entries).addr())
+    }
+
+    pub fn len(&self) -> usize {
+        self.with(BTreeMap::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a key. `None` when absent; a key that holds nil gives `Some(Value::Nil)`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
+        self.with(|entries| entries.get(key.as_ref()).cloned())
+    }
+
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
+        self.with(|entries| entries.contains_key(key.as_ref()))
+    }
+
+    /// Sets a key, for every holder of this map.
+    ///
+    /// # Errors
+    /// A nil map cannot be written to (Go panics with the same words).
+    pub fn insert(&self, key: impl Into<Str>, value: impl Into<Value>) -> Result<(), Error> {
+        let Some(entries) = &self.entries else {
+            return Err(Error::message("assignment to entry in nil map"));
+        };
+        let old = entries.0.borrow_mut().insert(key.into(), value.into());
+        drop(old);
+        Ok(())
+    }
+
+    /// Removes a key and gives back its value.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Option<Value> {
+        self.entries
+            .as_ref()
+            .and_then(|entries| entries.0.borrow_mut().remove(key.as_ref()))
+    }
+
+    /// The keys, sorted by bytes.
+    pub fn keys(&self) -> Vec<Str> {
+        self.with(|entries| entries.keys().cloned().collect())
+    }
+
+    /// The entries as they are now, sorted by key.
+    pub fn entries(&self) -> Vec<(Str, Value)> {
+        self.with(|entries| {
+            entries
+                .iter()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect()
+        })
+    }
+
+    /// Looks at the entries without copying them. `look` must not change this map.
+    pub fn with<R>(&self, look: impl FnOnce(&BTreeMap<Str, Value>) -> R) -> R {
+        match &self.entries {
+            Some(entries) => look(&entries.0.borrow()),
+            None => look(&BTreeMap::new()),
+        }
+    }
+
+    pub(super) fn into_children(mut self) -> Vec<Value> {
+        self.entries
+            .take()
+            .and_then(Rc::into_inner)
+            .map_or(Vec::new(), |mut entries| entries.take())
+    }
+}
+
+impl Entries {
+    fn take(&mut self) -> Vec<Value> {
+        let entries = std::mem::take(self.0.get_mut());
+        entries.into_values().collect()
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        if self.0.get_mut().values().any(Children::is_container) {
+            Children::release(self.take());
+        }
+    }
+}
+
+impl Default for Map {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Into<Str>, V: Into<Value>> FromIterator<(K, V)> for Map {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        Self::typed(
+            &MAP,
+            entries
+                .into_iter()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A map may contain itself, so its values are not shown.
+        f.debug_set().entries(self.keys()).finish()
+    }
+}

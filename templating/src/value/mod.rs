@@ -1,0 +1,267 @@
+//! What a template sees: Go's values with their types, kinds and notions of truth and equality.
+//!
+//! Values belong to one render on one thread and are cheap to clone: strings, lists and maps are shared. Printing lives
+//! in [`crate::fmt`], the rules for `.field` and function arguments in [`crate::exec`].
+
+mod compare;
+mod drop;
+mod json;
+mod list;
+mod map;
+mod object;
+mod text;
+mod types;
+
+use std::fmt;
+use std::rc::Rc;
+
+pub use compare::deep_equal;
+pub use list::List;
+pub use map::Map;
+pub use object::Object;
+pub use text::Str;
+pub use types::{
+    BYTES_MAP, INTS, Kind, LIST, LISTS, ListType, MAP, MapType, STRING_MAP, STRINGS, Type,
+};
+
+/// A Go value.
+#[derive(Clone, Default)]
+pub enum Value {
+    /// The untyped nil.
+    #[default]
+    Nil,
+    Bool(bool),
+    /// `int`: literals, `len`, `until`.
+    Int(i64),
+    Int32(i32),
+    /// `int64`: Sprig's arithmetic, `--set`, TOML.
+    Int64(i64),
+    Uint8(u8),
+    Uint32(u32),
+    Uint64(u64),
+    /// `float64`: every number from YAML or JSON.
+    Float(f64),
+    /// `complex128`, real and imaginary part.
+    Complex(f64, f64),
+    Str(Str),
+    /// `[]byte`; `None` is nil.
+    Bytes(Option<Str>),
+    List(List),
+    Map(Map),
+    Object(Rc<dyn Object>),
+}
+
+impl Value {
+    pub fn string(text: impl Into<Str>) -> Self {
+        Value::Str(text.into())
+    }
+
+    pub fn object(object: impl Object + 'static) -> Self {
+        Value::Object(Rc::new(object))
+    }
+
+    /// The untyped nil; a nil list or map is not.
+    pub fn is_untyped_nil(&self) -> bool {
+        matches!(self, Value::Nil)
+    }
+
+    /// Nil of any type.
+    pub fn is_nil(&self) -> bool {
+        match self {
+            Value::Nil | Value::Bytes(None) => true,
+            Value::List(list) => list.is_nil(),
+            Value::Map(map) => map.is_nil(),
+            _ => false,
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Value::Nil => Kind::Invalid,
+            Value::Bool(_) => Kind::Bool,
+            Value::Int(_) => Kind::Int,
+            Value::Int32(_) => Kind::Int32,
+            Value::Int64(_) => Kind::Int64,
+            Value::Uint8(_) => Kind::Uint8,
+            Value::Uint32(_) => Kind::Uint32,
+            Value::Uint64(_) => Kind::Uint64,
+            Value::Float(_) => Kind::Float64,
+            Value::Complex(..) => Kind::Complex128,
+            Value::Str(_) => Kind::String,
+            Value::Bytes(_) | Value::List(_) => Kind::Slice,
+            Value::Map(_) => Kind::Map,
+            Value::Object(object) => object.kind(),
+        }
+    }
+
+    /// Go's name of the type, `<nil>` for the untyped nil.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Nil => "<nil>",
+            Value::Bytes(_) => "[]uint8",
+            Value::List(list) => list.list_type().name,
+            Value::Map(map) => map.map_type().name,
+            Value::Object(object) => object.type_name(),
+            scalar => scalar.kind().name(),
+        }
+    }
+
+    /// Whether `if` takes the value for true: false are false, 0, the empty string, list and map, and nil.
+    pub fn is_true(&self) -> bool {
+        match self {
+            Value::Nil => false,
+            Value::Bool(b) => *b,
+            Value::Int(n) | Value::Int64(n) => *n != 0,
+            Value::Int32(n) => *n != 0,
+            Value::Uint8(n) => *n != 0,
+            Value::Uint32(n) => *n != 0,
+            Value::Uint64(n) => *n != 0,
+            Value::Float(n) => *n != 0.0,
+            Value::Complex(re, im) => *re != 0.0 || *im != 0.0,
+            Value::Str(text) => !text.is_empty(),
+            Value::Bytes(bytes) => bytes.as_ref().is_some_and(|b| !b.is_empty()),
+            Value::List(list) => !list.is_empty(),
+            Value::Map(map) => !map.is_empty(),
+            Value::Object(object) => object.scalar().is_none_or(|scalar| scalar.is_true()),
+        }
+    }
+
+    /// Strings only; see [`crate::fmt`] for the text of other values.
+    pub fn as_str(&self) -> Option<&Str> {
+        match self {
+            Value::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn as_map(&self) -> Option<&Map> {
+        match self {
+            Value::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    pub fn as_list(&self) -> Option<&List> {
+        match self {
+            Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The value of any signed integer kind.
+    pub fn as_signed(&self) -> Option<i64> {
+        match self {
+            Value::Int(n) | Value::Int64(n) => Some(*n),
+            Value::Int32(n) => Some(i64::from(*n)),
+            Value::Object(object) => object.scalar().and_then(|scalar| scalar.as_signed()),
+            _ => None,
+        }
+    }
+
+    /// The value of any unsigned integer kind.
+    pub fn as_unsigned(&self) -> Option<u64> {
+        match self {
+            Value::Uint8(n) => Some(u64::from(*n)),
+            Value::Uint32(n) => Some(u64::from(*n)),
+            Value::Uint64(n) => Some(*n),
+            Value::Object(object) => object.scalar().and_then(|scalar| scalar.as_unsigned()),
+            _ => None,
+        }
+    }
+
+    /// The elements of a list of any type, bytes included.
+    pub fn items(&self) -> Option<Vec<Value>> {
+        match self {
+            Value::List(list) => Some(list.to_vec()),
+            Value::Bytes(bytes) => Some(
+                bytes
+                    .iter()
+                    .flat_map(|b| b.iter().copied())
+                    .map(Value::Uint8)
+                    .collect(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $variant:expr),* $(,)?) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                $variant(value.into())
+            }
+        }
+    )*};
+}
+
+from! {
+    bool => Value::Bool,
+    i64 => Value::Int,
+    i32 => Value::Int32,
+    u8 => Value::Uint8,
+    u32 => Value::Uint32,
+    u64 => Value::Uint64,
+    f64 => Value::Float,
+    Str => Value::Str,
+    &str => Value::Str,
+    String => Value::Str,
+    List => Value::List,
+    Map => Value::Map,
+    Rc<dyn Object> => Value::Object,
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Str(text) => write!(f, "{text:?}"),
+            Value::List(list) => write!(f, "{list:?}"),
+            Value::Map(map) => write!(f, "{map:?}"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Int(n) => write!(f, "{n}"),
+            Value::Float(n) => write!(f, "{n:?}"),
+            other => write!(f, "<{}>", other.type_name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_references() {
+        let map = Map::new();
+        let same = map.clone();
+        same.insert("a", 1i64).unwrap();
+        assert!(map.contains_key("a"));
+        assert!(Map::nil(&MAP).insert("a", 1i64).is_err());
+    }
+
+    #[test]
+    fn deep_values_drop_without_recursion() {
+        let mut value = Value::Nil;
+        for depth in 0..1_000_000 {
+            value = if depth % 2 == 0 {
+                List::new(vec![value]).into()
+            } else {
+                Map::from_iter([("k", value)]).into()
+            };
+        }
+        drop(value);
+    }
+
+    #[test]
+    fn named_types_fit_their_plain_form_only() {
+        static VALUES: MapType = MapType {
+            name: "common.Values",
+            element: Type::Any,
+            named: true,
+            methods: &[],
+        };
+        let values = Value::Map(Map::typed(&VALUES, Default::default()));
+        assert!(Type::Map(&MAP).accepts(&values));
+        assert!(!Type::Map(&STRING_MAP).accepts(&values));
+        assert!(!Type::List(&LIST).accepts(&List::strings(["a"]).into()));
+    }
+}

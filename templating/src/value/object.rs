@@ -1,0 +1,66 @@
+//! Values only the host knows: times, versions, certificates, a chart's files.
+
+use std::any::Any;
+
+use super::{Kind, Str, Value};
+use crate::funcs::Method;
+
+/// A Go struct, pointer or named scalar that a template can hold.
+///
+/// Everything a template can observe of it is asked through this trait; the defaults describe an empty struct.
+pub trait Object {
+    /// Go's name of the type: `time.Time`, `*semver.Version`.
+    fn type_name(&self) -> &'static str;
+
+    /// Go's kind of the type.
+    fn kind(&self) -> Kind {
+        Kind::Struct
+    }
+
+    /// An exported field.
+    fn field(&self, name: &str) -> Option<Value> {
+        self.fields()
+            .into_iter()
+            .find(|(field, _)| *field == name)
+            .map(|(_, value)| value)
+    }
+
+    /// All fields in order of declaration, for `%v` and `%+v`.
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
+    /// The methods a template may call.
+    fn methods(&self) -> &'static [Method] {
+        &[]
+    }
+
+    /// What the `String` or `Error` method of the type gives.
+    fn text(&self) -> Option<Str> {
+        None
+    }
+
+    /// What `String` on a *pointer* to the value gives. Go finds that method only where the value is addressable:
+    /// when it is a field printed directly, not when it was passed to a function.
+    fn text_by_address(&self) -> Option<Str> {
+        None
+    }
+
+    /// The plain value of a named scalar type (`time.Duration`: an `Int64`). Numbers are compared and formatted by it.
+    fn scalar(&self) -> Option<Value> {
+        None
+    }
+
+    /// Go's `==`, asked only for another object of the same type.
+    fn equals(&self, _other: &dyn Object) -> bool {
+        false
+    }
+
+    /// What `encoding/json` makes of it, as a plain value; `None` stands for the object of its [`Object::fields`].
+    fn json(&self) -> Option<Value> {
+        self.scalar()
+    }
+
+    /// To find the Rust type again.
+    fn as_any(&self) -> &dyn Any;
+}

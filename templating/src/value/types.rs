@@ -1,0 +1,249 @@
+//! Go's types as far as templates can tell them apart: kinds, type names and which value fits which parameter.
+
+use std::fmt;
+
+use super::Value;
+use crate::funcs::Method;
+
+/// What Go's `reflect.Kind` calls a value; prints as Go does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The untyped nil.
+    Invalid,
+    Bool,
+    Int,
+    Int32,
+    Int64,
+    Uint8,
+    Uint32,
+    Uint64,
+    Float64,
+    Complex128,
+    String,
+    Slice,
+    Map,
+    Struct,
+    Ptr,
+}
+
+impl Kind {
+    /// Go's name, as Sprig's `kindOf` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Invalid => "invalid",
+            Kind::Bool => "bool",
+            Kind::Int => "int",
+            Kind::Int32 => "int32",
+            Kind::Int64 => "int64",
+            Kind::Uint8 => "uint8",
+            Kind::Uint32 => "uint32",
+            Kind::Uint64 => "uint64",
+            Kind::Float64 => "float64",
+            Kind::Complex128 => "complex128",
+            Kind::String => "string",
+            Kind::Slice => "slice",
+            Kind::Map => "map",
+            Kind::Struct => "struct",
+            Kind::Ptr => "ptr",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A list type such as `[]string`. Two lists have the same type when they refer to the same `ListType`.
+#[derive(Debug)]
+pub struct ListType {
+    /// Go's name: `[]interface {}`, `common.VersionSet`.
+    pub name: &'static str,
+    /// The type of the elements.
+    pub element: Type,
+    /// Whether the type was declared with a name of its own.
+    pub named: bool,
+    /// What `.Name` on such a list calls.
+    pub methods: &'static [Method],
+}
+
+/// A map type with string keys, such as `map[string]string`. Compared by identity, like [`ListType`].
+#[derive(Debug)]
+pub struct MapType {
+    /// Go's name: `map[string]interface {}`, `common.Values`.
+    pub name: &'static str,
+    /// The type of the elements.
+    pub element: Type,
+    /// Whether the type was declared with a name of its own.
+    pub named: bool,
+    /// What `.Name` on such a map calls, before any key of that name is looked at.
+    pub methods: &'static [Method],
+}
+
+/// `[]interface {}`
+pub static LIST: ListType = ListType {
+    name: "[]interface {}",
+    element: Type::Any,
+    named: false,
+    methods: &[],
+};
+/// `[]string`
+pub static STRINGS: ListType = ListType {
+    name: "[]string",
+    element: Type::String,
+    named: false,
+    methods: &[],
+};
+/// `[]int`
+pub static INTS: ListType = ListType {
+    name: "[]int",
+    element: Type::Int,
+    named: false,
+    methods: &[],
+};
+/// `[][]interface {}`
+pub static LISTS: ListType = ListType {
+    name: "[][]interface {}",
+    element: Type::List(&LIST),
+    named: false,
+    methods: &[],
+};
+/// `map[string]interface {}`
+pub static MAP: MapType = MapType {
+    name: "map[string]interface {}",
+    element: Type::Any,
+    named: false,
+    methods: &[],
+};
+/// `map[string]string`
+pub static STRING_MAP: MapType = MapType {
+    name: "map[string]string",
+    element: Type::String,
+    named: false,
+    methods: &[],
+};
+/// `map[string][]uint8`
+pub static BYTES_MAP: MapType = MapType {
+    name: "map[string][]uint8",
+    element: Type::Bytes,
+    named: false,
+    methods: &[],
+};
+
+/// A static type: of a parameter, of the elements of a list or map.
+#[derive(Clone, Copy, Debug)]
+pub enum Type {
+    /// `interface {}`: anything, nil too.
+    Any,
+    Bool,
+    Int,
+    Int32,
+    Int64,
+    Uint8,
+    Uint32,
+    Uint64,
+    Float64,
+    Complex128,
+    String,
+    /// `[]uint8`
+    Bytes,
+    List(&'static ListType),
+    Map(&'static MapType),
+    /// A host type, by its Go name.
+    Object(&'static str),
+}
+
+impl Type {
+    /// Go's name of the type.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Type::Any => "interface {}",
+            Type::Bool => "bool",
+            Type::Int => "int",
+            Type::Int32 => "int32",
+            Type::Int64 => "int64",
+            Type::Uint8 => "uint8",
+            Type::Uint32 => "uint32",
+            Type::Uint64 => "uint64",
+            Type::Float64 => "float64",
+            Type::Complex128 => "complex128",
+            Type::String => "string",
+            Type::Bytes => "[]uint8",
+            Type::List(list) => list.name,
+            Type::Map(map) => map.name,
+            Type::Object(name) => name,
+        }
+    }
+
+    /// Whether nil is a value of this type.
+    pub fn can_be_nil(&self) -> bool {
+        match self {
+            Type::Any | Type::Bytes | Type::List(_) | Type::Map(_) => true,
+            Type::Object(name) => name.starts_with('*'),
+            _ => false,
+        }
+    }
+
+    /// Go's zero value of this type (nil for host types, whose zero only they could make).
+    pub fn zero(&self) -> Value {
+        match self {
+            Type::Any | Type::Object(_) => Value::Nil,
+            Type::Bool => Value::Bool(false),
+            Type::Int => Value::Int(0),
+            Type::Int32 => Value::Int32(0),
+            Type::Int64 => Value::Int64(0),
+            Type::Uint8 => Value::Uint8(0),
+            Type::Uint32 => Value::Uint32(0),
+            Type::Uint64 => Value::Uint64(0),
+            Type::Float64 => Value::Float(0.0),
+            Type::Complex128 => Value::Complex(0.0, 0.0),
+            Type::String => Value::Str(super::Str::default()),
+            Type::Bytes => Value::Bytes(None),
+            Type::List(ty) => Value::List(super::List::nil(ty)),
+            Type::Map(ty) => Value::Map(super::Map::nil(ty)),
+        }
+    }
+
+    /// Whether Go would let `value` be assigned to a variable of this type, no constant conversion considered.
+    pub fn accepts(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Type::Any, _) => true,
+            (Type::Bool, Value::Bool(_))
+            | (Type::Int, Value::Int(_))
+            | (Type::Int32, Value::Int32(_))
+            | (Type::Int64, Value::Int64(_))
+            | (Type::Uint8, Value::Uint8(_))
+            | (Type::Uint32, Value::Uint32(_))
+            | (Type::Uint64, Value::Uint64(_))
+            | (Type::Float64, Value::Float(_))
+            | (Type::Complex128, Value::Complex(..))
+            | (Type::String, Value::Str(_))
+            | (Type::Bytes, Value::Bytes(_)) => true,
+            (Type::List(to), Value::List(list)) => {
+                let from = list.list_type();
+                std::ptr::eq(*to, from)
+                    || ((!to.named || !from.named) && to.element == from.element)
+            }
+            (Type::Map(to), Value::Map(map)) => {
+                let from = map.map_type();
+                std::ptr::eq(*to, from)
+                    || ((!to.named || !from.named) && to.element == from.element)
+            }
+            (Type::Object(name), Value::Object(object)) => object.type_name() == *name,
+            _ => false,
+        }
+    }
+}
+
+impl PartialEq for Type {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
