@@ -1,1 +1,25 @@
-//! placeholder
+//! A Helm chart without a cluster: what `helm pull` and `helm template` need.
+//!
+//! A [`Chart`] comes from an archive, a directory or files in memory ([`loader`]), its dependencies
+//! are switched on and off ([`dependency`]), values are merged and checked ([`values`]), and
+//! [`rendered`] turns chart and values into manifests, hooks and notes. Nothing here knows of kube;
+//! where a template must ask a cluster, the caller hands in a trait.
+//!
+//! Mirrors `pkg/chart`, `pkg/strvals`, `pkg/ignore`, `pkg/engine` and the rendering half of
+//! `pkg/action` of Helm 4.
+
+pub mod capabilities;
+mod chart;
+mod decode;
+mod list;
+pub mod metadata;
+mod release_info;
+mod time;
+
+pub use capabilities::{Capabilities, HelmVersion, KubeVersion};
+pub use chart::{API_VERSION_V1, API_VERSION_V2, Chart, Crd, File};
+pub use decode::DecodeError;
+pub use list::List;
+pub use metadata::{Dependency, Lock, Maintainer, Metadata};
+pub use release_info::ReleaseInfo;
+pub use time::Time;

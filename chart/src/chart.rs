@@ -1,0 +1,235 @@
+//! The chart object: metadata, default values, templates, files and vendored subcharts.
+//!
+//! Its JSON is what Helm stores in a release record; subcharts are not part of that. Reading charts
+//! is in [`crate::loader`].
+
+use bytes::Bytes;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::decode::{At, DecodeError};
+use crate::metadata::{Lock, Metadata};
+use crate::{List, Time};
+
+/// `apiVersion` of charts that keep their dependencies in `requirements.yaml`.
+pub const API_VERSION_V1: &str = "v1";
+/// `apiVersion` of charts that keep their dependencies in `Chart.yaml`.
+pub const API_VERSION_V2: &str = "v2";
+
+/// One file of a chart. Cloning shares the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Path below the chart's root, with `/` as separator.
+    pub name: String,
+    /// The content, byte-order mark removed.
+    pub data: Bytes,
+    /// When the file was last changed; zero if unknown.
+    pub modtime: Time,
+    /// A record wrote `null` for the content, and shall again.
+    null: bool,
+}
+
+impl File {
+    /// A file with its content; the modification time is unknown.
+    pub fn new(name: impl Into<String>, data: impl Into<Bytes>) -> Self {
+        Self {
+            name: name.into(),
+            data: data.into(),
+            modtime: Time::ZERO,
+            null: false,
+        }
+    }
+
+    /// The same file with a modification time.
+    #[must_use]
+    pub fn modified(mut self, modtime: Time) -> Self {
+        self.modtime = modtime;
+        self
+    }
+}
+
+/// A chart and the charts vendored in it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chart {
+    /// `Chart.yaml`.
+    pub metadata: Metadata,
+    /// `Chart.lock` or `requirements.lock`.
+    pub lock: Option<Lock>,
+    /// Files below `templates/`.
+    pub templates: List<File>,
+    /// Default values: an object, or null when the chart has no `values.yaml`. Numbers are floats
+    /// wherever they come from YAML.
+    pub values: Value,
+    /// `values.schema.json` as it was written.
+    pub schema: Option<Bytes>,
+    /// When the schema was last changed.
+    pub schema_modtime: Time,
+    /// All other files: `crds/`, README, whatever templates read through `.Files`.
+    pub files: List<File>,
+    /// When `Chart.yaml` was last changed.
+    pub modtime: Time,
+    /// Every file as it came, for `show`-like commands. Not stored in release records.
+    pub raw: Vec<File>,
+    /// Charts below `charts/`. Not stored in release records.
+    pub dependencies: Vec<Chart>,
+}
+
+/// A file of `crds/`, of a chart or one of its subcharts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crd {
+    /// Path from the root chart on: `parent/charts/sub/crds/x.yaml`.
+    pub path: String,
+    /// The file; its name begins with `crds/`.
+    pub file: File,
+}
+
+impl Chart {
+    /// The chart's name (the alias, once dependencies were processed).
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// Whether the chart only lends its named templates to others.
+    pub fn is_library(&self) -> bool {
+        self.metadata.chart_type.eq_ignore_ascii_case("library")
+    }
+
+    /// The files of `crds/`, own ones first, then each dependency's.
+    pub fn crds(&self) -> Vec<Crd> {
+        let mut found = Vec::new();
+        self.collect_crds(self.name().to_owned(), &mut found);
+        found
+    }
+
+    fn collect_crds(&self, path: String, found: &mut Vec<Crd>) {
+        for file in &self.files {
+            if file.name.starts_with("crds/") && has_manifest_extension(&file.name) {
+                let path = format!("{path}/{}", file.name);
+                found.push(Crd {
+                    path,
+                    file: file.clone(),
+                });
+            }
+        }
+        for dependency in &self.dependencies {
+            dependency.collect_crds(format!("{path}/charts/{}", dependency.name()), found);
+        }
+    }
+
+    /// Reads a chart out of the JSON of a release record. `path` is where it stands in there
+    /// (`chart`), for error texts.
+    ///
+    /// # Errors
+    /// A field has the wrong type, a file's content is no base64, or a time is none.
+    pub fn from_json(value: &Value, path: &str) -> Result<Self, DecodeError> {
+        let mut chart = Self::default();
+        let at = At::new("Chart", "chart.Chart", path);
+        const KNOWN: &[&str] = &[
+            "metadata",
+            "lock",
+            "templates",
+            "values",
+            "schema",
+            "schemamodtime",
+            "files",
+            "modtime",
+        ];
+        at.object(value, KNOWN, |name, at, value| {
+            match name {
+                "metadata" => chart.metadata = Metadata::from_json_at(value, at)?,
+                "lock" => chart.lock = Lock::from_json_at(value, at)?,
+                "templates" => chart.templates = files_from_json(value, at)?,
+                "values" => chart.values = at.table(value)?,
+                "schema" => chart.schema = at.base64(value)?.map(Bytes::from),
+                "schemamodtime" => at.time(value, &mut chart.schema_modtime)?,
+                "files" => chart.files = files_from_json(value, at)?,
+                "modtime" => at.time(value, &mut chart.modtime)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(chart)
+    }
+}
+
+fn files_from_json(value: &Value, at: &At<'_>) -> Result<List<File>, DecodeError> {
+    let Some(items) = at.list(value, "[]*common.File")? else {
+        return Ok(List::absent());
+    };
+    let mut files = Vec::with_capacity(items.len());
+    for item in items {
+        let mut file = File::new("", Bytes::new());
+        file.null = true;
+        at.within("File", "common.File").object(
+            item,
+            &["name", "data", "modtime"],
+            |name, at, value| {
+                match name {
+                    "name" => at.string(value, &mut file.name)?,
+                    "data" => {
+                        let data = at.base64(value)?;
+                        file.null = data.is_none();
+                        file.data = data.unwrap_or_default().into();
+                    }
+                    "modtime" => at.time(value, &mut file.modtime)?,
+                    _ => {}
+                }
+                Ok(())
+            },
+        )?;
+        files.push(file);
+    }
+    Ok(files.into())
+}
+
+fn has_manifest_extension(name: &str) -> bool {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    base.rsplit_once('.').is_some_and(|(_, extension)| {
+        ["yaml", "yml", "json"]
+            .iter()
+            .any(|known| extension.eq_ignore_ascii_case(known))
+    })
+}
+
+impl Serialize for File {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("File", 3)?;
+        out.serialize_field("name", &self.name)?;
+        let data = (!self.null).then(|| crate::decode::to_base64(&self.data));
+        out.serialize_field("data", &data)?;
+        if !self.modtime.is_zero() {
+            out.serialize_field("modtime", &self.modtime)?;
+        }
+        out.end()
+    }
+}
+
+impl Serialize for Chart {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Chart", 8)?;
+        let metadata = (self.metadata != Metadata::default()).then_some(&self.metadata);
+        out.serialize_field("metadata", &metadata)?;
+        out.serialize_field("lock", &self.lock)?;
+        out.serialize_field("templates", &self.templates)?;
+        out.serialize_field("values", &self.values)?;
+        let schema = self
+            .schema
+            .as_ref()
+            .map(|schema| crate::decode::to_base64(schema));
+        out.serialize_field("schema", &schema)?;
+        out.serialize_field("schemamodtime", &self.schema_modtime)?;
+        out.serialize_field("files", &self.files)?;
+        if !self.modtime.is_zero() {
+            out.serialize_field("modtime", &self.modtime)?;
+        }
+        out.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Chart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_json(&value, "").map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,326 @@
+//! `Chart.yaml`: its fields, how Helm reads them and what it refuses.
+//!
+//! Mirrors `pkg/chart/v2/metadata.go` and `dependency.go`. Lists that Helm keeps as pointers lose
+//! their null elements here; a chart that has some is refused while loading.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::decode::{At, DecodeError};
+use crate::{List, Time};
+
+/// The contents of `Chart.yaml`. Empty fields are left out of its JSON.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Chart name; a single path element.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Project page.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub home: String,
+    /// Where the sources are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+    /// Chart version; lenient semver.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// One sentence.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Words to search for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keywords: Vec<String>,
+    /// Who looks after the chart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub maintainers: Vec<Maintainer>,
+    /// URL of an icon.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub icon: String,
+    /// `v1` or `v2`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// Unused by Helm; shown to templates.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// Unused by Helm; shown to templates.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tags: String,
+    /// Version of the application inside.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub app_version: String,
+    /// Whether the chart is deprecated.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deprecated: bool,
+    /// Free annotations; absent and empty look different to templates.
+    #[serde(skip_serializing_if = "no_annotations")]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Constraint on the Kubernetes version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kube_version: String,
+    /// Charts this one depends on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Dependency>,
+    /// `application`, `library` or empty (an application).
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub chart_type: String,
+}
+
+/// Who looks after a chart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Maintainer {
+    /// User or organisation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Mail address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub email: String,
+    /// Page of the maintainer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub url: String,
+}
+
+/// An entry of `dependencies`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Dependency {
+    /// Name in the dependency's own `Chart.yaml`.
+    pub name: String,
+    /// Version constraint; empty matches nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Where to fetch it from.
+    pub repository: String,
+    /// Comma-separated value paths; the first that is a boolean decides.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// Switches shared by several dependencies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Whether the dependency is used; set while dependencies are processed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub enabled: bool,
+    /// Values to lift into the parent: texts, or tables with `child` and `parent`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub import_values: Vec<Value>,
+    /// Name to use in place of `name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+}
+
+/// `Chart.lock`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Lock {
+    /// When it was written.
+    pub generated: Time,
+    /// Hash of the declared and the locked dependencies.
+    pub digest: String,
+    /// The exact versions.
+    pub dependencies: List<Dependency>,
+}
+
+fn no_annotations(annotations: &Option<BTreeMap<String, String>>) -> bool {
+    annotations.as_ref().is_none_or(BTreeMap::is_empty)
+}
+
+/// Metadata while it is read: null list elements are still there, and reading a second document
+/// (`requirements.yaml`) merges into the first as Go's decoder does.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) metadata: Metadata,
+    maintainers: Vec<Option<Maintainer>>,
+    dependencies: Vec<Option<Dependency>>,
+}
+
+impl Draft {
+    /// Reads a document tree over what is there.
+    pub(crate) fn read(&mut self, value: &Value, at: &At<'_>) -> Result<(), DecodeError> {
+        const KNOWN: &[&str] = &[
+            "name",
+            "home",
+            "sources",
+            "version",
+            "description",
+            "keywords",
+            "maintainers",
+            "icon",
+            "apiVersion",
+            "condition",
+            "tags",
+            "appVersion",
+            "deprecated",
+            "annotations",
+            "kubeVersion",
+            "dependencies",
+            "type",
+        ];
+        let Self {
+            metadata: md,
+            maintainers,
+            dependencies,
+        } = self;
+        at.object(value, KNOWN, |name, at, value| match name {
+            "name" => at.string(value, &mut md.name),
+            "home" => at.string(value, &mut md.home),
+            "sources" => at.strings(value, &mut md.sources),
+            "version" => at.string(value, &mut md.version),
+            "description" => at.string(value, &mut md.description),
+            "keywords" => at.strings(value, &mut md.keywords),
+            "icon" => at.string(value, &mut md.icon),
+            "apiVersion" => at.string(value, &mut md.api_version),
+            "condition" => at.string(value, &mut md.condition),
+            "tags" => at.string(value, &mut md.tags),
+            "appVersion" => at.string(value, &mut md.app_version),
+            "deprecated" => at.boolean(value, &mut md.deprecated),
+            "kubeVersion" => at.string(value, &mut md.kube_version),
+            "type" => at.string(value, &mut md.chart_type),
+            "annotations" => read_annotations(value, at, &mut md.annotations),
+            "maintainers" => {
+                let items = at.list(value, "[]*v2.Maintainer")?;
+                let at = at.within("Maintainer", "v2.Maintainer");
+                read_pointers(items, maintainers, |item, out| {
+                    read_maintainer(item, &at, out)
+                })
+            }
+            "dependencies" => {
+                let items = at.list(value, "[]*v2.Dependency")?;
+                let at = at.within("Dependency", "v2.Dependency");
+                read_pointers(items, dependencies, |item, out| {
+                    read_dependency(item, &at, out)
+                })
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn finish(self) -> Metadata {
+        let mut metadata = self.metadata;
+        metadata.maintainers = self.maintainers.into_iter().flatten().collect();
+        metadata.dependencies = self.dependencies.into_iter().flatten().collect();
+        metadata
+    }
+}
+
+/// Go's decoding of a list of pointers: elements that were there before are read over.
+fn read_pointers<T: Default>(
+    items: Option<&[Value]>,
+    out: &mut Vec<Option<T>>,
+    mut read: impl FnMut(&Value, &mut T) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let items = items.unwrap_or_default();
+    out.resize_with(items.len(), || None);
+    for (item, slot) in items.iter().zip(out) {
+        if item.is_null() {
+            *slot = None;
+        } else {
+            read(item, slot.get_or_insert_with(T::default))?;
+        }
+    }
+    Ok(())
+}
+
+fn read_annotations(
+    value: &Value,
+    at: &At<'_>,
+    out: &mut Option<BTreeMap<String, String>>,
+) -> Result<(), DecodeError> {
+    let Some(entries) = at.entries(value)? else {
+        *out = None;
+        return Ok(());
+    };
+    let annotations = out.get_or_insert_with(BTreeMap::new);
+    for (key, value) in entries {
+        let mut text = String::new();
+        at.string(value, &mut text)?;
+        annotations.insert(key.clone(), text);
+    }
+    Ok(())
+}
+
+fn read_maintainer(value: &Value, at: &At<'_>, out: &mut Maintainer) -> Result<(), DecodeError> {
+    at.object(
+        value,
+        &["name", "email", "url"],
+        |name, at, value| match name {
+            "name" => at.string(value, &mut out.name),
+            "email" => at.string(value, &mut out.email),
+            _ => at.string(value, &mut out.url),
+        },
+    )
+}
+
+fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(), DecodeError> {
+    const KNOWN: &[&str] = &[
+        "name",
+        "version",
+        "repository",
+        "condition",
+        "tags",
+        "enabled",
+        "import-values",
+        "alias",
+    ];
+    at.object(value, KNOWN, |name, at, value| match name {
+        "name" => at.string(value, &mut out.name),
+        "version" => at.string(value, &mut out.version),
+        "repository" => at.string(value, &mut out.repository),
+        "condition" => at.string(value, &mut out.condition),
+        "tags" => at.strings(value, &mut out.tags),
+        "enabled" => at.boolean(value, &mut out.enabled),
+        "alias" => at.string(value, &mut out.alias),
+        _ => {
+            let items = at.list(value, "[]interface {}")?.unwrap_or_default();
+            out.import_values = items.iter().cloned().collect();
+            Ok(())
+        }
+    })
+}
+
+impl Metadata {
+    pub(crate) fn from_json_at(value: &Value, at: &At<'_>) -> Result<Self, DecodeError> {
+        let mut draft = Draft::default();
+        draft.read(value, &at.within("Metadata", "v2.Metadata"))?;
+        Ok(draft.finish())
+    }
+}
+
+impl Lock {
+    /// `None` for `null`.
+    pub(crate) fn from_json_at(value: &Value, at: &At<'_>) -> Result<Option<Self>, DecodeError> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let mut lock = Self::default();
+        let at = at.within("Lock", "v2.Lock");
+        at.object(
+            value,
+            &["generated", "digest", "dependencies"],
+            |name, at, value| match name {
+                "generated" => at.time(value, &mut lock.generated),
+                "digest" => at.string(value, &mut lock.digest),
+                _ => {
+                    if let Some(items) = at.list(value, "[]*v2.Dependency")? {
+                        let mut found = Vec::new();
+                        let at = at.within("Dependency", "v2.Dependency");
+                        read_pointers(Some(items), &mut found, |item, out| {
+                            read_dependency(item, &at, out)
+                        })?;
+                        lock.dependencies = found.into_iter().flatten().collect();
+                    }
+                    Ok(())
+                }
+            },
+        )?;
+        Ok(Some(lock))
+    }
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_json_at(&value, &At::new("Metadata", "v2.Metadata", ""))
+            .map_err(serde::de::Error::custom)
+    }
+}
