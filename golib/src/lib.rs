@@ -5,4 +5,10 @@
 //! of the maps it encodes. What Go would print is printed by this crate ([`json`], [`yaml`], [`toml`], [`strconv`]), never
 //! by a serde serializer: Go's float format, escapes and key order differ from all of them.
 
+pub mod duration;
+pub mod glob;
+pub mod path;
+pub mod regexp;
+pub mod semver;
 pub mod strconv;
+pub mod time;

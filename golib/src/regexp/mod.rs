@@ -1,0 +1,380 @@
+//! Regular expressions in Go's syntax with Go's semantics.
+//!
+//! Go's RE2 dialect is parsed here (`parse.rs`) and handed, re-written, to the `regex` crate, which
+//! like RE2 is linear in the text and prefers the leftmost-first match. Texts are bytes: like Go, an
+//! invalid byte is matched as if U+FFFD stood there. Finding, replacing and splitting follow Go's
+//! `regexp` package in what they do with empty matches and with a count.
+
+mod parse;
+mod replace;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use regex::bytes::{CaptureLocations, Regex, RegexBuilder};
+
+use crate::strconv;
+
+/// Most memory a compiled pattern may take, in bytes.
+const MAX_COMPILED_BYTES: usize = 16 << 20;
+/// Nesting in the re-written pattern; ours is at most about twice Go's limit of 1000.
+const MAX_NESTING: u32 = 3200;
+
+/// A compiled regular expression.
+#[derive(Debug, Clone)]
+pub struct Regexp {
+    regex: Regex,
+    /// One entry for every capture group, the whole match (never named) first.
+    names: Vec<Option<String>>,
+    is_empty_pattern: bool,
+}
+
+/// What is wrong with a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    #[error("invalid character class range")]
+    InvalidCharRange,
+    #[error("invalid escape sequence")]
+    InvalidEscape,
+    #[error("invalid named capture")]
+    InvalidNamedCapture,
+    #[error("invalid or unsupported Perl syntax")]
+    InvalidPerlOp,
+    #[error("invalid nested repetition operator")]
+    InvalidRepeatOp,
+    #[error("invalid repeat count")]
+    InvalidRepeatSize,
+    #[error("invalid UTF-8")]
+    InvalidUtf8,
+    #[error("missing closing ]")]
+    MissingBracket,
+    #[error("missing closing )")]
+    MissingParen,
+    #[error("missing argument to repetition operator")]
+    MissingRepeatArgument,
+    #[error("trailing backslash at end of expression")]
+    TrailingBackslash,
+    #[error("unexpected )")]
+    UnexpectedParen,
+    #[error("expression nests too deeply")]
+    NestingDepth,
+    #[error("expression too large")]
+    Large,
+}
+
+/// A pattern that does not compile; prints in Go's words, with the offending part of the pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// What is wrong.
+    pub code: ErrorCode,
+    /// The part of the pattern that is to blame.
+    pub expression: Vec<u8>,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let expression = String::from_utf8_lossy(&self.expression);
+        write!(f, "error parsing regexp: {}: `{expression}`", self.code)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Regexp {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// Where Go's `regexp.Compile` fails, and where the compiled form would take more than 16 MiB.
+    pub fn compile(pattern: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let pattern = pattern.as_ref();
+        let parsed = parse::parse(pattern)?;
+        // What is left to refuse after our own parser is only the size.
+        let regex = RegexBuilder::new(&parsed.pattern)
+            .size_limit(MAX_COMPILED_BYTES)
+            .nest_limit(MAX_NESTING)
+            .build()
+            .map_err(|_| Error {
+                code: ErrorCode::Large,
+                expression: pattern.to_vec(),
+            })?;
+        Ok(Self {
+            regex,
+            names: parsed.names,
+            is_empty_pattern: pattern.is_empty(),
+        })
+    }
+
+    /// Whether the text contains a match.
+    pub fn is_match(&self, text: &[u8]) -> bool {
+        let subject = Subject::new(text);
+        self.next_match(&subject, 0).is_some()
+    }
+
+    /// The first match, as a range of bytes.
+    pub fn find(&self, text: &[u8]) -> Option<Range<usize>> {
+        let subject = Subject::new(text);
+        self.next_match(&subject, 0)
+            .map(|found| subject.original(&found))
+    }
+
+    /// All matches that do not overlap, at most `limit` if it is not negative. An empty match
+    /// directly after another match is none.
+    pub fn find_all(&self, text: &[u8], limit: i64) -> Vec<Range<usize>> {
+        let subject = Subject::new(text);
+        let end = subject.text.len();
+        let mut matches = Vec::new();
+        let mut position = 0;
+        let mut previous_end = None;
+        while (limit < 0 || (matches.len() as i64) < limit) && position <= end {
+            let Some(found) = self.next_match(&subject, position) else {
+                break;
+            };
+            let accept = if found.end == position {
+                position += subject.width_at(position);
+                previous_end != Some(found.start)
+            } else {
+                position = found.end;
+                true
+            };
+            previous_end = Some(found.end);
+            if accept {
+                matches.push(subject.original(&found));
+            }
+        }
+        matches
+    }
+
+    /// Cuts the text at its matches into at most `limit` parts (negative: all, zero: none).
+    pub fn split<'t>(&self, text: &'t [u8], limit: i64) -> Vec<&'t [u8]> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        if !self.is_empty_pattern && text.is_empty() {
+            return vec![text];
+        }
+        let mut parts = Vec::new();
+        let (mut begin, mut end) = (0, 0);
+        for found in self.find_all(text, limit) {
+            if limit > 0 && parts.len() as i64 == limit - 1 {
+                break;
+            }
+            end = found.start;
+            if found.end != 0 {
+                parts.push(&text[begin..end]);
+            }
+            begin = found.end;
+        }
+        if end != text.len() {
+            parts.push(&text[begin..]);
+        }
+        parts
+    }
+
+    /// The leftmost match at or after `start`.
+    fn next_match(&self, subject: &Subject<'_>, start: usize) -> Option<Range<usize>> {
+        let mut start = start;
+        loop {
+            let found = self.regex.find_at(subject.text.as_bytes(), start)?.range();
+            // `\B` also holds inside of a character, where Go, which steps by rune, never looks.
+            if subject.text.is_char_boundary(found.start) {
+                return Some(found);
+            }
+            start = subject.text.ceil_char_boundary(found.start);
+        }
+    }
+
+    /// Like `next_match`, with the groups.
+    fn next_captures(
+        &self,
+        subject: &Subject<'_>,
+        start: usize,
+        groups: &mut CaptureLocations,
+    ) -> Option<Range<usize>> {
+        let mut start = start;
+        loop {
+            let text = subject.text.as_bytes();
+            let found = self.regex.captures_read_at(groups, text, start)?.range();
+            if subject.text.is_char_boundary(found.start) {
+                return Some(found);
+            }
+            start = subject.text.ceil_char_boundary(found.start);
+        }
+    }
+}
+
+/// Escapes everything that has a meaning in a pattern, so that the result matches `text` literally.
+pub fn quote_meta(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for &byte in text {
+        if br"\.+*?()|[]{}^$".contains(&byte) {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out
+}
+
+/// What Go's `MustCompile` panics with.
+pub fn must_compile_message(pattern: &[u8], error: &Error) -> String {
+    let quoted = if strconv::can_backquote(pattern) {
+        format!("`{}`", String::from_utf8_lossy(pattern))
+    } else {
+        strconv::quote(pattern)
+    };
+    format!("regexp: Compile({quoted}): {error}")
+}
+
+/// The text to search: valid UTF-8, with the way back to the original bytes.
+struct Subject<'t> {
+    text: Cow<'t, str>,
+    /// For each byte of `text` and its end, the offset in the original; empty where they agree.
+    offsets: Vec<usize>,
+}
+
+impl<'t> Subject<'t> {
+    fn new(bytes: &'t [u8]) -> Self {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return Self {
+                text: Cow::Borrowed(text),
+                offsets: Vec::new(),
+            };
+        }
+        let mut text = String::with_capacity(bytes.len() + 16);
+        let mut offsets = Vec::with_capacity(bytes.len() + 16);
+        let mut at = 0;
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            offsets.extend(at..at + chunk.valid().len());
+            at += chunk.valid().len();
+            // Go takes invalid bytes one at a time, each as one U+FFFD.
+            for _ in chunk.invalid() {
+                text.push(char::REPLACEMENT_CHARACTER);
+                offsets.extend([at; char::REPLACEMENT_CHARACTER.len_utf8()]);
+                at += 1;
+            }
+        }
+        offsets.push(at);
+        Self {
+            text: Cow::Owned(text),
+            offsets,
+        }
+    }
+
+    fn original(&self, range: &Range<usize>) -> Range<usize> {
+        let at = |offset: usize| self.offsets.get(offset).copied().unwrap_or(offset);
+        at(range.start)..at(range.end)
+    }
+
+    /// How far to step from `position` to the next character, at least 1.
+    fn width_at(&self, position: usize) -> usize {
+        self.text[position..]
+            .chars()
+            .next()
+            .map_or(1, char::len_utf8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(pattern: &str, text: &[u8]) -> Vec<String> {
+        let matches = Regexp::compile(pattern).expect(pattern).find_all(text, -1);
+        matches
+            .into_iter()
+            .map(|r| String::from_utf8_lossy(&text[r]).into_owned())
+            .collect()
+    }
+
+    fn refused(pattern: impl AsRef<[u8]>) -> String {
+        let error = Regexp::compile(pattern).expect_err("refused").to_string();
+        error
+            .strip_prefix("error parsing regexp: ")
+            .expect("prefix")
+            .to_owned()
+    }
+
+    #[test]
+    fn classes_are_ascii_and_escapes_are_gos() {
+        assert_eq!(all(r"\d+", "1٣".as_bytes()), ["1"]);
+        assert_eq!(all(r"\w", "aé".as_bytes()), ["a"]);
+        assert_eq!(all(r"\bé", "é".as_bytes()), [""; 0]);
+        assert_eq!(all(r"\s", b"\x0b "), [" "]);
+        assert_eq!(all(r"\Q.+\E+", b".++a"), [".++"]);
+        assert_eq!(all(r"\141\x{62}{", b"ab{"), ["ab{"]);
+        assert_eq!(all(r"[[:^alpha:]]", b"a1"), ["1"]);
+        assert_eq!(all(r"(?i)[k]", "K".as_bytes()), ["K"]);
+        assert_eq!(all(r"[a&&b]+", b"a&b"), ["a&b"]);
+        assert_eq!(all(r"\p{^Greek}", "αa".as_bytes()), ["a"]);
+        assert_eq!(all(r"\p{letter}\pL", "αa".as_bytes()), ["αa"]);
+        assert_eq!(all(r"a{,2}", b"a{,2}"), ["a{,2}"]);
+    }
+
+    #[test]
+    fn refusals_have_gos_words() {
+        for (pattern, want) in [
+            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("*a", "missing argument to repetition operator: `*`"),
+            ("a|*", "missing argument to repetition operator: `*`"),
+            ("(a", "missing closing ): `(a`"),
+            ("a)", "unexpected ): `a)`"),
+            ("[a", "missing closing ]: `[a`"),
+            ("[z-a]", "invalid character class range: `z-a`"),
+            (r"\p{Nope}", r"invalid character class range: `\p{Nope}`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("(a{100}){100}", "invalid repeat count: `{100}`"),
+            (r"\1", r"invalid escape sequence: `\1`"),
+            ("a\\", "trailing backslash at end of expression: ``"),
+            ("(?P<>a)", "invalid named capture: `(?P<>`"),
+        ] {
+            assert_eq!(refused(pattern), want, "{pattern}");
+        }
+        assert!(
+            refused("(".repeat(3000) + &")".repeat(3000))
+                .starts_with("expression nests too deeply")
+        );
+        assert!(refused(r"[\pL\pN]{1000}".repeat(20)).starts_with("expression too large"));
+        assert!(refused([b'a', 0xff]).starts_with("invalid UTF-8"));
+    }
+
+    #[test]
+    fn invalid_bytes_match_as_one_character_each() {
+        assert_eq!(
+            Regexp::compile("a.b").expect("valid").find(b"xa\xffb"),
+            Some(1..4)
+        );
+        assert_eq!(
+            Regexp::compile("")
+                .expect("valid")
+                .find_all(b"\xff\xfe", -1)
+                .len(),
+            3
+        );
+        assert_eq!(
+            Regexp::compile(r"\B")
+                .expect("valid")
+                .find_all("é".as_bytes(), -1),
+            [0..0, 2..2]
+        );
+    }
+
+    #[test]
+    fn empty_matches_and_splitting_follow_go() {
+        assert_eq!(all("a*", b"baaac"), ["", "aaa", ""]);
+        let split = |pattern: &str, text: &'static str, n| {
+            let regexp = Regexp::compile(pattern).expect(pattern);
+            regexp
+                .split(text.as_bytes(), n)
+                .into_iter()
+                .map(String::from_utf8_lossy)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(split("", "abc", -1), ["a", "b", "c"]);
+        assert_eq!(split("z+", "pizza", -1), ["pi", "a"]);
+        assert_eq!(split("a", "banana", 2), ["b", "nana"]);
+        assert_eq!(split("a", "", -1), [""]);
+        assert!(split("a", "abc", 0).is_empty());
+    }
+}
