@@ -1,0 +1,59 @@
+# What people and CI run. Only Rust, Go, make and git are assumed; everything else is built or fetched into a cache outside the
+# checkout (${XDG_CACHE_HOME:-~/.cache}/fleetagent-testbed) and kept there.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleetagent-testbed
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+# End-to-end tests mostly wait for other processes: more of them at once than there are cores.
+TEST_THREADS ?= 6
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench check tools corpus fmt image
+
+help: ## Show this text
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
+		printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: tools ## Watch the agent at work on two real clusters (KEEP=1 leaves them running)
+	@echo "demo: building the agent and the demo"
+	@cargo build --quiet --package agent --bin fleetagent
+	@cargo run --quiet --package testbed --bin demo
+
+test: tools ## Run every test; the end-to-end ones start their own clusters
+	@echo "test: building"
+	cargo test --workspace --no-fail-fast --no-run
+	cargo test --workspace --no-fail-fast -- --test-threads=$(TEST_THREADS)
+
+bench: tools ## Measure memory, requests and times of the release build with 50 bundles
+	@echo "bench: building with full optimisation, some minutes"
+	cargo build --release --package agent --bin fleetagent
+	@cargo run --quiet --package testbed --bin bench
+
+check: ## Formatting, lints as errors, dependency rules
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@$(MAKE) --no-print-directory deny
+
+# A machine without the registry still runs the other checks, and says what it left out.
+.PHONY: deny
+deny:
+	@if [ ! -x $(DENY) ]; then \
+		echo "check: building cargo-deny $(DENY_VERSION), about 4 minutes, once"; \
+		cargo install --quiet --locked --root $(dir $(patsubst %/,%,$(dir $(DENY)))) cargo-deny@$(DENY_VERSION) || true; \
+	fi
+	@if [ -x $(DENY) ]; then $(DENY) --workspace check bans licenses sources; \
+	else echo "check: SKIPPED: cargo-deny could not be built, dependency rules were NOT checked"; fi
+
+tools: ## Build the Go programs of the test bed (10 minutes the first time)
+	@tests/tools/build.sh
+
+corpus: ## Fetch the published charts that tests deploy
+	@tests/tools/corpus.sh
+
+fmt: ## Format the code
+	cargo fmt --all
+
+image: ## Build the container image
+	docker build --tag fleetagent .

@@ -1,0 +1,90 @@
+//! Private certificate authorities and server certificates for 127.0.0.1.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Installs the one crypto provider of this workspace; harmless when it is already there.
+pub fn install_crypto_provider() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// A certificate authority nobody trusts until told to.
+pub struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+/// A server's certificate and key, both PEM.
+#[derive(Clone)]
+pub struct ServerCertificate {
+    /// The certificate.
+    pub certificate: String,
+    /// Its PKCS#8 key.
+    pub key: String,
+}
+
+impl Authority {
+    /// A fresh authority.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn new(common_name: &str) -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { params, key, pem })
+    }
+
+    /// The authority's certificate as PEM: what a client has to trust.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// A certificate for a server at 127.0.0.1 and localhost.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn issue(&self, extra_names: &[&str]) -> Result<ServerCertificate> {
+        let mut names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        names.extend(extra_names.iter().map(ToString::to_string));
+        let key = KeyPair::generate()?;
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
+        Ok(ServerCertificate {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+impl ServerCertificate {
+    /// What rustls needs to serve with this certificate.
+    ///
+    /// # Errors
+    /// When rustls refuses the pair.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
+        install_crypto_provider();
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
+        Ok(Arc::new(
+            ServerConfig::builder()
+                .with_no_client_auth()
+                .with_single_cert(chain, key)?,
+        ))
+    }
+}

@@ -1,0 +1,35 @@
+//! Published charts that tests deploy as they are: found beside the checkout or in the cache `make corpus` fills.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::tools::cache;
+
+/// The chart whose presence stands for all of them.
+const ONE_OF_THEM: &str = "rke2-coredns-1.47.003.tgz";
+
+/// The archive of a published chart, by the name of its file without `.tgz`.
+///
+/// # Errors
+/// When the chart is in neither place; the message says how to get it.
+pub fn chart(name: &str) -> Result<Vec<u8>> {
+    let file = format!("{name}.tgz");
+    for directory in directories()? {
+        let path = directory.join(&file);
+        if path.is_file() {
+            return std::fs::read(&path).with_context(|| format!("reading {path:?}"));
+        }
+    }
+    anyhow::bail!("chart {file} is not here: run `make corpus`")
+}
+
+/// Whether the published charts are here at all. A test that needs them says so when they are not, and passes.
+pub fn is_present() -> bool {
+    directories().is_ok_and(|all| all.iter().any(|d| d.join(ONE_OF_THEM).is_file()))
+}
+
+fn directories() -> Result<[PathBuf; 2]> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus/charts");
+    Ok([cache()?.join("corpus"), beside])
+}

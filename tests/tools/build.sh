@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds the Go programs the test bed runs (API server, etcd, helm, ...) into a cache outside the checkout.
+# Each directory beside this script is one pinned Go module. A built module is kept below
+#   ${XDG_CACHE_HOME:-$HOME/.cache}/fleetagent-testbed/<module>-<hash of go.mod, go.sum and Go's version>/
+# and never built again; the test bed (tests/src/tools.rs) computes the same path. Two runs at once are safe: one builds,
+# the other waits, and a directory appears only when it is complete.
+#
+#   build.sh             build what is missing
+#   build.sh --list      print the directory of each module, without building
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/fleetagent-testbed"
+kubernetes_version=v1.36.3
+IFS=. read -r major minor _ <<<"${kubernetes_version#v}"
+version_package=k8s.io/component-base/version
+
+# module | binary=package ... | extra linker flags
+modules=(
+  "etcd|etcd=go.etcd.io/etcd/server/v3|"
+  "kubernetes|kube-apiserver=k8s.io/kubernetes/cmd/kube-apiserver kube-controller-manager=k8s.io/kubernetes/cmd/kube-controller-manager kube-scheduler=k8s.io/kubernetes/cmd/kube-scheduler kubectl=k8s.io/kubernetes/cmd/kubectl|-X $version_package.gitVersion=$kubernetes_version -X $version_package.gitMajor=$major -X $version_package.gitMinor=$minor"
+  "kwok|kwok=sigs.k8s.io/kwok/cmd/kwok|"
+  "registry|registry=github.com/distribution/distribution/v3/cmd/registry|"
+  "helm4|helm4=helm.sh/helm/v4/cmd/helm|-X helm.sh/helm/v4/internal/version.version=v4.3.1"
+  "helm3|helm3=helm.sh/helm/v3/cmd/helm|-X helm.sh/helm/v3/internal/version.version=v3.22.0"
+)
+
+directory_of() { # module
+  local hash
+  hash="$(cd "$1" && { cat go.mod go.sum; go env GOVERSION; } | sha256sum | cut -c1-16)"
+  echo "$cache/$1-$hash"
+}
+
+build() { # module binaries ldflags
+  local module="$1" binaries="$2" ldflags="$3" directory started work entry
+  directory="$(directory_of "$module")"
+  if [ -d "$directory" ]; then return; fi
+  started=$SECONDS
+  work="$(mktemp -d "$cache/.building-$module-XXXXXX")"
+  for entry in $binaries; do
+    echo "tools: building ${entry%%=*}"
+    (cd "$module" && CGO_ENABLED=0 go build -v -trimpath -buildvcs=false -mod=readonly \
+      -ldflags "-s -w $ldflags" -o "$work/${entry%%=*}" "${entry#*=}") 2>&1 |
+      awk '/^go: downloading/ { if (++d % 50 == 0) print "tools:   " d " modules downloaded"; fflush(); next }
+           /^[a-z0-9.]+(\/[^ ]+)*$/ { if (++n % 250 == 0) print "tools:   " n " packages compiled"; fflush(); next }
+           { print; fflush() }'
+  done
+  mv -T "$work" "$directory"
+  echo "tools: $module built in $((SECONDS - started)) s"
+}
+
+mkdir -p "$cache"
+if [ "${1:-}" = --list ]; then
+  for row in "${modules[@]}"; do directory_of "${row%%|*}"; done
+  exit
+fi
+exec 9>"$cache/.lock"
+if command -v flock >/dev/null && ! flock -n 9; then
+  echo "tools: another build is running, waiting for it"
+  flock 9
+fi
+started=$SECONDS
+for row in "${modules[@]}"; do
+  IFS='|' read -r module binaries ldflags <<<"$row"
+  build "$module" "$binaries" "$ldflags"
+done
+echo "tools: ready in $cache ($((SECONDS - started)) s)"
