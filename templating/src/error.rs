@@ -20,7 +20,8 @@ pub enum ErrorKind {
     Exec(ExecError),
     /// A text and nothing more: what functions fail with.
     Message(String),
-    /// The chart itself refuses, by `required` or `fail`. The text is the author's.
+    /// The chart itself refuses, by `required` or `fail`. The text is the author's; printed it stands between the
+    /// marks that Helm puts around it.
     Refused(String),
     /// Words put before another error.
     Context {
@@ -211,9 +212,8 @@ impl fmt::Display for Error {
                 ErrorKind::Exec(error) => {
                     write!(f, "{error}")?;
                 }
-                ErrorKind::Message(text) | ErrorKind::Limit(text) | ErrorKind::Refused(text) => {
-                    f.write_str(text)?;
-                }
+                ErrorKind::Message(text) | ErrorKind::Limit(text) => f.write_str(text)?,
+                ErrorKind::Refused(text) => write!(f, "HELM_ERR_START{text}HELM_ERR_END")?,
                 ErrorKind::Context { text, .. } => write!(f, "{text}: ")?,
             }
         }
@@ -230,7 +230,7 @@ impl fmt::Display for ExecError {
             node,
             cause,
         } = self;
-        let template = format!("{template:?}");
+        let template = golib::strconv::quote(template.as_bytes());
         write!(
             f,
             "template: {location}: executing {template} at <{node}>: "

@@ -6,12 +6,14 @@
 
 pub mod error;
 pub mod exec;
+pub mod fmt;
 pub mod funcs;
 pub mod host;
+mod parse;
 pub mod value;
 
 pub use error::{Error, ErrorKind};
-pub use exec::{Operand, State};
+pub use exec::{MissingKey, Operand, State, TemplateSet};
 pub use funcs::Functions;
 pub use host::{Host, Limits, SystemHost};
 pub use value::{Kind, List, Map, Object, Str, Type, Value};

@@ -13,6 +13,8 @@ pub struct Operand {
     /// Whether the static type is `interface {}`: an element of a map or list, or the result of a function that returns
     /// anything.
     pub is_interface: bool,
+    /// Whether Go could take the value's address: a field of a struct behind a pointer.
+    pub is_addressable: bool,
 }
 
 impl Operand {
@@ -21,6 +23,7 @@ impl Operand {
         Self {
             value,
             is_interface: true,
+            is_addressable: false,
         }
     }
 
@@ -29,6 +32,7 @@ impl Operand {
         Self {
             value,
             is_interface: false,
+            is_addressable: false,
         }
     }
 
@@ -48,6 +52,19 @@ impl Operand {
 
     /// Forgets the static type, as a pipeline does.
     pub fn stripped(self) -> Self {
-        Self::exact(self.value)
+        if self.is_interface {
+            Self::exact(self.value)
+        } else {
+            self
+        }
+    }
+
+    /// An element of a list or map, whose static type is the element type.
+    pub fn element(value: Value, element: Type) -> Self {
+        Self {
+            value,
+            is_interface: matches!(element, Type::Any),
+            is_addressable: false,
+        }
     }
 }

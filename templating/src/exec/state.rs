@@ -1,20 +1,121 @@
 //! What one render carries along.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::machine::Machine;
+use super::{Operand, TemplateSet};
 use crate::error::Error;
 use crate::host::{Host, Limits};
+use crate::parse::Tree;
+use crate::value::{Str, Value};
 
-/// The state of a render: what it has used of its limits, and the host around it. Functions receive it.
+/// The state of a render: its output, what it has used of its limits, and the host around it. Functions receive it.
+///
+/// One state can render several templates of a set, one after the other; the limits count for all of them together.
 pub struct State<'a> {
-    pub(super) host: &'a dyn Host,
-    pub(super) limits: Limits,
-    pub(super) steps: u64,
-    pub(super) bytes: u64,
+    host: &'a dyn Host,
+    limits: Limits,
+    steps: u64,
+    bytes: u64,
+    pub(crate) out: Vec<u8>,
+    pub(crate) set: Arc<TemplateSet>,
+    /// How often each name is being included at the moment.
+    pub(crate) including: HashMap<Str, usize>,
+    /// Texts that `tpl` has parsed.
+    parsed: HashMap<Str, Arc<[Arc<Tree>]>>,
+    /// An address on the stack near where the render began.
+    stack_base: Option<usize>,
 }
 
 impl<'a> State<'a> {
+    pub fn new(set: Arc<TemplateSet>, host: &'a dyn Host, limits: Limits) -> Self {
+        Self {
+            host,
+            limits,
+            steps: 0,
+            bytes: 0,
+            out: Vec::new(),
+            set,
+            including: HashMap::new(),
+            parsed: HashMap::new(),
+            stack_base: None,
+        }
+    }
+
+    /// Executes a template of the set with a value as dot, and gives its output.
+    ///
+    /// # Errors
+    /// When there is no such template, when it fails, and when a limit is used up.
+    pub fn render(&mut self, name: &str, dot: &Value) -> Result<Vec<u8>, Error> {
+        let set = Arc::clone(&self.set);
+        let Some(tree) = set.tree(name) else {
+            let name = golib::strconv::quote(name);
+            let set = golib::strconv::quote(set.name());
+            return Err(Error::message(format!(
+                "template: no template {name} associated with template {set}"
+            )));
+        };
+        self.execute(&set, tree, dot)
+    }
+
+    /// Parses a text and executes it with all templates of the set in reach. What it defines is gone afterwards.
+    /// Texts are parsed once per state.
+    ///
+    /// # Errors
+    /// [`TplError`] tells a text that is no template from one that fails.
+    pub(crate) fn render_text(&mut self, text: &Str, dot: &Value) -> Result<Vec<u8>, TplError> {
+        let outer = Arc::clone(&self.set);
+        let trees = match self.parsed.get(text) {
+            Some(trees) => Arc::clone(trees),
+            None => {
+                let trees = outer
+                    .parse_trees(outer.name(), text.to_vec())
+                    .map_err(TplError::Parse)?;
+                let trees: Arc<[Arc<Tree>]> = trees.into();
+                self.parsed.insert(text.clone(), Arc::clone(&trees));
+                trees
+            }
+        };
+        let set = Arc::new(TemplateSet::overlay(Arc::clone(&outer), &trees));
+        // The text's own tree is last: definitions are finished before the text around them.
+        let Some(tree) = trees.iter().rev().find(|tree| *tree.name == *outer.name()) else {
+            return Ok(Vec::new());
+        };
+        self.set = Arc::clone(&set);
+        let result = self.execute(&set, tree, dot);
+        self.set = outer;
+        result.map_err(TplError::Execute)
+    }
+
+    fn execute(&mut self, set: &TemplateSet, tree: &Tree, dot: &Value) -> Result<Vec<u8>, Error> {
+        let is_outermost = self.stack_base.is_none();
+        if is_outermost {
+            self.stack_base = Some(stack_address());
+        }
+        let outer = std::mem::take(&mut self.out);
+        let result = Machine::new(self, set, tree).run(Operand::exact(dot.clone()));
+        let out = std::mem::replace(&mut self.out, outer);
+        if is_outermost {
+            self.stack_base = None;
+        }
+        result.map(|()| out)
+    }
+
     /// The world around the render.
     pub fn host(&self) -> &'a dyn Host {
         self.host
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Adds to the output.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.spend_bytes(bytes.len() as u64)?;
+        self.out.extend_from_slice(bytes);
+        Ok(())
     }
 
     /// Counts work about to be done: elements to make, characters to look at.
@@ -47,4 +148,31 @@ impl<'a> State<'a> {
         }
         Ok(())
     }
+
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.limits.bytes.saturating_sub(self.bytes)
+    }
+
+    /// Fails when too much of the native stack is used.
+    pub(crate) fn check_stack(&self) -> Result<(), Error> {
+        let used = self
+            .stack_base
+            .map_or(0, |base| base.abs_diff(stack_address()));
+        if used > self.limits.stack_bytes {
+            return Err(Error::limit("template is nested too deeply"));
+        }
+        Ok(())
+    }
+}
+
+/// Why `tpl` failed.
+pub(crate) enum TplError {
+    Parse(Error),
+    Execute(Error),
+}
+
+#[inline(never)]
+fn stack_address() -> usize {
+    let here = 0_u8;
+    std::ptr::from_ref(&here).addr()
 }

@@ -68,7 +68,7 @@ impl Argument for Value {
 }
 
 impl Argument for Operand {
-    const TYPE: Type = Type::Any;
+    const TYPE: Type = Type::Reflect;
     fn take(operand: Operand) -> Option<Self> {
         Some(operand)
     }

@@ -1,9 +1,107 @@
-//! Functions that steer a render: `include`, `tpl`, `required`, `fail` and `lookup`, as Helm's engine defines them.
+//! Functions that steer a render: `include`, `tpl`, `required`, `fail` and `lookup`, as Helm's engine defines them in
+//! `pkg/engine/engine.go`.
 
 use super::Functions;
+use crate::error::Error;
+use crate::exec::{State, TplError};
+use crate::value::{Map, Str, Value};
 
 /// Adds Helm's `include`, `tpl`, `required`, `fail` and `lookup`.
-pub fn add_flow(_functions: &mut Functions) {}
+pub fn add_flow(functions: &mut Functions) {
+    functions.add("include", include);
+    functions.add("tpl", tpl);
+    functions.add("required", |message: Str, value: Value| {
+        if is_missing(&value) {
+            Err(Error::refused(message.to_string()))
+        } else {
+            Ok(value)
+        }
+    });
+    functions.add("fail", |message: Str| {
+        Err::<Str, _>(Error::refused(message.to_string()))
+    });
+    functions.add(
+        "lookup",
+        |state: &mut State<'_>, version: Str, kind: Str, ns: Str, name: Str| {
+            let [version, kind, ns, name] = [&version, &kind, &ns, &name].map(|s| s.to_str_lossy());
+            match Value::from(state.host().lookup(&version, &kind, &ns, &name)?) {
+                Value::Map(object) => Ok(object),
+                _ => Ok(Map::new()),
+            }
+        },
+    );
+}
 
 /// The same as Helm's linter sees them: `required` and `fail` let everything pass, `lookup` finds nothing.
-pub fn add_flow_lint(_functions: &mut Functions) {}
+pub fn add_flow_lint(functions: &mut Functions) {
+    add_flow(functions);
+    functions.add("required", |_message: Str, value: Value| {
+        if is_missing(&value) {
+            Value::from("")
+        } else {
+            value
+        }
+    });
+    functions.add("fail", |_message: Str| "");
+    functions.add("lookup", |_: Str, _: Str, _: Str, _: Str| Map::new());
+}
+
+fn is_missing(value: &Value) -> bool {
+    match value {
+        Value::Nil => true,
+        Value::Str(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+fn include(state: &mut State<'_>, name: Str, data: Value) -> Result<Vec<u8>, Error> {
+    let max_depth = state.limits().include_depth;
+    let depth = state.including.entry(name.clone()).or_insert(0);
+    if *depth > max_depth {
+        return Err(
+            Error::message("unable to execute template").context(format!(
+                "rendering template has a nested reference name: {name}"
+            )),
+        );
+    }
+    *depth += 1;
+    let result = state.render(&name.to_str_lossy(), &data);
+    if let Some(depth) = state.including.get_mut(&name) {
+        *depth -= 1;
+    }
+    result
+}
+
+fn tpl(state: &mut State<'_>, text: Str, data: Value) -> Result<Vec<u8>, Error> {
+    match state.render_text(&text, &data) {
+        Ok(output) => Ok(without_no_value(output)),
+        Err(TplError::Parse(error)) => Err(error.context(format!(
+            "cannot parse template {}",
+            golib::strconv::quote(&text)
+        ))),
+        Err(TplError::Execute(error)) => Err(error.context(format!(
+            "error during tpl function execution for {}",
+            golib::strconv::quote(&text)
+        ))),
+    }
+}
+
+/// Removes every `<no value>`, as Helm does from whatever it rendered.
+pub fn without_no_value(text: Vec<u8>) -> Vec<u8> {
+    const MARK: &[u8] = b"<no value>";
+    let Some(first) = text.windows(MARK.len()).position(|window| window == MARK) else {
+        return text;
+    };
+    let mut out = text[..first].to_vec();
+    let mut rest = &text[first..];
+    while let Some((byte, tail)) = rest.split_first() {
+        match rest.strip_prefix(MARK) {
+            Some(tail) => rest = tail,
+            None => {
+                out.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}

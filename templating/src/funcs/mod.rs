@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use argument::{Argument, Int64, IntoResult, Rest, Typed};
-pub use flow::{add_flow, add_flow_lint};
+pub use flow::{add_flow, add_flow_lint, without_no_value};
 
 use crate::error::Error;
 use crate::exec::{Operand, State};

@@ -16,6 +16,7 @@ use std::fmt;
 use std::rc::Rc;
 
 pub use compare::deep_equal;
+pub(crate) use compare::same_scalar;
 pub use list::List;
 pub use map::Map;
 pub use object::Object;

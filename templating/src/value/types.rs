@@ -152,6 +152,8 @@ pub enum Type {
     Map(&'static MapType),
     /// A host type, by its Go name.
     Object(&'static str),
+    /// `reflect.Value`: anything, and it matters which kind of nil.
+    Reflect,
 }
 
 impl Type {
@@ -173,13 +175,14 @@ impl Type {
             Type::List(list) => list.name,
             Type::Map(map) => map.name,
             Type::Object(name) => name,
+            Type::Reflect => "reflect.Value",
         }
     }
 
     /// Whether nil is a value of this type.
     pub fn can_be_nil(&self) -> bool {
         match self {
-            Type::Any | Type::Bytes | Type::List(_) | Type::Map(_) => true,
+            Type::Any | Type::Reflect | Type::Bytes | Type::List(_) | Type::Map(_) => true,
             Type::Object(name) => name.starts_with('*'),
             _ => false,
         }
@@ -188,7 +191,7 @@ impl Type {
     /// Go's zero value of this type (nil for host types, whose zero only they could make).
     pub fn zero(&self) -> Value {
         match self {
-            Type::Any | Type::Object(_) => Value::Nil,
+            Type::Any | Type::Reflect | Type::Object(_) => Value::Nil,
             Type::Bool => Value::Bool(false),
             Type::Int => Value::Int(0),
             Type::Int32 => Value::Int32(0),
@@ -208,7 +211,7 @@ impl Type {
     /// Whether Go would let `value` be assigned to a variable of this type, no constant conversion considered.
     pub fn accepts(&self, value: &Value) -> bool {
         match (self, value) {
-            (Type::Any, _) => true,
+            (Type::Any | Type::Reflect, _) => true,
             (Type::Bool, Value::Bool(_))
             | (Type::Int, Value::Int(_))
             | (Type::Int32, Value::Int32(_))

@@ -1,0 +1,169 @@
+//! Calling functions and methods: counting, checking and converting arguments. Mirrors `evalCall` of Go's
+//! `text/template/exec.go`.
+
+use super::Operand;
+use super::machine::Machine;
+use crate::error::{Cause, Error};
+use crate::funcs::{Body, Function, Method};
+use crate::parse::{Expr, NodeRef};
+use crate::value::{Type, Value};
+
+impl<'t> Machine<'t, '_, '_> {
+    /// Calls a function of the table. `call` is the node that an error of the function is reported at.
+    pub(super) fn function(
+        &mut self,
+        dot: &Operand,
+        ident: &'t Expr,
+        call: NodeRef<'t>,
+        name: &str,
+        args: &'t [Expr],
+        last: Option<Operand>,
+    ) -> Result<Operand, Error> {
+        self.at(NodeRef::Expr(ident));
+        let set = self.set;
+        let Some(function) = set.functions().get(name) else {
+            let name = golib::strconv::quote(name);
+            return self.fail(format!("{name} is not a defined function"));
+        };
+        let Function {
+            signature, body, ..
+        } = function;
+        let (params, variadic) = (&signature.params[..], signature.variadic);
+        self.check_count(name, params.len(), variadic, args.len(), last.is_some())?;
+        let native = match body {
+            Body::And => return self.and_or(dot, args, last, false),
+            Body::Or => return self.and_or(dot, args, last, true),
+            Body::Call => {
+                let callee = match (args.first(), &last) {
+                    (Some(first), _) => NodeRef::Expr(first).to_text(),
+                    (None, Some(last)) => describe(last),
+                    (None, None) => String::new(),
+                };
+                let values = self.arguments(dot, params, variadic, args, last)?;
+                self.at(call);
+                return Err(self.call_error(name, not_callable(&callee, values.first())));
+            }
+            Body::Native(native) => native,
+        };
+        let mut values = self.arguments(dot, params, variadic, args, last)?;
+        let spent = self.state.spend_steps(1);
+        let result = spent.and_then(|()| native(self.state, &mut values));
+        result.map_err(|error| {
+            self.at(call);
+            self.call_error(name, error)
+        })
+    }
+
+    pub(super) fn method(
+        &mut self,
+        dot: &Operand,
+        receiver: &Value,
+        expr: &'t Expr,
+        method: &Method,
+        args: &'t [Expr],
+        last: Option<Operand>,
+    ) -> Result<Operand, Error> {
+        let params = method.params;
+        self.check_count(method.name, params.len(), false, args.len(), last.is_some())?;
+        let mut values = self.arguments(dot, params, false, args, last)?;
+        (method.call)(self.state, receiver, &mut values).map_err(|error| {
+            self.at(NodeRef::Expr(expr));
+            self.call_error(method.name, error)
+        })
+    }
+
+    fn call_error(&self, name: &str, source: Error) -> Error {
+        self.error(Cause::Call {
+            function: name.to_owned(),
+            source,
+        })
+    }
+
+    fn check_count(
+        &self,
+        name: &str,
+        params: usize,
+        variadic: bool,
+        args: usize,
+        piped: bool,
+    ) -> Result<(), Error> {
+        let given = args + usize::from(piped);
+        if variadic {
+            let fixed = params.saturating_sub(1);
+            if given < fixed {
+                // Go counts without the piped argument here.
+                return self.fail(format!(
+                    "wrong number of args for {name}: want at least {fixed} got {args}"
+                ));
+            }
+        } else if given != params {
+            return self.fail(format!(
+                "wrong number of args for {name}: want {params} got {given}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn arguments(
+        &mut self,
+        dot: &Operand,
+        params: &[Type],
+        variadic: bool,
+        args: &'t [Expr],
+        last: Option<Operand>,
+    ) -> Result<Vec<Operand>, Error> {
+        let param = |i: usize| -> &Type {
+            // Beyond the last parameter of a variadic function its type repeats.
+            params
+                .get(i)
+                .or(params.last().filter(|_| variadic))
+                .unwrap_or(&Type::Any)
+        };
+        let mut values = Vec::with_capacity(args.len() + 1);
+        for (i, arg) in args.iter().enumerate() {
+            values.push(self.argument(dot, param(i), arg)?);
+        }
+        if let Some(last) = last {
+            values.push(self.validate(last, param(args.len()))?);
+        }
+        Ok(values)
+    }
+
+    /// `and` and `or` stop at the first argument that decides; the piped one comes last.
+    fn and_or(
+        &mut self,
+        dot: &Operand,
+        args: &'t [Expr],
+        last: Option<Operand>,
+        until: bool,
+    ) -> Result<Operand, Error> {
+        let mut value = Operand::default();
+        for arg in args {
+            value = self.argument(dot, &Type::Reflect, arg)?;
+            if value.value.is_true() == until {
+                return Ok(value);
+            }
+        }
+        Ok(last.unwrap_or(value))
+    }
+}
+
+/// What Go's `reflect.Value.String` says of a value.
+fn describe(operand: &Operand) -> String {
+    match &operand.value {
+        Value::Str(text) => text.to_string(),
+        _ if operand.is_invalid() => "<invalid Value>".to_owned(),
+        _ => format!("<{} Value>", operand.type_name()),
+    }
+}
+
+/// `call` needs a function value, and nothing gives a template one.
+fn not_callable(callee: &str, value: Option<&Operand>) -> Error {
+    match value {
+        Some(Operand { value, .. }) if !value.is_untyped_nil() => Error::message(format!(
+            "non-function {callee} of type {}",
+            value.type_name()
+        )),
+        _ => Error::message("call of nil"),
+    }
+}

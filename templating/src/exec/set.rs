@@ -1,0 +1,125 @@
+//! Templates that know each other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::funcs::Functions;
+use crate::parse::{self, Tree};
+
+/// What a key that is not in a map gives: Go's `missingkey` option.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingKey {
+    /// Nothing at all, printed as `<no value>`.
+    #[default]
+    Invalid,
+    /// The zero value of the map's element type.
+    Zero,
+    /// An error.
+    Error,
+}
+
+/// Parsed templates that can call each other by name. Shared between renders and threads in an `Arc`.
+#[derive(Clone, Debug)]
+pub struct TemplateSet {
+    name: Arc<str>,
+    functions: Arc<Functions>,
+    left: String,
+    right: String,
+    missing_key: MissingKey,
+    trees: HashMap<Arc<str>, Arc<Tree>>,
+    /// The set this one was made from for the time of a `tpl`.
+    outer: Option<Arc<TemplateSet>>,
+}
+
+impl TemplateSet {
+    /// An empty set. Its name appears only in the error about a template that is not in it.
+    pub fn new(name: &str, functions: Arc<Functions>) -> Self {
+        Self {
+            name: name.into(),
+            functions,
+            left: "{{".to_owned(),
+            right: "}}".to_owned(),
+            missing_key: MissingKey::default(),
+            trees: HashMap::new(),
+            outer: None,
+        }
+    }
+
+    /// Other delimiters than `{{` and `}}`; an empty one keeps the default.
+    #[must_use]
+    pub fn with_delims(mut self, left: &str, right: &str) -> Self {
+        if !left.is_empty() {
+            self.left = left.to_owned();
+        }
+        if !right.is_empty() {
+            self.right = right.to_owned();
+        }
+        self
+    }
+
+    /// What missing keys give.
+    #[must_use]
+    pub fn with_missing_key(mut self, missing_key: MissingKey) -> Self {
+        self.missing_key = missing_key;
+        self
+    }
+
+    /// Parses a text under a name, with the templates it defines. A template replaces another of its name unless it
+    /// is blank.
+    ///
+    /// # Errors
+    /// When the text is no template; the set stays as it was.
+    pub fn parse(&mut self, name: &str, text: impl Into<Vec<u8>>) -> Result<(), Error> {
+        for tree in self.parse_trees(name, text.into())? {
+            self.add(&tree);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn parse_trees(&self, name: &str, text: Vec<u8>) -> Result<Vec<Arc<Tree>>, Error> {
+        let trees = parse::parse(name, text, (&self.left, &self.right), &self.functions)?;
+        Ok(trees.into_iter().map(Arc::new).collect())
+    }
+
+    fn add(&mut self, tree: &Arc<Tree>) {
+        if !tree.is_blank() || self.tree(&tree.name).is_none() {
+            self.trees.insert(Arc::clone(&tree.name), Arc::clone(tree));
+        }
+    }
+
+    /// A set with some more templates over an unchanged one.
+    pub(crate) fn overlay(outer: Arc<TemplateSet>, trees: &[Arc<Tree>]) -> Self {
+        let mut set = Self::new(&outer.name, Arc::clone(&outer.functions))
+            .with_delims(&outer.left, &outer.right)
+            .with_missing_key(outer.missing_key);
+        set.outer = Some(outer);
+        for tree in trees {
+            set.add(tree);
+        }
+        set
+    }
+
+    pub(crate) fn tree(&self, name: &str) -> Option<&Arc<Tree>> {
+        let mut set = self;
+        loop {
+            if let Some(tree) = set.trees.get(name) {
+                return Some(tree);
+            }
+            set = set.outer.as_deref()?;
+        }
+    }
+
+    /// The name given to [`TemplateSet::new`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn functions(&self) -> &Arc<Functions> {
+        &self.functions
+    }
+
+    pub(crate) fn missing_key(&self) -> MissingKey {
+        self.missing_key
+    }
+}

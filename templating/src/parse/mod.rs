@@ -1,0 +1,32 @@
+//! Template text to an immutable tree, which any number of renders on any thread can share. Mirrors Go's
+//! `text/template/parse`; the functions a text may name must be known.
+
+mod lex;
+mod node;
+mod number;
+mod parser;
+mod unicode;
+
+use std::sync::Arc;
+
+pub(crate) use node::{
+    Branch, Command, Expr, ExprKind, List, Node, NodeRef, Pipe, Source, is_blank,
+};
+pub(crate) use number::Number;
+pub(crate) use parser::parse;
+pub(crate) use unicode::decode_rune;
+
+/// A named template: a file's own text or a `define` in it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) name: Arc<str>,
+    pub(crate) source: Arc<Source>,
+    pub(crate) root: List,
+}
+
+impl Tree {
+    /// Whether the body is only white space and comments.
+    pub(crate) fn is_blank(&self) -> bool {
+        is_blank(&self.root, &self.source)
+    }
+}

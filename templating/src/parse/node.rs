@@ -1,0 +1,332 @@
+//! The tree: what a template text says, every node with its place in the text.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::value::Str;
+
+/// An offset in the text of a [`Source`].
+pub(crate) type Pos = usize;
+
+/// A text that was parsed: one file, or one string given to `tpl`.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The name it was parsed under.
+    pub(crate) name: Arc<str>,
+    pub(crate) text: Vec<u8>,
+}
+
+impl Source {
+    /// Line from 1, column in bytes from 0, and the line itself.
+    pub(crate) fn place(&self, pos: Pos) -> (usize, usize, String) {
+        let (before, after) = self.text.split_at(pos.min(self.text.len()));
+        let line = before.iter().filter(|&&c| c == b'\n').count() + 1;
+        let start = before
+            .iter()
+            .rposition(|&c| c == b'\n')
+            .map_or(0, |newline| newline + 1);
+        let end = after
+            .iter()
+            .position(|&c| c == b'\n')
+            .map_or(self.text.len(), |n| pos + n);
+        (
+            line,
+            pos - start,
+            String::from_utf8_lossy(&self.text[start..end]).into_owned(),
+        )
+    }
+
+    /// A whole line by its number, for errors that have no column.
+    pub(crate) fn line(&self, number: usize) -> String {
+        let line = self
+            .text
+            .split(|&c| c == b'\n')
+            .nth(number.saturating_sub(1));
+        String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
+    }
+}
+
+/// A sequence of nodes.
+pub(crate) type List = Vec<Node>;
+
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// A range of the source.
+    Text {
+        start: Pos,
+        end: Pos,
+    },
+    Action {
+        pos: Pos,
+        pipe: Pipe,
+    },
+    If(Branch),
+    With(Branch),
+    Range(Branch),
+    Template {
+        pos: Pos,
+        name: Arc<str>,
+        pipe: Option<Pipe>,
+    },
+    Break {
+        pos: Pos,
+    },
+    Continue {
+        pos: Pos,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Branch {
+    pub(crate) pos: Pos,
+    pub(crate) pipe: Pipe,
+    pub(crate) list: List,
+    pub(crate) else_list: Option<List>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) pos: Pos,
+    /// The variables are assigned, not declared.
+    pub(crate) is_assign: bool,
+    pub(crate) decl: Vec<Arc<str>>,
+    pub(crate) cmds: Vec<Command>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) pos: Pos,
+    pub(crate) args: Vec<Expr>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Expr {
+    pub(crate) pos: Pos,
+    pub(crate) kind: ExprKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum ExprKind {
+    Bool(bool),
+    Dot,
+    Nil,
+    Number(Box<super::number::Number>),
+    String {
+        /// With its quotes, for messages.
+        quoted: String,
+        text: Str,
+    },
+    /// `.a.b`
+    Field(Vec<Box<str>>),
+    /// `$x.a.b`; the name includes the dollar.
+    Variable {
+        name: Arc<str>,
+        fields: Vec<Box<str>>,
+    },
+    /// Anything else followed by fields.
+    Chain {
+        base: Box<Expr>,
+        fields: Vec<Box<str>>,
+    },
+    /// The name of a function.
+    Identifier(Arc<str>),
+    /// A pipeline in parentheses.
+    Pipe(Box<Pipe>),
+}
+
+/// Any node, to say where an error happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NodeRef<'t> {
+    Node(&'t Node),
+    Pipe(&'t Pipe),
+    Command(&'t Command),
+    Expr(&'t Expr),
+}
+
+impl NodeRef<'_> {
+    pub(crate) fn pos(&self) -> Pos {
+        match self {
+            NodeRef::Node(node) => node.pos(),
+            NodeRef::Pipe(pipe) => pipe.pos,
+            NodeRef::Command(command) => command.pos,
+            NodeRef::Expr(expr) => expr.pos,
+        }
+    }
+
+    /// An expression as source; statements need [`NodeRef::to_source`].
+    pub(crate) fn to_text(self) -> String {
+        let nothing = Source {
+            name: "".into(),
+            text: Vec::new(),
+        };
+        self.to_source(&nothing)
+    }
+
+    /// The node as source, as Go prints it.
+    pub(crate) fn to_source(self, source: &Source) -> String {
+        let mut out = String::new();
+        let written = match self {
+            NodeRef::Node(node) => node.write(&mut out, source),
+            NodeRef::Pipe(pipe) => pipe.write(&mut out),
+            NodeRef::Command(command) => command.write(&mut out),
+            NodeRef::Expr(expr) => expr.write(&mut out),
+        };
+        written.expect("writing to a string does not fail");
+        out
+    }
+}
+
+impl Node {
+    pub(crate) fn pos(&self) -> Pos {
+        match self {
+            Node::Text { start, .. } => *start,
+            Node::Action { pos, .. }
+            | Node::Template { pos, .. }
+            | Node::Break { pos }
+            | Node::Continue { pos } => *pos,
+            Node::If(branch) | Node::With(branch) | Node::Range(branch) => branch.pos,
+        }
+    }
+
+    fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
+        match self {
+            Node::Text { start, end } => {
+                out.push_str(&String::from_utf8_lossy(&source.text[*start..*end]));
+            }
+            Node::Action { pipe, .. } => {
+                out.push_str("{{");
+                pipe.write(out)?;
+                out.push_str("}}");
+            }
+            Node::If(branch) => branch.write("if", out, source)?,
+            Node::With(branch) => branch.write("with", out, source)?,
+            Node::Range(branch) => branch.write("range", out, source)?,
+            Node::Template { name, pipe, .. } => {
+                write!(
+                    out,
+                    "{{{{template {}",
+                    golib::strconv::quote(name.as_bytes())
+                )?;
+                if let Some(pipe) = pipe {
+                    out.push(' ');
+                    pipe.write(out)?;
+                }
+                out.push_str("}}");
+            }
+            Node::Break { .. } => out.push_str("{{break}}"),
+            Node::Continue { .. } => out.push_str("{{continue}}"),
+        }
+        Ok(())
+    }
+}
+
+impl Branch {
+    fn write(&self, keyword: &str, out: &mut String, source: &Source) -> fmt::Result {
+        write!(out, "{{{{{keyword} ")?;
+        self.pipe.write(out)?;
+        out.push_str("}}");
+        for node in &self.list {
+            node.write(out, source)?;
+        }
+        if let Some(list) = &self.else_list {
+            out.push_str("{{else}}");
+            for node in list {
+                node.write(out, source)?;
+            }
+        }
+        out.push_str("{{end}}");
+        Ok(())
+    }
+}
+
+impl Pipe {
+    fn write(&self, out: &mut String) -> fmt::Result {
+        if !self.decl.is_empty() {
+            out.push_str(&self.decl.join(", "));
+            out.push_str(if self.is_assign { " = " } else { " := " });
+        }
+        for (i, command) in self.cmds.iter().enumerate() {
+            if i > 0 {
+                out.push_str(" | ");
+            }
+            command.write(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    fn write(&self, out: &mut String) -> fmt::Result {
+        for (i, arg) in self.args.iter().enumerate() {
+            if i > 0 {
+                out.push(' ');
+            }
+            arg.write_as_part(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Expr {
+    /// As part of a command or chain, where a pipeline stands in parentheses.
+    fn write_as_part(&self, out: &mut String) -> fmt::Result {
+        if let ExprKind::Pipe(pipe) = &self.kind {
+            out.push('(');
+            pipe.write(out)?;
+            out.push(')');
+            return Ok(());
+        }
+        self.write(out)
+    }
+
+    fn write(&self, out: &mut String) -> fmt::Result {
+        let fields = match &self.kind {
+            ExprKind::Bool(value) => return write!(out, "{value}"),
+            ExprKind::Dot => {
+                out.push('.');
+                return Ok(());
+            }
+            ExprKind::Nil => {
+                out.push_str("nil");
+                return Ok(());
+            }
+            ExprKind::Number(number) => {
+                out.push_str(&number.text);
+                return Ok(());
+            }
+            ExprKind::String { quoted, .. } => {
+                out.push_str(quoted);
+                return Ok(());
+            }
+            ExprKind::Identifier(name) => {
+                out.push_str(name);
+                return Ok(());
+            }
+            ExprKind::Pipe(pipe) => return pipe.write(out),
+            ExprKind::Field(fields) => fields,
+            ExprKind::Variable { name, fields } => {
+                out.push_str(name);
+                fields
+            }
+            ExprKind::Chain { base, fields } => {
+                base.write_as_part(out)?;
+                fields
+            }
+        };
+        for field in fields {
+            out.push('.');
+            out.push_str(field);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a body is only white space, which does not replace another definition of its name.
+pub(crate) fn is_blank(list: &[Node], source: &Source) -> bool {
+    list.iter().all(|node| match node {
+        Node::Text { start, end } => String::from_utf8_lossy(&source.text[*start..*end])
+            .trim()
+            .is_empty(),
+        _ => false,
+    })
+}
