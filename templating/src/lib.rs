@@ -14,6 +14,6 @@ pub mod value;
 
 pub use error::{Error, ErrorKind};
 pub use exec::{MissingKey, Operand, State, TemplateSet};
-pub use funcs::Functions;
+pub use funcs::{Dialect, Functions};
 pub use host::{Host, Limits, SystemHost};
 pub use value::{Kind, List, Map, Object, Str, Type, Value};

@@ -214,6 +214,9 @@ impl<'t> Machine<'t, '_, '_> {
                     }
                 }
             }
+            Value::Object(object) if object.unexported().contains(&name) => self.fail(format!(
+                "{name} is an unexported field of struct type {static_type}"
+            )),
             Value::Object(object) => match object.field(name) {
                 Some(_) if has_args => self.fail(format!(
                     "{name} has arguments but cannot be invoked as function"

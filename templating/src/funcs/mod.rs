@@ -6,6 +6,7 @@
 
 mod argument;
 mod builtins;
+mod dialect;
 mod flow;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use argument::{Argument, Int64, IntoResult, Rest, Typed};
+pub use dialect::Dialect;
 pub use flow::{add_flow, add_flow_lint, without_no_value};
 
 use crate::error::Error;

@@ -1,6 +1,9 @@
-//! From plain data to values.
+//! From plain data to values and back.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::{List, Map, Value};
+use crate::error::Error;
 
 /// Integers become `int64`, all other numbers `float64`, as Helm stores them.
 impl From<&serde_json::Value> for Value {
@@ -28,5 +31,74 @@ impl From<&serde_json::Value> for Value {
 impl From<serde_json::Value> for Value {
     fn from(data: serde_json::Value) -> Self {
         Value::from(&data)
+    }
+}
+
+/// How deep a value may nest; deeper than any real one, and a map that contains itself ends here.
+const MAX_DEPTH: usize = 1000;
+
+impl Value {
+    /// What Go's `encoding/json` makes of the value, as data: times as text, bytes as base64, structs as objects.
+    ///
+    /// # Errors
+    /// In Go's words, for numbers JSON has no text for and for values that contain themselves.
+    pub fn to_json(&self) -> Result<serde_json::Value, Error> {
+        self.to_json_below(0)
+    }
+
+    fn to_json_below(&self, depth: usize) -> Result<serde_json::Value, Error> {
+        if depth > MAX_DEPTH {
+            let name = self.type_name();
+            return Err(Error::message(format!(
+                "json: unsupported value: encountered a cycle via {name}"
+            )));
+        }
+        Ok(match self {
+            Value::Nil | Value::Bytes(None) => serde_json::Value::Null,
+            Value::Bool(b) => (*b).into(),
+            Value::Int(n) | Value::Int64(n) => (*n).into(),
+            Value::Int32(n) => (*n).into(),
+            Value::Uint8(n) => (*n).into(),
+            Value::Uint32(n) => (*n).into(),
+            Value::Uint64(n) => (*n).into(),
+            Value::Float(n) => match serde_json::Number::from_f64(*n) {
+                Some(number) => serde_json::Value::Number(number),
+                None => {
+                    let text = golib::strconv::format_float(*n, b'g', -1, 64);
+                    return Err(Error::message(format!("json: unsupported value: {text}")));
+                }
+            },
+            Value::Complex(..) => return Err(Error::message("json: unsupported type: complex128")),
+            Value::Str(text) => text.to_str_lossy().into(),
+            Value::Bytes(Some(bytes)) => BASE64_STANDARD.encode(bytes).into(),
+            Value::List(list) if list.is_nil() => serde_json::Value::Null,
+            Value::List(list) => serde_json::Value::Array(
+                list.iter()
+                    .map(|item| item.to_json_below(depth + 1))
+                    .collect::<Result<_, _>>()?,
+            ),
+            Value::Map(map) if map.is_nil() => serde_json::Value::Null,
+            Value::Map(map) => map.with(|entries| {
+                entries
+                    .iter()
+                    .map(|(key, item)| {
+                        Ok((
+                            key.to_str_lossy().into_owned(),
+                            item.to_json_below(depth + 1)?,
+                        ))
+                    })
+                    .collect::<Result<serde_json::Map<_, _>, Error>>()
+                    .map(serde_json::Value::Object)
+            })?,
+            Value::Object(object) => match object.json() {
+                Some(plain) => plain.to_json_below(depth + 1)?,
+                None => object
+                    .fields()
+                    .into_iter()
+                    .map(|(name, field)| Ok((name.to_owned(), field.to_json_below(depth + 1)?)))
+                    .collect::<Result<serde_json::Map<_, _>, Error>>()?
+                    .into(),
+            },
+        })
     }
 }

@@ -25,6 +25,11 @@ pub trait Object {
             .map(|(_, value)| value)
     }
 
+    /// The names among [`Object::fields`] that are printed but that a template may not read.
+    fn unexported(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// All fields in order of declaration, for `%v` and `%+v`.
     fn fields(&self) -> Vec<(&'static str, Value)> {
         Vec::new()

@@ -1,0 +1,62 @@
+//! Who may call what: the function tables of the programs whose templates we read.
+
+use std::sync::{Arc, LazyLock};
+
+use super::{Functions, flow};
+
+/// A function table with a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Charts: Sprig without `env` and `expandenv`, and Helm's own functions.
+    Helm,
+    /// Charts under `helm lint`: nothing is required, nothing fails, nothing is found in the cluster.
+    HelmLint,
+    /// The `${ }` of fleet.yaml: Go's functions and Sprig alone, without those that reach outside.
+    Fleet,
+}
+
+impl Dialect {
+    /// The table. There is one of each kind; it is shared.
+    pub fn functions(self) -> Arc<Functions> {
+        static HELM: LazyLock<Arc<Functions>> = LazyLock::new(|| Dialect::Helm.build().into());
+        static LINT: LazyLock<Arc<Functions>> = LazyLock::new(|| Dialect::HelmLint.build().into());
+        static FLEET: LazyLock<Arc<Functions>> = LazyLock::new(|| Dialect::Fleet.build().into());
+        let table = match self {
+            Dialect::Helm => &HELM,
+            Dialect::HelmLint => &LINT,
+            Dialect::Fleet => &FLEET,
+        };
+        Arc::clone(table)
+    }
+
+    /// The delimiters of its templates.
+    pub fn delims(self) -> (&'static str, &'static str) {
+        match self {
+            Dialect::Helm | Dialect::HelmLint => ("{{", "}}"),
+            Dialect::Fleet => ("${", "}"),
+        }
+    }
+
+    fn build(self) -> Functions {
+        let mut functions = Functions::builtin();
+        add_sprig(&mut functions);
+        match self {
+            Dialect::Helm => {
+                add_helm(&mut functions);
+                flow::add_flow(&mut functions);
+            }
+            Dialect::HelmLint => {
+                add_helm(&mut functions);
+                flow::add_flow_lint(&mut functions);
+            }
+            Dialect::Fleet => functions.remove("getHostByName"),
+        }
+        functions
+    }
+}
+
+/// All of Sprig but `env` and `expandenv`, which no dialect has.
+fn add_sprig(_functions: &mut Functions) {}
+
+/// What Helm adds to Sprig or replaces: data formats and durations.
+fn add_helm(_functions: &mut Functions) {}
