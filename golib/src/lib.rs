@@ -7,6 +7,7 @@
 
 pub mod duration;
 pub mod glob;
+pub mod json;
 pub mod path;
 pub mod regexp;
 pub mod semver;

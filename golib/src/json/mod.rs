@@ -1,0 +1,64 @@
+//! JSON as Go's `encoding/json` reads and prints it, error texts included.
+//!
+//! Integers keep their 64 bits in both directions; where Go decodes into `any`, every number is a float: see [`floats`].
+//! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels.
+
+mod decode;
+mod encode;
+
+pub use decode::{decode, decode_list, decode_map};
+pub use encode::{encode, encode_indent, encode_raw, format_number};
+
+use serde_json::{Number, Value};
+
+/// Why a text was not decoded, printed as Go prints it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// JSON of another kind than asked for, or a number no float can hold.
+    #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]
+    Type {
+        /// What was found: `array`, `object`, `string`, `bool`, `number`, or `number` and its text.
+        found: String,
+        /// The Go type that was to be filled.
+        wanted: &'static str,
+    },
+}
+
+impl Error {
+    /// That `value` cannot fill a variable of the Go type `wanted`.
+    pub fn wrong_type(value: &Value, wanted: &'static str) -> Self {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        Self::Type {
+            found: found.into(),
+            wanted,
+        }
+    }
+}
+
+/// Every number as a float, which is what Go's decoder makes of them in an `any`.
+pub fn floats(mut value: Value) -> Value {
+    let mut pending = vec![&mut value];
+    while let Some(next) = pending.pop() {
+        match next {
+            Value::Number(number) => {
+                if let Some(float) = number.as_f64().and_then(Number::from_f64) {
+                    *number = float;
+                }
+            }
+            Value::Array(items) => pending.extend(items),
+            Value::Object(entries) => pending.extend(entries.values_mut()),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    value
+}
