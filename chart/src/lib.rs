@@ -14,6 +14,7 @@ mod decode;
 mod list;
 pub mod metadata;
 mod release_info;
+pub mod source;
 mod time;
 
 pub use capabilities::{Capabilities, HelmVersion, KubeVersion};

@@ -1,0 +1,346 @@
+//! What can go wrong while fetching, split by what the caller does about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::index::IndexError;
+use super::safe_url::SafeUrl;
+
+/// Why a chart could not be fetched. Cheap to clone, so that everybody who waited for the same
+/// download learns the same reason. No variant holds or prints a credential.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// The coordinates make no sense, whoever is asked.
+    #[error("invalid chart source {reference:?}: {problem}")]
+    InvalidReference {
+        /// What was given, without password.
+        reference: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A source that Fleet knows and we do not fetch (git, local paths, other archive formats).
+    #[error("chart source {reference:?} is not supported: {problem}")]
+    Unsupported {
+        /// What was given, without password.
+        reference: String,
+        /// What kind of source it is.
+        problem: &'static str,
+    },
+    /// The CA bundle has no usable certificate, or the system trust cannot be read.
+    #[error("invalid TLS settings: {problem}")]
+    Tls {
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// No answer, or an answer that broke off.
+    #[error("failed to fetch \"{url}\"")]
+    Transport {
+        /// What was asked for.
+        url: SafeUrl,
+        /// What happened to the connection.
+        source: TransportError,
+    },
+    /// The repository's index answered with something else than 200.
+    #[error("failed to read helm repo from {url}, error code: {status}{}", hint(*.status, *.authenticated))]
+    IndexStatus {
+        /// The index.
+        url: SafeUrl,
+        /// The HTTP status.
+        status: u16,
+        /// Whether credentials were sent.
+        authenticated: bool,
+    },
+    /// A download answered with something else than 200.
+    #[error("downloading \"{url}\": unexpected status {status}{}", hint(*.status, *.authenticated))]
+    Status {
+        /// What was asked for.
+        url: SafeUrl,
+        /// The HTTP status.
+        status: u16,
+        /// Whether credentials were sent.
+        authenticated: bool,
+    },
+    /// The index is not one.
+    #[error("failed to load the index {url}")]
+    Index {
+        /// The index.
+        url: SafeUrl,
+        /// What is wrong with it.
+        source: IndexError,
+    },
+    /// The index (or registry) is fine, but what we look for is not in it.
+    #[error("{lookup} in {location}")]
+    NotFound {
+        /// The repository or registry.
+        location: String,
+        /// What was looked for.
+        lookup: LookupError,
+    },
+    /// The entry has no download address.
+    #[error("no URLs found for chart {chart} {version} at {repo}")]
+    NoUrls {
+        /// The chart's name.
+        chart: String,
+        /// The version that was picked.
+        version: String,
+        /// The repository.
+        repo: SafeUrl,
+    },
+    /// The answer is larger than we are willing to hold.
+    #[error("download of \"{url}\" exceeds the {limit_bytes} byte limit")]
+    TooLarge {
+        /// What was asked for.
+        url: SafeUrl,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// What came is not what was promised.
+    #[error("checksum mismatch for \"{url}\": expected {expected}, got {actual}")]
+    Checksum {
+        /// What was asked for.
+        url: SafeUrl,
+        /// Algorithm and hex digest that was promised.
+        expected: String,
+        /// Algorithm and hex digest of what came.
+        actual: String,
+    },
+    /// What came is not a whole gzip or tar archive.
+    #[error("chart archive \"{url}\" is damaged: {problem}")]
+    Archive {
+        /// What was asked for.
+        url: SafeUrl,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The registry refused, in its own words.
+    #[error("registry answered {status} for \"{url}\"{message}{}", hint(*.status, *.authenticated))]
+    Registry {
+        /// What was asked for.
+        url: SafeUrl,
+        /// The HTTP status.
+        status: u16,
+        /// `: ` and the first error of the answer, cut short; or nothing.
+        message: String,
+        /// Whether credentials were sent.
+        authenticated: bool,
+    },
+    /// The artifact is there, but it is not a chart (or not what we look for).
+    #[error("\"{reference}\": {problem}")]
+    Artifact {
+        /// Registry, repository and tag or digest.
+        reference: String,
+        /// What is missing or wrong, in Helm's words where Helm has some.
+        problem: String,
+    },
+}
+
+fn hint(status: u16, authenticated: bool) -> &'static str {
+    match (status, authenticated) {
+        (401 | 403, true) => " (the credentials were refused)",
+        (401 | 403, false) => " (no credentials were sent)",
+        _ => "",
+    }
+}
+
+/// Why there was no whole answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The name server does not know the host, or there is no name server.
+    #[error("lookup {host}: no such host")]
+    UnknownHost {
+        /// The host of the URL, or of the proxy.
+        host: String,
+        /// The system's reason.
+        source: Arc<std::io::Error>,
+    },
+    /// Nobody trusted signed the server's certificate.
+    #[error(
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority (is a private CA missing?)"
+    )]
+    UnknownIssuer,
+    /// Any other objection to the server's certificate, or TLS trouble.
+    #[error("tls: {problem}")]
+    Tls {
+        /// The TLS library's words.
+        problem: String,
+    },
+    /// Nothing listens there, or a network in between refuses.
+    #[error("connect: {problem}")]
+    Connect {
+        /// The system's words.
+        problem: String,
+    },
+    /// The whole exchange took too long.
+    #[error("no complete answer within {}", seconds(*.limit))]
+    Timeout {
+        /// How long we waited.
+        limit: Duration,
+    },
+    /// More redirects than anyone needs, or one that leads nowhere.
+    #[error("redirect: {problem}")]
+    Redirect {
+        /// What was wrong.
+        problem: String,
+    },
+    /// The connection broke before the end of the answer.
+    #[error("the answer broke off: {problem}")]
+    Interrupted {
+        /// The HTTP library's words.
+        problem: String,
+    },
+}
+
+fn seconds(limit: Duration) -> String {
+    format!("{} s", limit.as_secs_f64())
+}
+
+/// What is not in an index or a tag list. Texts begin with Helm's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// No entry of that name.
+    #[error("no chart name found: \"{chart}\"")]
+    Chart {
+        /// What was looked for.
+        chart: String,
+    },
+    /// An entry without versions.
+    #[error("no chart version found")]
+    Empty,
+    /// The version is neither one nor a constraint.
+    #[error("{text}")]
+    Constraint {
+        /// Helm's text: `improper constraint: …`.
+        text: String,
+    },
+    /// Versions, but none that fits.
+    #[error("no chart version found for {chart}-{version}{}", newest_seen(.newest))]
+    Version {
+        /// The chart's name.
+        chart: String,
+        /// The version or constraint asked for.
+        version: String,
+        /// The newest versions there are, newest first, a few of them.
+        newest: Vec<String>,
+    },
+    /// A registry without usable tags.
+    #[error("unable to locate any tags in provided repository: {repository}")]
+    NoTags {
+        /// The repository.
+        repository: String,
+    },
+    /// Tags, but none that fits.
+    #[error("could not locate a version matching provided version string {version}{}", newest_seen(.newest))]
+    Tag {
+        /// The constraint asked for.
+        version: String,
+        /// The newest versions there are, newest first, a few of them.
+        newest: Vec<String>,
+    },
+}
+
+fn newest_seen(versions: &[String]) -> String {
+    match versions {
+        [] => String::new(),
+        versions => format!(" (newest seen: {})", versions.join(", ")),
+    }
+}
+
+impl FetchError {
+    /// Whether waiting alone may help. Everything else needs somebody to change something, here or
+    /// at the source.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => !matches!(
+                source,
+                TransportError::UnknownIssuer | TransportError::Redirect { .. }
+            ),
+            Self::IndexStatus { status, .. }
+            | Self::Status { status, .. }
+            | Self::Registry { status, .. } => is_transient(*status),
+            Self::Archive { .. } | Self::Checksum { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// A fixed word for metrics and conditions.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidReference { .. } => "InvalidChartSource",
+            Self::Unsupported { .. } => "UnsupportedChartSource",
+            Self::Tls { .. } => "InvalidTLSSettings",
+            Self::Transport { source, .. } => match source {
+                TransportError::UnknownHost { .. } => "UnknownHost",
+                TransportError::UnknownIssuer => "UnknownIssuer",
+                TransportError::Tls { .. } => "TLSFailed",
+                TransportError::Timeout { .. } => "Timeout",
+                TransportError::Connect { .. }
+                | TransportError::Redirect { .. }
+                | TransportError::Interrupted { .. } => "Unreachable",
+            },
+            Self::IndexStatus { status, .. }
+            | Self::Status { status, .. }
+            | Self::Registry { status, .. } => match status {
+                401 | 403 => "Unauthorized",
+                404 => "NotFound",
+                status if is_transient(*status) => "SourceUnavailable",
+                _ => "SourceRefused",
+            },
+            Self::Index { .. } => "InvalidIndex",
+            Self::NotFound { lookup, .. } => match lookup {
+                LookupError::Chart { .. } => "UnknownChart",
+                LookupError::Constraint { .. } => "InvalidVersion",
+                _ => "NoMatchingVersion",
+            },
+            Self::NoUrls { .. } => "InvalidIndex",
+            Self::TooLarge { .. } => "TooLarge",
+            Self::Checksum { .. } => "ChecksumMismatch",
+            Self::Archive { .. } => "InvalidArchive",
+            Self::Artifact { .. } => "InvalidArtifact",
+        }
+    }
+}
+
+/// Statuses by which a server says "later".
+pub(super) fn is_transient(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500..=599)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_tell_what_to_do() {
+        let url = SafeUrl::parse("https://u:secret@repo.example/index.yaml").unwrap();
+        let refused = FetchError::IndexStatus {
+            url: url.clone(),
+            status: 401,
+            authenticated: true,
+        };
+        assert_eq!(
+            refused.to_string(),
+            "failed to read helm repo from https://u:xxxxx@repo.example/index.yaml, \
+             error code: 401 (the credentials were refused)"
+        );
+        assert_eq!(refused.reason(), "Unauthorized");
+        assert!(!refused.is_retryable());
+        let busy = FetchError::Status {
+            url,
+            status: 503,
+            authenticated: false,
+        };
+        assert!(busy.is_retryable());
+        let none = LookupError::Version {
+            chart: "web".into(),
+            version: "^9".into(),
+            newest: vec!["2.1.0".into(), "2.0.0".into()],
+        };
+        assert_eq!(
+            none.to_string(),
+            "no chart version found for web-^9 (newest seen: 2.1.0, 2.0.0)"
+        );
+    }
+}

@@ -1,0 +1,490 @@
+//! Ties it together: what is remembered, what is asked again, who waits for whom.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE};
+use reqwest::header::{IF_NONE_MATCH, LAST_MODIFIED};
+use sha2::{Digest as _, Sha256};
+
+use super::cache::Cache;
+use super::credentials::{Access, Fingerprint};
+use super::error::FetchError;
+use super::flight::Flights;
+use super::http::{Http, Request, authorize};
+use super::index::{Entry, Index};
+use super::oci::{self, Reference, Registry, Wanted};
+use super::reference::{ChartRef, Location};
+use super::repository::{self, Checksum, hex};
+use super::safe_url::SafeUrl;
+use super::{Artifact, Settings, archive};
+
+/// A chart as it was downloaded; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FetchedChart {
+    /// The archive: tar and gzip, whole, not yet looked into.
+    pub bytes: Bytes,
+    /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
+    pub version: String,
+    /// SHA-256 of the archive, `sha256:…`.
+    pub digest: String,
+    /// Where it came from.
+    pub url: SafeUrl,
+}
+
+/// Fetches charts. Clones share connections and what is remembered.
+#[derive(Clone)]
+pub struct Fetcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: Settings,
+    http: Http,
+    indexes: Cache<(SafeUrl, Fingerprint), Kept<Arc<Index>>>,
+    archives: Cache<(String, Fingerprint), Kept<FetchedChart>>,
+    index_flights: Flights<(SafeUrl, Fingerprint, bool), Result<Arc<Index>, FetchError>>,
+    chart_flights: Flights<(ChartRef, Fingerprint), Result<FetchedChart, FetchError>>,
+    archive_flights: Flights<(String, Fingerprint), Result<FetchedChart, FetchError>>,
+}
+
+/// Something remembered, and how to ask whether it is still true.
+#[derive(Clone)]
+struct Kept<T> {
+    value: T,
+    since: Instant,
+    validators: HeaderMap,
+}
+
+impl<T: Clone> Kept<T> {
+    fn new(value: T, answer: &HeaderMap) -> Self {
+        let mut validators = HeaderMap::new();
+        for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
+            if let Some(value) = answer.get(from) {
+                validators.insert(to, value.clone());
+            }
+        }
+        Self {
+            value,
+            since: Instant::now(),
+            validators,
+        }
+    }
+
+    fn is_fresh(&self, fresh_for: Duration) -> bool {
+        self.since.elapsed() < fresh_for
+    }
+
+    /// Confirmed by the server just now.
+    fn confirmed(&self) -> Self {
+        Self {
+            since: Instant::now(),
+            ..self.clone()
+        }
+    }
+}
+
+impl Fetcher {
+    /// A fetcher with nothing remembered.
+    pub fn new(settings: Settings) -> Self {
+        let shared = Shared {
+            http: Http::new(settings.clone()),
+            indexes: Cache::new(settings.cache_bytes),
+            archives: Cache::new(settings.cache_bytes),
+            index_flights: Flights::default(),
+            chart_flights: Flights::default(),
+            archive_flights: Flights::default(),
+            settings,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Gets a chart, from memory where that is certain to be the same.
+    ///
+    /// An archive whose digest the index or the registry names is downloaded once and remembered
+    /// as long as there is room. Indexes, tags and archives without a digest are believed for
+    /// [`Settings::fresh_for`] and then asked for conditionally. When something cannot be found in
+    /// a remembered index, the index is asked for again first. What was fetched with one access is
+    /// never given to another.
+    ///
+    /// # Errors
+    /// [`FetchError`] tells which step failed; everybody who waited gets the same one.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the download unless somebody else waits for it too.
+    pub async fn fetch(
+        &self,
+        chart: &ChartRef,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        let key = (chart.clone(), access.fingerprint());
+        let start = || {
+            let (shared, chart, access) = (Arc::clone(&self.shared), chart.clone(), access.clone());
+            async move { shared.fetch(&chart, &access).await }
+        };
+        self.shared.chart_flights.run(key, start).await
+    }
+
+    /// The index of an HTTP repository, remembered like in [`Fetcher::fetch`].
+    ///
+    /// # Errors
+    /// [`FetchError`] when it cannot be fetched or read.
+    pub async fn index(&self, repo: &SafeUrl, access: &Access) -> Result<Arc<Index>, FetchError> {
+        self.shared
+            .index(repo, access, false)
+            .await
+            .map(|(index, _)| index)
+    }
+
+    /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
+    /// bundles.
+    ///
+    /// # Errors
+    /// [`FetchError::Artifact`] with Fleet's texts when it is shaped differently.
+    pub async fn layer(
+        &self,
+        reference: &Reference,
+        id: &str,
+        access: &Access,
+    ) -> Result<Artifact, FetchError> {
+        let registry = Registry::new(&self.shared.http, access, reference)?;
+        let manifest = registry.manifest(&reference.wire_name()).await?;
+        let artifact = |problem: String| FetchError::Artifact {
+            reference: reference.to_string(),
+            problem,
+        };
+        let [layer] = manifest.layers.as_slice() else {
+            let found = manifest.layers.len();
+            return Err(artifact(format!(
+                "expected 1 layer in OCI manifest, {found} found"
+            )));
+        };
+        if layer.annotations.len() != 1 {
+            return Err(artifact(format!(
+                "expecting 1 Annotation in layer descriptor. Found {}",
+                layer.annotations.len()
+            )));
+        }
+        if layer.annotations.get("id").map(String::as_str) != Some(id) {
+            let problem = "could not find expected id in Descriptor's annotations";
+            return Err(artifact(problem.to_owned()));
+        }
+        let bytes = registry
+            .blob(layer, self.shared.settings.max_archive_bytes)
+            .await?;
+        Ok(Artifact {
+            bytes,
+            digest: manifest.digest,
+        })
+    }
+}
+
+/// Where an index came from: worth asking again when it has no answer, or not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Memory,
+    Network,
+}
+
+impl Shared {
+    async fn fetch(
+        self: &Arc<Self>,
+        chart: &ChartRef,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        match chart.locate()? {
+            Location::Repository {
+                repo,
+                chart,
+                version,
+            } => {
+                match self
+                    .fetch_listed(&repo, &chart, &version, access, false)
+                    .await
+                {
+                    (Err(error), Origin::Memory) if may_be_outdated(&error) => {
+                        self.fetch_listed(&repo, &chart, &version, access, true)
+                            .await
+                            .0
+                    }
+                    (result, _) => result,
+                }
+            }
+            Location::Archive { url } => {
+                let (clean, checksum) = repository::parameters(&url)?;
+                self.archive(&clean, &clean, checksum, access).await
+            }
+            Location::Oci { reference, version } => {
+                self.fetch_pulled(&reference, &version, access).await
+            }
+        }
+    }
+
+    async fn fetch_listed(
+        self: &Arc<Self>,
+        repo: &SafeUrl,
+        chart: &str,
+        version: &str,
+        access: &Access,
+        again: bool,
+    ) -> (Result<FetchedChart, FetchError>, Origin) {
+        let (index, from) = match self.index(repo, access, again).await {
+            Ok(found) => found,
+            Err(error) => return (Err(error), Origin::Network),
+        };
+        let result = async {
+            let entry = index
+                .get(chart, version)
+                .map_err(|lookup| FetchError::NotFound {
+                    location: repo.to_string(),
+                    lookup,
+                })?;
+            self.entry(repo, chart, entry, access).await
+        };
+        (result.await, from)
+    }
+
+    async fn entry(
+        self: &Arc<Self>,
+        repo: &SafeUrl,
+        chart: &str,
+        entry: &Entry,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        let url = repository::chart_url(repo, chart, entry)?;
+        let fetched = if url.scheme() == "oci" {
+            let reference = Reference::parse(url.as_str())?;
+            // The credentials are the repository's, not the registry's.
+            let access = Access {
+                credentials: None,
+                ..access.clone()
+            };
+            self.fetch_pulled(&reference, &entry.version, &access)
+                .await?
+        } else {
+            let checksum = Checksum::from_index(&entry.digest);
+            self.archive(&url, repo, checksum, access).await?
+        };
+        Ok(FetchedChart {
+            version: entry.version.clone(),
+            ..fetched
+        })
+    }
+
+    /// The index, from memory while fresh; `again` asks the server in any case.
+    async fn index(
+        self: &Arc<Self>,
+        repo: &SafeUrl,
+        access: &Access,
+        again: bool,
+    ) -> Result<(Arc<Index>, Origin), FetchError> {
+        let key = (repo.clone(), access.fingerprint());
+        let kept = self.indexes.get(&key);
+        if let Some(kept) = kept
+            .as_ref()
+            .filter(|kept| kept.is_fresh(self.settings.fresh_for))
+            && !again
+        {
+            return Ok((Arc::clone(&kept.value), Origin::Memory));
+        }
+        let flight = (key.0.clone(), key.1, again);
+        let start = || {
+            let (shared, repo, access) = (Arc::clone(self), repo.clone(), access.clone());
+            async move { shared.download_index(&repo, &access, kept).await }
+        };
+        self.index_flights
+            .run(flight, start)
+            .await
+            .map(|index| (index, Origin::Network))
+    }
+
+    async fn download_index(
+        &self,
+        repo: &SafeUrl,
+        access: &Access,
+        kept: Option<Kept<Arc<Index>>>,
+    ) -> Result<Arc<Index>, FetchError> {
+        let key = (repo.clone(), access.fingerprint());
+        let url = SafeUrl::from(repository::index_url(repo));
+        let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
+        let (mut request, authenticated) = authorize(request, repo, access.credentials.as_ref());
+        if let Some(kept) = &kept {
+            request.headers.extend(kept.validators.clone());
+        }
+        let answer = self.http.send(request).await?;
+        if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
+            self.indexes
+                .put(key, kept.confirmed(), kept.value.size_bytes());
+            return Ok(kept.value);
+        }
+        if answer.status != StatusCode::OK {
+            let status = answer.status.as_u16();
+            return Err(FetchError::IndexStatus {
+                url,
+                status,
+                authenticated,
+            });
+        }
+        let index = Index::load(&answer.body, self.settings.strictness, &url.to_string());
+        let index = index.map_err(|source| FetchError::Index { url, source })?;
+        for warning in &index.warnings {
+            tracing::warn!(%repo, "{warning}");
+        }
+        let index = Arc::new(index);
+        let kept = Kept::new(Arc::clone(&index), &answer.headers);
+        self.indexes.put(key, kept, index.size_bytes());
+        Ok(index)
+    }
+
+    /// An archive by address. With a checksum, what is remembered under it is the thing itself.
+    async fn archive(
+        self: &Arc<Self>,
+        url: &SafeUrl,
+        origin: &SafeUrl,
+        checksum: Option<Checksum>,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        let name = match &checksum {
+            Some(checksum) => format!("{} {}", checksum.key(), url.as_str()),
+            None => url.as_str().to_owned(),
+        };
+        let key = (name, access.fingerprint());
+        let kept = self.archives.get(&key);
+        if let Some(kept) = &kept
+            && (checksum.is_some() || kept.is_fresh(self.settings.fresh_for))
+        {
+            return Ok(kept.value.clone());
+        }
+        let start = || {
+            let (shared, key, access) = (Arc::clone(self), key.clone(), access.clone());
+            let (url, origin) = (url.clone(), origin.clone());
+            async move {
+                shared
+                    .download(url, &origin, checksum, &access, kept, key)
+                    .await
+            }
+        };
+        self.archive_flights.run(key.clone(), start).await
+    }
+
+    async fn download(
+        &self,
+        url: SafeUrl,
+        origin: &SafeUrl,
+        checksum: Option<Checksum>,
+        access: &Access,
+        kept: Option<Kept<FetchedChart>>,
+        key: (String, Fingerprint),
+    ) -> Result<FetchedChart, FetchError> {
+        const ACCEPTED: HeaderValue =
+            HeaderValue::from_static("application/gzip,application/octet-stream,*/*;q=0.1");
+        let request = Request::get((*url).clone(), self.settings.max_archive_bytes, access)
+            .header(ACCEPT, ACCEPTED);
+        let (mut request, authenticated) = authorize(request, origin, access.credentials.as_ref());
+        if let Some(kept) = &kept {
+            request.headers.extend(kept.validators.clone());
+        }
+        let answer = self.http.send(request).await?;
+        if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
+            self.archives
+                .put(key, kept.confirmed(), kept.value.bytes.len());
+            return Ok(kept.value);
+        }
+        if answer.status != StatusCode::OK {
+            let status = answer.status.as_u16();
+            return Err(FetchError::Status {
+                url,
+                status,
+                authenticated,
+            });
+        }
+        if let Some(checksum) = &checksum {
+            checksum.check(&url, &answer.body)?;
+        }
+        let digest = format!("sha256:{}", hex(&Sha256::digest(&answer.body)));
+        let bytes = archive::checked(answer.body, &url).await?;
+        let chart = FetchedChart {
+            bytes,
+            version: String::new(),
+            digest,
+            url,
+        };
+        self.archives.put(
+            key,
+            Kept::new(chart.clone(), &answer.headers),
+            chart.bytes.len(),
+        );
+        Ok(chart)
+    }
+
+    async fn fetch_pulled(
+        &self,
+        reference: &Reference,
+        version: &str,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        let name = format!("{reference} {version}");
+        let key = (name, access.fingerprint());
+        let by_digest = reference.digest.is_some();
+        if let Some(kept) = self.archives.get(&key)
+            && (by_digest || kept.is_fresh(self.settings.fresh_for))
+        {
+            return Ok(kept.value);
+        }
+        let registry = Registry::new(&self.http, access, reference)?;
+        let named = match oci::wanted(reference, version)? {
+            Wanted::Name(named) => named,
+            Wanted::Constraint(constraint) => {
+                oci::resolve(&registry, reference, &constraint).await?
+            }
+        };
+        let layer = oci::layer(&registry, &named).await?;
+        let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
+        let bytes = match self.archives.get(&blob) {
+            Some(kept) => kept.value.bytes,
+            None => {
+                let bytes = registry
+                    .blob(&layer, self.settings.max_archive_bytes)
+                    .await?;
+                archive::checked(bytes, &shown(&named)).await?
+            }
+        };
+        let version = named.tag.clone().unwrap_or_else(|| version.to_owned());
+        let url = shown(&named);
+        let chart = FetchedChart {
+            bytes,
+            version,
+            digest: layer.digest,
+            url,
+        };
+        for key in [key, blob] {
+            // The bytes are shared: counting them twice errs on the safe side.
+            let kept = Kept::new(chart.clone(), &HeaderMap::new());
+            self.archives.put(key, kept, chart.bytes.len());
+        }
+        Ok(chart)
+    }
+}
+
+/// A reference as a URL; references are checked to be hosts and paths.
+fn shown(reference: &Reference) -> SafeUrl {
+    SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
+}
+
+/// Whether a newer index might help.
+fn may_be_outdated(error: &FetchError) -> bool {
+    matches!(
+        error,
+        FetchError::NotFound { .. }
+            | FetchError::Checksum { .. }
+            | FetchError::NoUrls { .. }
+            | FetchError::Status {
+                status: 403 | 404 | 410,
+                ..
+            }
+    )
+}

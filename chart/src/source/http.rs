@@ -1,0 +1,353 @@
+//! One bounded GET, with retries, redirects, proxies and a word for each way to fail.
+//!
+//! Nothing here knows charts. Clients are shared by whoever trusts the same certificates;
+//! credentials travel with the request and never follow a redirect to another origin.
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::StatusCode;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::credentials::{Access, Credentials};
+use super::error::{FetchError, TransportError, is_transient};
+use super::safe_url::SafeUrl;
+use super::{Settings, tls};
+
+/// Redirects followed, as Go's client.
+const MAX_REDIRECTS: usize = 10;
+/// Different trusts whose connections are kept.
+const MAX_CLIENTS: usize = 32;
+/// What an error page may cost.
+const MAX_ERROR_BYTES: u64 = 64 << 10;
+/// The longest `Retry-After` worth waiting for; beyond it the caller's own back-off takes over.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// What is asked for.
+pub(super) struct Request<'a> {
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    /// An answer longer than this is an error.
+    pub(super) limit_bytes: u64,
+    pub(super) access: &'a Access,
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn get(url: Url, limit_bytes: u64, access: &'a Access) -> Self {
+        Self {
+            url,
+            headers: HeaderMap::new(),
+            limit_bytes,
+            access,
+        }
+    }
+
+    pub(super) fn header(mut self, name: reqwest::header::HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+}
+
+/// What came back, whatever the status; the body of a failure is cut short.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// The value of a basic `Authorization` header, marked as sensitive.
+pub(super) fn basic(credentials: &Credentials) -> HeaderValue {
+    use base64::Engine as _;
+    let pair = format!("{}:{}", credentials.username(), credentials.password());
+    let text = format!(
+        "Basic {}",
+        base64::engine::general_purpose::STANDARD.encode(pair)
+    );
+    let mut value = HeaderValue::from_str(&text).expect("base64 is a valid header value");
+    value.set_sensitive(true);
+    value
+}
+
+type ClientKey = [u8; 32];
+
+/// Sends requests; cheap to share.
+pub(super) struct Http {
+    settings: Settings,
+    clients: Mutex<VecDeque<(ClientKey, reqwest::Client)>>,
+}
+
+impl Http {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Sends the request until an answer comes that is worth reporting.
+    ///
+    /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
+    /// after [`Settings::timeout`].
+    pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
+        let url = SafeUrl::from(request.url.clone());
+        let client = self.client(request.access)?;
+        let limit = self.settings.timeout;
+        match tokio::time::timeout(limit, self.attempts(&client, &request, &url)).await {
+            Ok(result) => result,
+            Err(_) => Err(FetchError::Transport {
+                url,
+                source: TransportError::Timeout { limit },
+            }),
+        }
+    }
+
+    async fn attempts(
+        &self,
+        client: &reqwest::Client,
+        request: &Request<'_>,
+        url: &SafeUrl,
+    ) -> Result<Answer, FetchError> {
+        let mut pause = self.settings.retry_pause;
+        for left in (0..=self.settings.retries).rev() {
+            let result = self.once(client, request, url).await;
+            let wait = match &result {
+                Ok(answer) if is_transient(answer.status.as_u16()) => {
+                    retry_after(&answer.headers).unwrap_or(pause)
+                }
+                Err(FetchError::Transport { source, .. }) if is_passing(source) => pause,
+                _ => return result,
+            };
+            if left == 0 || wait > MAX_RETRY_AFTER {
+                return result;
+            }
+            tracing::debug!(%url, ?wait, "trying again");
+            tokio::time::sleep(wait).await;
+            pause *= 2;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn once(
+        &self,
+        client: &reqwest::Client,
+        request: &Request<'_>,
+        url: &SafeUrl,
+    ) -> Result<Answer, FetchError> {
+        let failed = |error: reqwest::Error| FetchError::Transport {
+            url: url.clone(),
+            source: transport(error, self.settings.timeout),
+        };
+        let mut response = client
+            .get(request.url.clone())
+            .headers(request.headers.clone())
+            .send()
+            .await
+            .map_err(failed)?;
+        let status = response.status();
+        let wanted = status.is_success();
+        let limit_bytes = if wanted {
+            request.limit_bytes
+        } else {
+            MAX_ERROR_BYTES
+        };
+        let too_large = || FetchError::TooLarge {
+            url: url.clone(),
+            limit_bytes,
+        };
+        let promised = response.content_length().unwrap_or(0);
+        if wanted && promised > limit_bytes {
+            return Err(too_large());
+        }
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() as u64 + chunk.len() as u64 > limit_bytes {
+                if wanted {
+                    return Err(too_large());
+                }
+                break;
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer {
+            status,
+            headers: std::mem::take(response.headers_mut()),
+            body: body.freeze(),
+        })
+    }
+
+    /// The client for one trust. Credentials are no part of it.
+    fn client(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
+        let mut hash = Sha256::new();
+        hash.update([u8::from(access.insecure)]);
+        hash.update(access.ca.as_deref().unwrap_or_default());
+        let key: ClientKey = hash.finalize().into();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = clients.iter().position(|(known, _)| *known == key) {
+            let found = clients.remove(at).expect("its position was just found");
+            let client = found.1.clone();
+            clients.push_back(found);
+            return Ok(client);
+        }
+        let client = self.build(access)?;
+        if clients.len() == MAX_CLIENTS {
+            clients.pop_front();
+        }
+        clients.push_back((key, client.clone()));
+        Ok(client)
+    }
+
+    fn build(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
+        let bundles: Vec<&[u8]> = access
+            .ca
+            .as_deref()
+            .into_iter()
+            .chain(self.settings.proxy_ca.as_deref())
+            .collect();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(self.settings.user_agent.clone())
+            .tls_backend_preconfigured(tls::client_config(&bundles, access.insecure)?)
+            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
+            .referer(false)
+            .retry(reqwest::retry::never())
+            .connect_timeout(Duration::from_secs(30))
+            .pool_idle_timeout(Duration::from_secs(90))
+            .pool_max_idle_per_host(4)
+            .dns_resolver(Arc::new(Resolver));
+        builder = match &self.settings.proxy {
+            Some(proxy) => {
+                let proxy = Arc::clone(proxy);
+                builder.proxy(reqwest::Proxy::custom(move |url| proxy.for_url(url)))
+            }
+            None => builder.no_proxy(),
+        };
+        builder.build().map_err(|error| FetchError::Tls {
+            problem: error.to_string(),
+        })
+    }
+}
+
+/// Adds credentials if the request stays with the origin they are meant for.
+pub(super) fn authorize<'a>(
+    request: Request<'a>,
+    origin: &SafeUrl,
+    credentials: Option<&Credentials>,
+) -> (Request<'a>, bool) {
+    match credentials {
+        Some(credentials) if origin.same_origin(&request.url) => {
+            (request.header(AUTHORIZATION, basic(credentials)), true)
+        }
+        _ => (request, false),
+    }
+}
+
+/// Seconds only; a date would need a clock we agree on.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Whether the same request may well succeed in a moment.
+fn is_passing(error: &TransportError) -> bool {
+    matches!(
+        error,
+        TransportError::Connect { .. } | TransportError::Interrupted { .. }
+    )
+}
+
+/// Asks the system, and remembers that it was the name that failed.
+struct Resolver;
+
+#[derive(Debug, thiserror::Error)]
+#[error("lookup {host}")]
+struct UnknownHost {
+    host: String,
+    source: Arc<io::Error>,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let host = name.as_str().to_owned();
+            let found = tokio::net::lookup_host((host.as_str(), 0))
+                .await
+                .map(|addresses| Box::new(addresses.collect::<Vec<_>>().into_iter()) as Addrs);
+            found.map_err(|source| {
+                UnknownHost {
+                    host,
+                    source: Arc::new(source),
+                }
+                .into()
+            })
+        })
+    }
+}
+
+/// Finds `T` among the causes, also where an `io::Error` wraps one (its `source` skips that one).
+fn cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        if let Some(inner) = wrapped
+            && let Some(found) = cause(inner as &(dyn StdError + 'static))
+        {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The innermost cause, which is the one people understand.
+fn root_text(error: &(dyn StdError + 'static)) -> String {
+    let mut last = error;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
+
+fn transport(error: reqwest::Error, limit: Duration) -> TransportError {
+    let error = error.without_url();
+    if let Some(UnknownHost { host, source }) = cause(&error) {
+        return TransportError::UnknownHost {
+            host: host.clone(),
+            source: Arc::clone(source),
+        };
+    }
+    if let Some(error) = cause::<rustls::Error>(&error) {
+        return match tls::is_unknown_issuer(error) {
+            true => TransportError::UnknownIssuer,
+            false => TransportError::Tls {
+                problem: error.to_string(),
+            },
+        };
+    }
+    let problem = root_text(&error);
+    if error.is_redirect() {
+        TransportError::Redirect { problem }
+    } else if error.is_timeout() {
+        TransportError::Timeout { limit }
+    } else if error.is_connect() {
+        TransportError::Connect { problem }
+    } else {
+        TransportError::Interrupted { problem }
+    }
+}

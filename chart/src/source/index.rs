@@ -1,0 +1,226 @@
+//! A chart repository's `index.yaml`: reading it and picking a version.
+//!
+//! Mirrors Helm's `pkg/repo/v1/index.go`. Fleet reads the same file leniently (unknown fields and
+//! entries without valid metadata pass), the helm CLI strictly; both are here.
+
+use std::collections::BTreeMap;
+
+use golib::semver::{Constraint, Version};
+use serde_json::Value;
+
+use super::error::LookupError;
+use super::index_schema::{self, Rules};
+
+/// How many versions an error names.
+pub(super) const NEWEST_SHOWN: usize = 5;
+
+/// Who reads: each accepts other files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// Fleet: unknown fields and doubtful entries pass, `apiVersion` may be missing.
+    #[default]
+    Fleet,
+    /// Helm: YAML with an unknown field or duplicate key is refused, doubtful entries are dropped.
+    Helm,
+}
+
+/// One version of a chart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The chart's name as the entry has it.
+    pub name: String,
+    /// Its version, as written.
+    pub version: String,
+    /// The chart's `apiVersion`; `v1` where there is none.
+    pub api_version: String,
+    /// Download addresses, relative to the repository or absolute. `None` if the field is missing.
+    pub urls: Option<Vec<String>>,
+    /// SHA-256 of the archive in hexadecimal; empty if the repository does not say.
+    pub digest: String,
+}
+
+/// A repository's charts, each with its versions newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    /// As written.
+    pub api_version: String,
+    /// Versions by chart name.
+    pub entries: BTreeMap<String, Vec<Entry>>,
+    /// What was skipped, in Helm's words.
+    pub warnings: Vec<String>,
+}
+
+/// Why an index cannot be used. Texts are Helm's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// No bytes at all.
+    #[error("empty index.yaml file")]
+    Empty,
+    /// No `apiVersion` (only Helm minds).
+    #[error("no API version specified")]
+    NoApiVersion,
+    /// Not YAML, or not shaped like an index.
+    #[error("{0}")]
+    Decode(String),
+}
+
+impl Index {
+    /// Reads an index and sorts it. `source` names it in warnings.
+    ///
+    /// # Errors
+    /// [`IndexError`]; a single bad entry is no error for Helm, it is dropped with a warning.
+    pub fn load(bytes: &[u8], strictness: Strictness, source: &str) -> Result<Self, IndexError> {
+        let strict = strictness == Strictness::Helm;
+        if bytes.is_empty() && strict {
+            return Err(IndexError::Empty);
+        }
+        let (value, rules) = decode(bytes, strict)?;
+        if let Some(problem) = index_schema::check(&value, rules) {
+            return Err(IndexError::Decode(match rules.coerce {
+                true => format!("error unmarshaling JSON: while decoding JSON: {problem}"),
+                false => problem,
+            }));
+        }
+        let mut index = Self {
+            api_version: text(&value, "apiVersion"),
+            ..Self::default()
+        };
+        if let Some(Value::Object(entries)) = index_schema::field(&value, "entries") {
+            for (name, versions) in entries {
+                let versions = index.versions(name, versions, strict, source);
+                index.entries.insert(name.clone(), versions);
+            }
+        }
+        if strict && index.api_version.is_empty() {
+            return Err(IndexError::NoApiVersion);
+        }
+        Ok(index)
+    }
+
+    fn versions(&mut self, name: &str, list: &Value, strict: bool, source: &str) -> Vec<Entry> {
+        let mut kept = Vec::new();
+        // Helm walks backwards, which shows in the order of its warnings.
+        for value in list.as_array().into_iter().flatten().rev() {
+            if value.is_null() {
+                if strict {
+                    self.warnings.push(format!(
+                        "skipping loading invalid entry for chart: empty entry \
+                         name={name} source={source}"
+                    ));
+                }
+                continue;
+            }
+            let entry = Entry {
+                name: text(value, "name"),
+                version: text(value, "version"),
+                api_version: Some(text(value, "apiVersion"))
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or_else(|| "v1".to_owned()),
+                urls: index_schema::field(value, "urls")
+                    .and_then(Value::as_array)
+                    .map(|urls| urls.iter().map(index_schema::text).collect()),
+                digest: text(value, "digest"),
+            };
+            match index_schema::objection(&entry, value).filter(|_| strict) {
+                Some(problem) => self.warnings.push(format!(
+                    "skipping loading invalid entry for chart name={name} version={} \
+                     source={source} error={problem}",
+                    entry.version
+                )),
+                None => kept.push(entry),
+            }
+        }
+        kept.reverse();
+        sort(&mut kept);
+        kept
+    }
+
+    /// The version to take: empty means the newest release; an entry that equals `version` as a
+    /// text wins; otherwise the newest that satisfies it as a constraint.
+    ///
+    /// # Errors
+    /// [`LookupError`], with the newest versions seen where none fits.
+    pub fn get(&self, chart: &str, version: &str) -> Result<&Entry, LookupError> {
+        let versions = self.entries.get(chart).ok_or_else(|| LookupError::Chart {
+            chart: chart.to_owned(),
+        })?;
+        if versions.is_empty() {
+            return Err(LookupError::Empty);
+        }
+        let constraint = Constraint::parse(if version.is_empty() { "*" } else { version })
+            .map_err(|error| LookupError::Constraint {
+                text: error.to_string(),
+            })?;
+        let exact = versions
+            .iter()
+            .find(|entry| !version.is_empty() && entry.version == version);
+        let fits = |entry: &&Entry| {
+            Version::parse(&entry.version).is_ok_and(|version| constraint.check(&version))
+        };
+        exact
+            .or_else(|| versions.iter().find(fits))
+            .ok_or_else(|| LookupError::Version {
+                chart: chart.to_owned(),
+                version: version.to_owned(),
+                newest: versions
+                    .iter()
+                    .take(NEWEST_SHOWN)
+                    .map(|e| e.version.clone())
+                    .collect(),
+            })
+    }
+
+    /// Roughly what it occupies.
+    pub(super) fn size_bytes(&self) -> usize {
+        let entry = |entry: &Entry| {
+            let urls = entry
+                .urls
+                .iter()
+                .flatten()
+                .map(|url| url.len() + 24)
+                .sum::<usize>();
+            size_of::<Entry>() + entry.version.len() + entry.name.len() + entry.digest.len() + urls
+        };
+        self.entries
+            .iter()
+            .map(|(name, list)| name.len() + 64 + list.iter().map(entry).sum::<usize>())
+            .sum()
+    }
+}
+
+/// The tree, and how to read it. For Helm, valid JSON is JSON and never strict.
+fn decode(bytes: &[u8], strict: bool) -> Result<(Value, Rules), IndexError> {
+    let rules = |unknown_allowed, coerce| Rules {
+        unknown_allowed,
+        coerce,
+    };
+    match golib::json::decode(bytes) {
+        Ok(value) => Ok((value, rules(true, !strict))),
+        Err(_) => Err(IndexError::Decode(
+            "YAML indexes cannot be read yet, only JSON".to_owned(),
+        )),
+    }
+}
+
+fn text(value: &Value, name: &str) -> String {
+    index_schema::field(value, name)
+        .map(index_schema::text)
+        .unwrap_or_default()
+}
+
+/// Newest first; what does not parse goes last. Order among equals as written, as far as Go's
+/// unstable sort lets one say so.
+fn sort(entries: &mut Vec<Entry>) {
+    let mut keyed: Vec<(Option<Version>, Entry)> = std::mem::take(entries)
+        .into_iter()
+        .map(|entry| (Version::parse(&entry.version).ok(), entry))
+        .collect();
+    keyed.sort_by(|(a, _), (b, _)| match (a, b) {
+        (Some(a), Some(b)) => b.cmp(a),
+        (Some(_), None) => std::cmp::Ordering::Less,
+        (None, Some(_)) => std::cmp::Ordering::Greater,
+        (None, None) => std::cmp::Ordering::Equal,
+    });
+    entries.extend(keyed.into_iter().map(|(_, entry)| entry));
+}

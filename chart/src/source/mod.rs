@@ -1,0 +1,109 @@
+//! Fetching charts: HTTP repositories, plain archives, OCI registries. The only network I/O here.
+//!
+//! Owns connections, trust, credentials, limits and what is remembered between fetches: a chart is
+//! downloaded once, however many ask for it. What is inside an archive is [`crate`]'s business;
+//! here it is only checked to be whole. Behaviour follows Fleet's `internal/bundlereader` and
+//! Helm's `pkg/repo` and `pkg/registry`; versions are picked exactly as there.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), chart::source::FetchError> {
+//! use chart::source::{Access, ChartRef, Fetcher, Settings};
+//! let fetcher = Fetcher::new(Settings::from_environment());
+//! let nginx = ChartRef {
+//!     repo: "https://charts.example/stable".into(),
+//!     chart: "nginx".into(),
+//!     version: "^1".into(),
+//! };
+//! let fetched = fetcher.fetch(&nginx, &Access::default()).await?;
+//! assert!(fetched.bytes.starts_with(&[0x1f, 0x8b]));
+//! # Ok(()) }
+//! ```
+
+mod archive;
+mod artifact;
+mod cache;
+mod credentials;
+mod error;
+mod fetcher;
+mod flight;
+mod http;
+mod index;
+mod index_schema;
+mod oci;
+mod proxy;
+mod reference;
+mod repository;
+mod safe_url;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use artifact::Artifact;
+pub use credentials::{Access, Credentials, Secret};
+pub use error::{FetchError, LookupError, TransportError};
+pub use fetcher::{FetchedChart, Fetcher};
+pub use index::{Entry, Index, IndexError, Strictness};
+pub use oci::{Reference, pick as pick_tag};
+pub use proxy::ProxyRules;
+pub use reference::ChartRef;
+pub use safe_url::SafeUrl;
+
+/// What is the same for every fetch.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `User-Agent` of every request.
+    pub user_agent: String,
+    /// For a whole exchange, its retries included. Default 5 minutes, as Fleet.
+    pub timeout: Duration,
+    /// How often a passing failure is tried again at once. Default 2.
+    pub retries: u32,
+    /// Before the first retry; doubles each time. Default 200 ms.
+    pub retry_pause: Duration,
+    /// PEM certificates trusted everywhere, besides the system's.
+    pub proxy_ca: Option<Arc<[u8]>>,
+    /// Which requests go through a proxy. Default none.
+    pub proxy: Option<Arc<ProxyRules>>,
+    /// How strictly an index is read. Default as Fleet.
+    pub strictness: Strictness,
+    /// How long an index, a tag or an archive without digest is believed without asking again.
+    /// Default one minute.
+    pub fresh_for: Duration,
+    /// What is remembered of charts and of indexes, each. Default 16 MiB.
+    pub cache_bytes: usize,
+    /// The largest archive taken, compressed. Default 100 MiB: what Helm accepts unpacked.
+    pub max_archive_bytes: u64,
+    /// The largest index taken. Default 100 MiB.
+    pub max_index_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            user_agent: concat!("fleetagent/", env!("CARGO_PKG_VERSION")).to_owned(),
+            timeout: Duration::from_secs(300),
+            retries: 2,
+            retry_pause: Duration::from_millis(200),
+            proxy_ca: None,
+            proxy: None,
+            strictness: Strictness::Fleet,
+            fresh_for: Duration::from_secs(60),
+            cache_bytes: 16 << 20,
+            max_archive_bytes: 100 << 20,
+            max_index_bytes: 100 << 20,
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults, with `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `PROXY_CA_BUNDLE` of the
+    /// process.
+    pub fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            proxy_ca: variable("PROXY_CA_BUNDLE").map(|pem| pem.into_bytes().into()),
+            proxy: ProxyRules::from_variables(variable).map(Arc::new),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Answering a registry's challenge: a bearer token from its token service, or basic.
+//!
+//! The distribution spec's token protocol. Credentials go to the registry itself and to the token
+//! service it names, the latter only over TLS (or when the registry is a plain one).
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use serde::Deserialize;
+use url::Url;
+
+use super::super::credentials::Access;
+use super::super::error::FetchError;
+use super::super::http::{Http, Request, basic};
+use super::super::safe_url::SafeUrl;
+
+const MAX_TOKEN_BYTES: u64 = 1 << 20;
+/// What the spec says when the answer names no `expires_in`.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What to put into `Authorization`, and until when.
+#[derive(Clone)]
+pub(super) struct Authorization {
+    pub(super) header: HeaderValue,
+    expires: Option<Instant>,
+}
+
+impl Authorization {
+    /// Whether it outlives the request to come.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.expires
+            .is_none_or(|expires| expires > Instant::now() + Duration::from_secs(5))
+    }
+}
+
+/// What a 401 asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Challenge {
+    Basic,
+    Bearer {
+        realm: String,
+        service: Option<String>,
+        scope: Option<String>,
+    },
+}
+
+impl Challenge {
+    /// The first challenge we can answer; bearer before basic.
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let texts = || {
+            headers
+                .get_all(WWW_AUTHENTICATE)
+                .iter()
+                .filter_map(|v| v.to_str().ok())
+        };
+        texts().find_map(bearer).or_else(|| {
+            texts()
+                .any(|text| scheme(text).eq_ignore_ascii_case("basic"))
+                .then_some(Self::Basic)
+        })
+    }
+}
+
+fn scheme(text: &str) -> &str {
+    text.trim_start()
+        .split([' ', ','])
+        .next()
+        .unwrap_or_default()
+}
+
+fn bearer(text: &str) -> Option<Challenge> {
+    if !scheme(text).eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    let (mut realm, mut service, mut scope) = (None, None, None);
+    let mut rest = text.trim_start().get("bearer".len()..)?.trim_start();
+    while let Some((name, after)) = rest.split_once('=') {
+        let (value, after) = parameter(after)?;
+        match name.trim().to_ascii_lowercase().as_str() {
+            "realm" => realm = Some(value),
+            "service" => service = Some(value),
+            "scope" => scope = Some(value),
+            _ => {}
+        }
+        rest = after.trim_start().trim_start_matches(',').trim_start();
+    }
+    Some(Challenge::Bearer {
+        realm: realm?,
+        service,
+        scope,
+    })
+}
+
+/// A token or a quoted string, and what follows it.
+fn parameter(text: &str) -> Option<(String, &str)> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([',', ' ']).unwrap_or(text.len());
+        return Some((text[..end].to_owned(), &text[end..]));
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &quoted[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    access_token: String,
+    expires_in: Option<u64>,
+}
+
+/// Answers `challenge` for a pull from `repository`. `None`: we have nothing it would accept.
+pub(super) async fn answer(
+    http: &Http,
+    access: &Access,
+    registry: &SafeUrl,
+    repository: &str,
+    challenge: &Challenge,
+) -> Result<Option<Authorization>, FetchError> {
+    match challenge {
+        Challenge::Basic => Ok(access
+            .credentials
+            .as_ref()
+            .map(|credentials| Authorization {
+                header: basic(credentials),
+                expires: None,
+            })),
+        Challenge::Bearer {
+            realm,
+            service,
+            scope,
+        } => {
+            let pull = format!("repository:{repository}:pull");
+            let scope = scope.as_deref().unwrap_or(&pull);
+            token(http, access, registry, realm, service.as_deref(), scope)
+                .await
+                .map(Some)
+        }
+    }
+}
+
+async fn token(
+    http: &Http,
+    access: &Access,
+    registry: &SafeUrl,
+    realm: &str,
+    service: Option<&str>,
+    scope: &str,
+) -> Result<Authorization, FetchError> {
+    let invalid = |problem: &str| FetchError::Artifact {
+        reference: registry.to_string(),
+        problem: format!("the token service it names {problem}"),
+    };
+    let mut url: Url = registry.join(realm).map_err(|_| invalid("is not a URL"))?;
+    let is_safe =
+        url.scheme() == "https" || (url.scheme() == "http" && registry.scheme() == "http");
+    if !is_safe {
+        return Err(invalid("is not reached by TLS, though the registry is"));
+    }
+    {
+        let mut query = url.query_pairs_mut();
+        if let Some(service) = service {
+            query.append_pair("service", service);
+        }
+        for scope in scope.split(' ').filter(|scope| !scope.is_empty()) {
+            query.append_pair("scope", scope);
+        }
+    }
+    let shown = SafeUrl::from(url.clone());
+    let mut request = Request::get(url, MAX_TOKEN_BYTES, access);
+    if let Some(credentials) = &access.credentials {
+        request = request.header(AUTHORIZATION, basic(credentials));
+    }
+    let answer = http.send(request).await?;
+    if !answer.status.is_success() {
+        return Err(FetchError::Registry {
+            url: shown,
+            status: answer.status.as_u16(),
+            message: super::registry::message(&answer.body),
+            authenticated: access.credentials.is_some(),
+        });
+    }
+    let answer: TokenAnswer =
+        serde_json::from_slice(&answer.body).map_err(|_| invalid("answered no JSON token"))?;
+    let token = if answer.token.is_empty() {
+        answer.access_token
+    } else {
+        answer.token
+    };
+    let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
+        .ok()
+        .filter(|_| !token.is_empty())
+        .ok_or_else(|| invalid("answered no usable token"))?;
+    header.set_sensitive(true);
+    let lifetime = answer
+        .expires_in
+        .map_or(DEFAULT_LIFETIME, Duration::from_secs);
+    // A day is for ever here; a larger figure must not overflow the clock.
+    let lifetime = lifetime.min(Duration::from_secs(86_400));
+    Ok(Authorization {
+        header,
+        expires: Some(Instant::now() + lifetime),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn challenge(texts: &[&'static str]) -> Option<Challenge> {
+        let mut headers = HeaderMap::new();
+        for text in texts {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(text));
+        }
+        Challenge::from_headers(&headers)
+    }
+
+    #[test]
+    fn reads_challenges() {
+        let text =
+            r#"Bearer realm="https://a/t?x=1,2",service="reg \"x\"", scope="repository:a/b:pull""#;
+        assert_eq!(
+            challenge(&[text]),
+            Some(Challenge::Bearer {
+                realm: "https://a/t?x=1,2".into(),
+                service: Some("reg \"x\"".into()),
+                scope: Some("repository:a/b:pull".into()),
+            })
+        );
+        assert_eq!(challenge(&["basic realm=x"]), Some(Challenge::Basic));
+        let both = challenge(&["Basic realm=\"r\"", "BEARER realm=https://a/t"]);
+        assert!(matches!(both, Some(Challenge::Bearer { .. })), "{both:?}");
+    }
+
+    #[test]
+    fn nonsense_is_no_challenge() {
+        for text in [
+            "",
+            "Negotiate",
+            "Bearer",
+            "Bearer realm=\"open",
+            "Bearer service=x",
+            "Bearerö",
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.append(WWW_AUTHENTICATE, value);
+            }
+            assert_eq!(Challenge::from_headers(&headers), None, "{text}");
+        }
+    }
+}

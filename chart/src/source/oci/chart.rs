@@ -1,0 +1,178 @@
+//! Which artifact is a Helm chart, and which tag is its version.
+//!
+//! Mirrors Helm's `pkg/registry` (`client.go`, `tag.go`, `constants.go`).
+
+use golib::semver::{Constraint, Version};
+
+use super::super::error::{FetchError, LookupError};
+use super::super::index::NEWEST_SHOWN;
+use super::reference::Reference;
+use super::registry::{Descriptor, Manifest, Registry};
+
+const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+const LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+const LEGACY_LAYER: &str = "application/tar+gzip";
+/// An index of indexes is nobody's chart.
+const MAX_INDEX_DEPTH: usize = 2;
+const MAX_INDEX_MANIFESTS: usize = 64;
+
+/// What a version says about a repository.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::source) enum Wanted {
+    /// Exactly this.
+    Name(Reference),
+    /// The best tag for a constraint (empty: the newest release).
+    Constraint(String),
+}
+
+/// Decides without asking the registry (Helm's `ValidateReference`).
+///
+/// A version that parses, however leniently, is the tag itself: `1.2` asks for the tag `1.2`.
+pub(in crate::source) fn wanted(
+    reference: &Reference,
+    version: &str,
+) -> Result<Wanted, FetchError> {
+    if let Some(tag) = &reference.tag
+        && !version.is_empty()
+        && tag != version
+    {
+        return Err(FetchError::InvalidReference {
+            reference: reference.to_string(),
+            problem: format!("chart reference and version mismatch: {version} is not {tag}"),
+        });
+    }
+    if reference.digest.is_some() {
+        return Ok(Wanted::Name(reference.clone()));
+    }
+    let version = match (&reference.tag, version) {
+        (Some(tag), "") => tag,
+        (_, version) => version,
+    };
+    match Version::parse(version) {
+        Ok(_) => reference.with_tag(version).map(Wanted::Name),
+        Err(_) => Ok(Wanted::Constraint(version.to_owned())),
+    }
+}
+
+/// The tags that are versions, as versions, newest first (Helm's `Tags`).
+pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
+    let mut versions: Vec<Version> = tags
+        .iter()
+        .filter_map(|tag| Version::parse_strict(tag.replace('_', "+")).ok())
+        .collect();
+    versions.sort_by(|a, b| b.cmp(a));
+    versions.iter().map(ToString::to_string).collect()
+}
+
+/// Picks from [`versions`] (Helm's `GetTagMatchingVersionOrConstraint`).
+///
+/// # Errors
+/// When the constraint is none, or nothing satisfies it.
+pub fn pick(tags: &[String], version: &str) -> Result<String, LookupError> {
+    if !version.is_empty() && tags.iter().any(|tag| tag == version) {
+        return Ok(version.to_owned());
+    }
+    let constraint = if version.is_empty() { "*" } else { version };
+    let constraint = Constraint::parse(constraint).map_err(|error| LookupError::Constraint {
+        text: error.to_string(),
+    })?;
+    let fits = |tag: &&String| Version::parse(tag.as_str()).is_ok_and(|v| constraint.check(&v));
+    tags.iter()
+        .find(fits)
+        .cloned()
+        .ok_or_else(|| LookupError::Tag {
+            version: version.to_owned(),
+            newest: tags.iter().take(NEWEST_SHOWN).cloned().collect(),
+        })
+}
+
+/// Lists, picks, and names the tag.
+pub(in crate::source) async fn resolve(
+    registry: &Registry<'_>,
+    reference: &Reference,
+    constraint: &str,
+) -> Result<Reference, FetchError> {
+    let not_found = |lookup| FetchError::NotFound {
+        location: reference.to_string(),
+        lookup,
+    };
+    let tags = match registry.tags().await {
+        Err(FetchError::Registry {
+            status: 404,
+            url,
+            message,
+            authenticated,
+        }) => {
+            let message = format!(
+                ": repository {:?} not found in the registry{message}",
+                reference.repository
+            );
+            return Err(FetchError::Registry {
+                status: 404,
+                url,
+                message,
+                authenticated,
+            });
+        }
+        tags => versions(&tags?),
+    };
+    if tags.is_empty() {
+        let repository = reference.to_string();
+        return Err(not_found(LookupError::NoTags { repository }));
+    }
+    reference.with_tag(&pick(&tags, constraint).map_err(not_found)?)
+}
+
+/// The chart layer of an artifact; an index is followed to the first manifest that has one.
+pub(in crate::source) async fn layer(
+    registry: &Registry<'_>,
+    reference: &Reference,
+) -> Result<Descriptor, FetchError> {
+    let mut waiting = vec![(reference.wire_name(), 0)];
+    let mut seen = 0;
+    let mut last = None;
+    while let Some((name, depth)) = waiting.pop() {
+        let manifest = registry.manifest(&name).await?;
+        seen += 1;
+        if manifest.is_index() && depth < MAX_INDEX_DEPTH {
+            let room = MAX_INDEX_MANIFESTS.saturating_sub(seen + waiting.len());
+            let inner = manifest.manifests.into_iter().take(room);
+            let at = waiting.len();
+            waiting.extend(inner.map(|descriptor| (descriptor.digest, depth + 1)));
+            waiting[at..].reverse();
+            continue;
+        }
+        match find(&manifest) {
+            Ok(layer) => return Ok(layer.clone()),
+            Err(problem) => last = Some(problem),
+        }
+    }
+    let problem = last.unwrap_or_else(|| "the index names no manifest".to_owned());
+    Err(FetchError::Artifact {
+        reference: reference.to_string(),
+        problem,
+    })
+}
+
+/// Helm's checks, in its words; of several layers the last one counts.
+fn find(manifest: &Manifest) -> Result<&Descriptor, String> {
+    let named = std::iter::once(&manifest.config).filter(|config| !config.digest.is_empty());
+    let descriptors: Vec<_> = named.chain(&manifest.layers).collect();
+    if descriptors.len() < 2 {
+        return Err(format!(
+            "manifest does not contain minimum number of descriptors (2), descriptors found: {}",
+            descriptors.len()
+        ));
+    }
+    if !descriptors
+        .iter()
+        .any(|descriptor| descriptor.media_type == CONFIG)
+    {
+        return Err(format!("could not load config with mediatype {CONFIG}"));
+    }
+    let layer = manifest
+        .layers
+        .iter()
+        .rfind(|layer| layer.media_type == LAYER || layer.media_type == LEGACY_LAYER);
+    layer.ok_or_else(|| format!("manifest does not contain a layer with mediatype {LAYER}"))
+}

@@ -1,0 +1,14 @@
+//! Pulling from OCI registries: references, authentication, manifests, blobs, tags.
+//!
+//! A pull-only client of the distribution spec, as much of it as Helm and Fleet use. What a chart
+//! looks like inside a registry is in [`chart`]; the rest would serve any artifact.
+
+mod auth;
+mod chart;
+mod reference;
+mod registry;
+
+pub use chart::pick;
+pub(super) use chart::{Wanted, layer, resolve, wanted};
+pub use reference::Reference;
+pub(super) use registry::Registry;

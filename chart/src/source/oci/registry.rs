@@ -1,0 +1,373 @@
+//! The distribution API, as far as pulling goes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LINK};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256, Sha512};
+use url::Url;
+
+use super::super::credentials::Access;
+use super::super::error::FetchError;
+use super::super::http::{Answer, Http, Request};
+use super::super::safe_url::SafeUrl;
+use super::auth::{self, Authorization, Challenge};
+use super::reference::{Reference, is_digest};
+
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
+const MAX_TAG_PAGES: usize = 1_000;
+const MAX_TAGS: usize = 200_000;
+const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// A blob as a manifest names it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct Descriptor {
+    pub(in crate::source) media_type: String,
+    pub(in crate::source) digest: String,
+    pub(in crate::source) size: u64,
+    pub(in crate::source) annotations: std::collections::BTreeMap<String, String>,
+}
+
+/// An image manifest, or an index of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::source) struct Manifest {
+    pub(in crate::source) media_type: String,
+    pub(in crate::source) config: Descriptor,
+    pub(in crate::source) layers: Vec<Descriptor>,
+    pub(in crate::source) manifests: Vec<Descriptor>,
+    /// Of the manifest's own bytes.
+    #[serde(skip)]
+    pub(in crate::source) digest: String,
+}
+
+impl Manifest {
+    pub(in crate::source) fn is_index(&self) -> bool {
+        self.media_type == OCI_INDEX || (self.media_type.is_empty() && !self.manifests.is_empty())
+    }
+}
+
+/// One repository of one registry, seen with one access.
+pub(in crate::source) struct Registry<'a> {
+    http: &'a Http,
+    access: &'a Access,
+    base: SafeUrl,
+    reference: &'a Reference,
+    authorization: Arc<Mutex<Option<Authorization>>>,
+}
+
+impl<'a> Registry<'a> {
+    pub(in crate::source) fn new(
+        http: &'a Http,
+        access: &'a Access,
+        reference: &'a Reference,
+    ) -> Result<Self, FetchError> {
+        let scheme = if access.plain_http { "http" } else { "https" };
+        // What Docker's clients call docker.io is served elsewhere.
+        let host = match reference.registry.as_str() {
+            "docker.io" | "index.docker.io" => "registry-1.docker.io",
+            host => host,
+        };
+        let base = SafeUrl::parse(&format!("{scheme}://{host}/v2/{}/", reference.repository))
+            .map_err(|error| FetchError::InvalidReference {
+                reference: reference.to_string(),
+                problem: error.to_string(),
+            })?;
+        Ok(Self {
+            http,
+            access,
+            base,
+            reference,
+            authorization: Arc::default(),
+        })
+    }
+
+    fn url(&self, path: &str) -> Result<Url, FetchError> {
+        self.base
+            .join(path)
+            .map_err(|error| FetchError::InvalidReference {
+                reference: self.reference.to_string(),
+                problem: error.to_string(),
+            })
+    }
+
+    /// Sends a request, answering the registry's challenge once if it has one.
+    async fn send(
+        &self,
+        url: Url,
+        limit_bytes: u64,
+        accept: Option<&'static str>,
+    ) -> Result<Answer, FetchError> {
+        let request = |authorization: Option<&Authorization>| {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            }
+            if let Some(authorization) = authorization {
+                headers.insert(AUTHORIZATION, authorization.header.clone());
+            }
+            Request {
+                url: url.clone(),
+                headers,
+                limit_bytes,
+                access: self.access,
+            }
+        };
+        let known = self.known_authorization();
+        let answer = self.http.send(request(known.as_ref())).await?;
+        if answer.status != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        let Some(challenge) = Challenge::from_headers(&answer.headers) else {
+            return Ok(answer);
+        };
+        let repository = &self.reference.repository;
+        let reply =
+            auth::answer(self.http, self.access, &self.base, repository, &challenge).await?;
+        let Some(authorization) = reply else {
+            return Ok(answer);
+        };
+        let answer = self.http.send(request(Some(&authorization))).await?;
+        *self
+            .authorization
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(authorization);
+        Ok(answer)
+    }
+
+    fn known_authorization(&self) -> Option<Authorization> {
+        let known = self
+            .authorization
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.clone().filter(Authorization::is_fresh)
+    }
+
+    fn refused(&self, url: Url, answer: &Answer) -> FetchError {
+        FetchError::Registry {
+            url: SafeUrl::from(url),
+            status: answer.status.as_u16(),
+            message: message(&answer.body),
+            authenticated: self.access.credentials.is_some(),
+        }
+    }
+
+    /// The manifest by tag or digest (`name` as the registry knows it), checked against its digest.
+    pub(in crate::source) async fn manifest(&self, name: &str) -> Result<Manifest, FetchError> {
+        let url = self.url(&format!("manifests/{name}"))?;
+        const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
+                                application/vnd.oci.image.index.v1+json, \
+                                application/vnd.docker.distribution.manifest.v2+json, \
+                                application/vnd.docker.distribution.manifest.list.v2+json";
+        let answer = self
+            .send(url.clone(), MAX_MANIFEST_BYTES, Some(ACCEPTED))
+            .await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.refused(url, &answer));
+        }
+        let shown = SafeUrl::from(url);
+        let expected = if is_digest(name) {
+            Some(name.to_owned())
+        } else {
+            let header = answer.headers.get("docker-content-digest");
+            header
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
+        let digest = match expected.filter(|digest| is_digest(digest)) {
+            Some(expected) => {
+                check(&shown, &expected, &answer.body)?;
+                expected
+            }
+            None => format!("sha256:{:x}", HexDigest(&Sha256::digest(&answer.body))),
+        };
+        let artifact = |problem: String| FetchError::Artifact {
+            reference: self.reference.to_string(),
+            problem,
+        };
+        let mut manifest: Manifest = serde_json::from_slice(&answer.body)
+            .map_err(|error| artifact(format!("its manifest cannot be read: {error}")))?;
+        if manifest.media_type.is_empty() {
+            let header = answer.headers.get(reqwest::header::CONTENT_TYPE);
+            let kind = header
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or(OCI_MANIFEST);
+            manifest.media_type = kind.split(';').next().unwrap_or_default().trim().to_owned();
+        }
+        manifest.digest = digest;
+        Ok(manifest)
+    }
+
+    /// A blob, checked against size and digest.
+    pub(in crate::source) async fn blob(
+        &self,
+        descriptor: &Descriptor,
+        limit_bytes: u64,
+    ) -> Result<Bytes, FetchError> {
+        if !is_digest(&descriptor.digest) {
+            return Err(FetchError::Artifact {
+                reference: self.reference.to_string(),
+                problem: format!("its manifest has an invalid digest {:?}", descriptor.digest),
+            });
+        }
+        let url = self.url(&format!("blobs/{}", descriptor.digest))?;
+        let shown = SafeUrl::from(url.clone());
+        if descriptor.size > limit_bytes {
+            return Err(FetchError::TooLarge {
+                url: shown,
+                limit_bytes,
+            });
+        }
+        let answer = self.send(url.clone(), limit_bytes, None).await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.refused(url, &answer));
+        }
+        check(&shown, &descriptor.digest, &answer.body)?;
+        Ok(answer.body)
+    }
+
+    /// Every tag, following the pages.
+    pub(in crate::source) async fn tags(&self) -> Result<Vec<String>, FetchError> {
+        #[derive(Deserialize)]
+        struct Page {
+            tags: Option<Vec<String>>,
+        }
+        let first = self.url("tags/list?n=1000")?;
+        let mut next = Some(first.clone());
+        let mut tags = Vec::new();
+        let mut pages = 0;
+        while let Some(url) = next.take() {
+            let answer = self.send(url.clone(), MAX_MANIFEST_BYTES, None).await?;
+            if answer.status != StatusCode::OK {
+                return Err(self.refused(url, &answer));
+            }
+            let page: Page = serde_json::from_slice(&answer.body).map_err(|error| {
+                let problem = format!("its tag list cannot be read: {error}");
+                FetchError::Artifact {
+                    reference: self.reference.to_string(),
+                    problem,
+                }
+            })?;
+            tags.extend(page.tags.unwrap_or_default());
+            pages += 1;
+            if pages == MAX_TAG_PAGES || tags.len() > MAX_TAGS {
+                tracing::warn!(reference = %self.reference, tags = tags.len(), "tag list cut off");
+                break;
+            }
+            next = next_page(&answer.headers, &url).filter(|next| self.base.same_origin(next));
+        }
+        Ok(tags)
+    }
+}
+
+/// The target of `Link: <…>; rel="next"`.
+fn next_page(headers: &HeaderMap, url: &Url) -> Option<Url> {
+    headers
+        .get_all(LINK)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .find_map(|text| {
+            let (target, parameters) = text.trim().strip_prefix('<')?.split_once('>')?;
+            let is_next = parameters
+                .replace([' ', '"'], "")
+                .to_ascii_lowercase()
+                .contains("rel=next");
+            is_next.then(|| url.join(target).ok())?
+        })
+}
+
+struct HexDigest<'a>(&'a [u8]);
+
+impl std::fmt::LowerHex for HexDigest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// `digest` is a valid one.
+fn check(url: &SafeUrl, digest: &str, body: &[u8]) -> Result<(), FetchError> {
+    let actual = if digest.starts_with("sha512:") {
+        format!("sha512:{:x}", HexDigest(&Sha512::digest(body)))
+    } else {
+        format!("sha256:{:x}", HexDigest(&Sha256::digest(body)))
+    };
+    if actual == digest {
+        return Ok(());
+    }
+    Err(FetchError::Checksum {
+        url: url.clone(),
+        expected: digest.to_owned(),
+        actual,
+    })
+}
+
+/// The first error of a registry's answer as `: code: message`, cut short.
+pub(super) fn message(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Errors {
+        errors: Vec<One>,
+    }
+    #[derive(Deserialize)]
+    #[serde(default)]
+    #[derive(Default)]
+    struct One {
+        code: String,
+        message: String,
+    }
+    let Ok(Errors { errors }) = serde_json::from_slice(body) else {
+        return String::new();
+    };
+    let Some(One { code, message }) = errors.into_iter().next() else {
+        return String::new();
+    };
+    let text = [code.to_ascii_lowercase().replace('_', " "), message].join(": ");
+    let text: String = text
+        .trim_matches([':', ' '])
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(200)
+        .collect();
+    if text.is_empty() {
+        text
+    } else {
+        format!(": {text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_bodies_are_quoted_briefly() {
+        let body = br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
+        assert_eq!(message(body), ": manifest unknown: manifest unknown");
+        assert_eq!(message(b"<html>"), "");
+        assert_eq!(message(br#"{"errors":[]}"#), "");
+        let long = format!(
+            r#"{{"errors":[{{"code":"X","message":"{}"}}]}}"#,
+            "y".repeat(9000)
+        );
+        assert!(message(long.as_bytes()).len() < 300);
+    }
+
+    #[test]
+    fn pages_follow_links() {
+        let url = Url::parse("https://h/v2/a/tags/list?n=2").unwrap();
+        let next = |link: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(LINK, HeaderValue::from_static(link));
+            next_page(&headers, &url).map(String::from)
+        };
+        assert_eq!(
+            next("</v2/a/tags/list?last=x&n=2>; rel=\"next\"").as_deref(),
+            Some("https://h/v2/a/tags/list?last=x&n=2")
+        );
+        assert_eq!(next("</x>; rel=\"prev\""), None);
+        assert_eq!(next("garbage"), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! Proxies from the environment, by the rules of Go's `golang.org/x/net/http/httpproxy`.
+//!
+//! They differ from those of other clients: loopback never goes through a proxy, `NO_PROXY` takes
+//! domains with and without a leading dot, addresses, networks and ports.
+
+use std::net::IpAddr;
+
+use url::Url;
+
+/// What `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` say, in capitals or small letters.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyRules {
+    http: Option<Url>,
+    https: Option<Url>,
+    exceptions: Vec<Exception>,
+    never: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Exception {
+    Address {
+        ip: IpAddr,
+        port: Option<u16>,
+    },
+    Network {
+        ip: IpAddr,
+        prefix: u32,
+    },
+    Domain {
+        suffix: String,
+        itself: bool,
+        port: Option<u16>,
+    },
+}
+
+impl ProxyRules {
+    /// Reads the variables through `get` (normally the process environment). `None` when no proxy
+    /// is set.
+    pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let either = |upper: &str| {
+            get(upper)
+                .or_else(|| get(&upper.to_ascii_lowercase()))
+                .filter(|value| !value.is_empty())
+        };
+        let (http, https) = (either("HTTP_PROXY"), either("HTTPS_PROXY"));
+        let mut rules = Self {
+            http: http.as_deref().and_then(proxy_url),
+            https: https.as_deref().and_then(proxy_url),
+            ..Self::default()
+        };
+        if rules.http.is_none() && rules.https.is_none() {
+            return None;
+        }
+        for text in either("NO_PROXY").unwrap_or_default().split(',') {
+            let text = text.trim().to_ascii_lowercase();
+            if text == "*" {
+                rules.never = true;
+            } else if !text.is_empty() {
+                rules.exceptions.extend(exception(&text));
+            }
+        }
+        Some(rules)
+    }
+
+    /// The proxy for a request, if it is to use one.
+    pub fn for_url(&self, url: &Url) -> Option<Url> {
+        let proxy = match url.scheme() {
+            "https" => self.https.as_ref(),
+            "http" => self.http.as_ref(),
+            _ => None,
+        }?;
+        (!self.is_excepted(url)).then(|| proxy.clone())
+    }
+
+    fn is_excepted(&self, url: &Url) -> bool {
+        let Some(host) = url.host_str() else {
+            return true;
+        };
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_ascii_lowercase();
+        let port = url.port_or_known_default();
+        let ip: Option<IpAddr> = host.parse().ok();
+        if self.never || host == "localhost" || ip.is_some_and(|ip| ip.is_loopback()) {
+            return true;
+        }
+        let fits = |wanted: Option<u16>| wanted.is_none() || wanted == port;
+        self.exceptions.iter().any(|exception| match exception {
+            Exception::Address { ip: known, port } => ip == Some(*known) && fits(*port),
+            Exception::Network {
+                ip: network,
+                prefix,
+            } => ip.is_some_and(|ip| is_within(ip, *network, *prefix)),
+            Exception::Domain {
+                suffix,
+                itself,
+                port,
+            } => {
+                fits(*port) && (host.ends_with(suffix.as_str()) || (*itself && host == suffix[1..]))
+            }
+        })
+    }
+}
+
+/// A proxy without a scheme is an HTTP proxy.
+fn proxy_url(text: &str) -> Option<Url> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(url),
+        _ => Url::parse(&format!("http://{text}"))
+            .ok()
+            .filter(Url::has_host),
+    }
+}
+
+fn exception(text: &str) -> Option<Exception> {
+    if let Some((ip, prefix)) = text.split_once('/')
+        && let (Ok(ip), Ok(prefix)) = (ip.parse(), prefix.parse())
+    {
+        return Some(Exception::Network { ip, prefix });
+    }
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(ip) = bare.parse() {
+        return Some(Exception::Address { ip, port: None });
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port.parse().ok()?)),
+        None => (text, None),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return None;
+    }
+    if let Ok(ip) = host.parse() {
+        return Some(Exception::Address { ip, port });
+    }
+    let host = host
+        .strip_prefix('*')
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or(host);
+    Some(match host.starts_with('.') {
+        true => Exception::Domain {
+            suffix: host.to_owned(),
+            itself: false,
+            port,
+        },
+        false => Exception::Domain {
+            suffix: format!(".{host}"),
+            itself: true,
+            port,
+        },
+    })
+}
+
+fn is_within(ip: IpAddr, network: IpAddr, prefix: u32) -> bool {
+    match (ip, network) {
+        (IpAddr::V4(ip), IpAddr::V4(network)) => {
+            let mask = u32::MAX
+                .checked_shl(32u32.saturating_sub(prefix))
+                .unwrap_or(0);
+            ip.to_bits() & mask == network.to_bits() & mask
+        }
+        (IpAddr::V6(ip), IpAddr::V6(network)) => {
+            let mask = u128::MAX
+                .checked_shl(128u32.saturating_sub(prefix))
+                .unwrap_or(0);
+            ip.to_bits() & mask == network.to_bits() & mask
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn rules(no_proxy: &str) -> ProxyRules {
+        ProxyRules::from_variables(|name| match name {
+            "HTTP_PROXY" | "https_proxy" => Some("proxy.example:3128".into()),
+            "NO_PROXY" => Some(no_proxy.into()),
+            _ => None,
+        })
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case("", "https://charts.example/x", true)]
+    #[case("", "http://localhost:8080/", false)]
+    #[case("", "http://127.0.0.2/", false)]
+    #[case("", "http://[::1]/", false)]
+    #[case("*", "https://charts.example/", false)]
+    #[case("example.com", "https://example.com/", false)]
+    #[case("example.com", "https://a.example.com/", false)]
+    #[case("example.com", "https://badexample.com/", true)]
+    #[case(".example.com", "https://example.com/", true)]
+    #[case(".example.com", "https://a.example.com/", false)]
+    #[case("*.example.com", "https://a.example.com/", false)]
+    #[case("example.com:8443", "https://example.com/", true)]
+    #[case("example.com:443", "https://example.com/", false)]
+    #[case("10.0.0.0/8, 192.168.1.1", "http://10.1.2.3/", false)]
+    #[case("10.0.0.0/8, 192.168.1.1", "http://192.168.1.1:99/", false)]
+    #[case("10.0.0.0/8", "http://11.1.2.3/", true)]
+    #[case("0.0.0.0/0", "http://11.1.2.3/", false)]
+    #[case("fd00::/8", "http://[fd12::1]/", false)]
+    fn exceptions(#[case] no_proxy: &str, #[case] url: &str, #[case] proxied: bool) {
+        let proxy = rules(no_proxy).for_url(&Url::parse(url).unwrap());
+        assert_eq!(proxy.is_some(), proxied, "{proxy:?}");
+    }
+
+    #[test]
+    fn no_variables_no_proxy() {
+        assert!(ProxyRules::from_variables(|_| None).is_none());
+        assert!(ProxyRules::from_variables(|_| Some(String::new())).is_none());
+    }
+}

@@ -1,0 +1,219 @@
+//! Whom we trust: system roots, the bundle of the repository, the proxy's bundle.
+//!
+//! Mirrors Fleet's `transportForAuth` (`internal/bundlereader/charturl.go`). One difference from
+//! rustls' own verifier is smoothed over: Go accepts a self-signed server certificate that is
+//! itself in the bundle, also when it calls itself a CA, as `openssl req -x509` makes them.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
+    SignatureScheme,
+};
+
+use super::error::FetchError;
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
+}
+
+/// The certificates of a PEM text; what is no certificate is passed over, as Go's
+/// `AppendCertsFromPEM` does.
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem)
+        .filter_map(Result::ok)
+        .collect()
+}
+
+/// The system's roots, `SSL_CERT_FILE` and `SSL_CERT_DIR` included. Read once.
+fn system_roots() -> &'static RootCertStore {
+    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
+    ROOTS.get_or_init(|| {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        let (_, unusable) = roots.add_parsable_certificates(found.certs);
+        if unusable > 0 || !found.errors.is_empty() {
+            tracing::debug!(
+                unusable,
+                errors = found.errors.len(),
+                "system CA certificates skipped"
+            );
+        }
+        roots
+    })
+}
+
+/// TLS settings for one kind of access.
+///
+/// # Errors
+/// Only when the crypto library lacks what TLS needs.
+pub(super) fn client_config(bundles: &[&[u8]], insecure: bool) -> Result<ClientConfig, FetchError> {
+    let failed = |error: &dyn std::fmt::Display| FetchError::Tls {
+        problem: error.to_string(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?;
+    let mut config = if insecure {
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AcceptAny))
+            .with_no_client_auth()
+    } else {
+        let mut roots = system_roots().clone();
+        let mut pinned = Vec::new();
+        for bundle in bundles {
+            let certificates = certificates(bundle);
+            if certificates.is_empty() {
+                tracing::warn!("a CA bundle without any PEM certificate is ignored");
+            }
+            let (_, unusable) = roots.add_parsable_certificates(certificates.iter().cloned());
+            if unusable > 0 {
+                tracing::warn!(
+                    unusable,
+                    "certificates of a CA bundle cannot be used as roots"
+                );
+            }
+            pinned.extend(certificates);
+        }
+        if pinned.is_empty() {
+            builder.with_root_certificates(roots).with_no_client_auth()
+        } else {
+            let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+                .build()
+                .map_err(|error| failed(&error))?;
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(RootsOrPinned { inner, pinned }))
+                .with_no_client_auth()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Chains up to a root, or the very certificate somebody put into the bundle.
+#[derive(Debug)]
+struct RootsOrPinned {
+    inner: Arc<WebPkiServerVerifier>,
+    pinned: Vec<CertificateDer<'static>>,
+}
+
+/// Whether the objection is that nobody we trust signed the certificate: its issuer is not known, or
+/// it calls itself a CA (rustls' word for most self-signed ones). The dates were checked before.
+pub(super) fn is_unknown_issuer(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(other))) => {
+            matches!(other.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+        }
+        _ => false,
+    }
+}
+
+impl ServerCertVerifier for RootsOrPinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verdict = self.inner.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match verdict {
+            Err(error)
+                if is_unknown_issuer(&error)
+                    && self
+                        .pinned
+                        .iter()
+                        .any(|known| known.as_ref() == end_entity.as_ref()) =>
+            {
+                rustls::client::verify_server_name(
+                    &ParsedCertificate::try_from(end_entity)?,
+                    server_name,
+                )?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// `insecureSkipTLSVerify`: whoever answers is believed; the handshake itself is still checked.
+#[derive(Debug)]
+struct AcceptAny;
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

@@ -1,0 +1,337 @@
+//! OCI registries.
+
+use chart::source::{Access, Credentials, Reference};
+
+use super::server::{Answer, Seen, Server, answer, with};
+use super::{archive, chain, fetcher, reference, sha256};
+
+const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+const LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+
+fn manifest(config: &str, layer: &str, version: &str) -> String {
+    let blob = archive(version);
+    format!(
+        r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",
+           "config":{{"mediaType":"{config}","digest":"sha256:{0}","size":2}},
+           "layers":[{{"mediaType":"application/vnd.cncf.helm.chart.provenance.v1.prov","digest":"sha256:{0}","size":2}},
+                     {{"mediaType":"{layer}","digest":"sha256:{1}","size":{2}}}]}}"#,
+        sha256(b"{}"),
+        sha256(&blob),
+        blob.len()
+    )
+}
+
+/// The registry's content: `charts/web` with a few tags.
+fn content(seen: &Seen) -> Answer {
+    let Some(path) = seen.path.strip_prefix("/v2/charts/web/") else {
+        let body = r#"{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known"}]}"#;
+        return answer(404, body);
+    };
+    match path {
+        "tags/list?n=1000" => {
+            let page = answer(
+                200,
+                r#"{"name":"charts/web","tags":["1.0.0","latest","v3.0.0"]}"#,
+            );
+            with(
+                page,
+                "link",
+                "</v2/charts/web/tags/list?n=1000&last=v3.0.0>; rel=\"next\"",
+            )
+        }
+        "tags/list?n=1000&last=v3.0.0" => answer(
+            200,
+            r#"{"name":"charts/web","tags":["1.10.0_b1","1.9.0","2.0.0-rc.1"]}"#,
+        ),
+        "manifests/image" => answer(
+            200,
+            manifest("application/vnd.oci.image.config", LAYER, "x"),
+        ),
+        "manifests/wrong" => answer(200, manifest(CONFIG, "application/zip", "x")),
+        path => match path.split_once('/') {
+            Some(("manifests", name)) if name.starts_with("sha256:") => ["1.0.0", "1.9.0"]
+                .iter()
+                .map(|version| manifest(CONFIG, LAYER, version))
+                .find(|text| name == format!("sha256:{}", sha256(text.as_bytes())))
+                .map_or_else(|| answer(404, ""), |text| answer(200, text)),
+            Some(("manifests", tag)) if tag != "9.9.9" => answer(200, manifest(CONFIG, LAYER, tag)),
+            Some(("blobs", digest)) => ["1.0.0", "1.9.0", "1.10.0_b1"]
+                .iter()
+                .map(|version| archive(version))
+                .find(|blob| digest == format!("sha256:{}", sha256(blob)))
+                .map_or_else(|| answer(404, ""), |blob| answer(200, blob)),
+            _ => answer(
+                404,
+                r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#,
+            ),
+        },
+    }
+}
+
+fn plain() -> Access {
+    Access {
+        plain_http: true,
+        ..Access::default()
+    }
+}
+
+#[tokio::test]
+async fn tags_digests_and_constraints() {
+    let server = Server::plain(content).await;
+    let repo = server.oci("charts/web");
+    let digest = sha256(manifest(CONFIG, LAYER, "1.0.0").as_bytes());
+    let cases = [
+        (repo.clone(), "1.0.0", "1.0.0", "1.0.0"),
+        (repo.clone(), "", "1.10.0+b1", "1.10.0_b1"),
+        (repo.clone(), "1.10.0+b1", "1.10.0+b1", "1.10.0_b1"),
+        (repo.clone(), "~1.9.x", "1.9.0", "1.9.0"),
+        (format!("{repo}:1.9.0"), "", "1.9.0", "1.9.0"),
+        (format!("{repo}@sha256:{digest}"), "", "", "1.0.0"),
+        (
+            format!("{repo}:1.0.0@sha256:{digest}"),
+            "1.0.0",
+            "1.0.0",
+            "1.0.0",
+        ),
+    ];
+    for (repo, version, want, content) in cases {
+        let fetched = fetcher()
+            .fetch(&reference(&repo, "", version), &plain())
+            .await
+            .unwrap();
+        assert_eq!(
+            (fetched.version.as_str(), fetched.bytes.to_vec()),
+            (want, archive(content))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_chart_is_pulled_once() {
+    let server = Server::plain(content).await;
+    let fetcher = fetcher();
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    for _ in 0..3 {
+        fetcher.fetch(&chart, &plain()).await.unwrap();
+    }
+    // Another way to the same blob asks for the manifest only.
+    let range = reference(&server.oci("charts/web:1.0.0"), "", "");
+    fetcher.fetch(&range, &plain()).await.unwrap();
+    let blobs = server
+        .paths()
+        .iter()
+        .filter(|path| path.contains("/blobs/"))
+        .count();
+    assert_eq!((server.seen().len(), blobs), (3, 1), "{:?}", server.paths());
+}
+
+#[tokio::test]
+async fn what_is_no_chart_says_so() {
+    let server = Server::plain(content).await;
+    let repo = server.oci("charts/web");
+    let cases = [
+        (
+            reference(&format!("{repo}:1.0.0"), "", "1.9.0"),
+            format!(
+                "invalid chart source {:?}: chart reference and version mismatch: 1.9.0 is not 1.0.0",
+                format!("{repo}:1.0.0")
+            ),
+        ),
+        (
+            reference(&repo, "", "9.9.9"),
+            format!(
+                "registry answered 404 for {:?}: manifest unknown: manifest unknown",
+                server.url("/v2/charts/web/manifests/9.9.9")
+            ),
+        ),
+        (
+            reference(&repo, "", "^9.x"),
+            format!(
+                "could not locate a version matching provided version string ^9.x \
+                 (newest seen: 2.0.0-rc.1, 1.10.0+b1, 1.9.0, 1.0.0) in {repo}"
+            ),
+        ),
+        (
+            reference(&server.oci("charts/none"), "", ""),
+            format!(
+                "registry answered 404 for {:?}: repository \"charts/none\" not found in the \
+                 registry: name unknown: repository name not known",
+                server.url("/v2/charts/none/tags/list?n=1000")
+            ),
+        ),
+    ];
+    for (chart, text) in cases {
+        let error = fetcher().fetch(&chart, &plain()).await.unwrap_err();
+        assert_eq!(chain(&error), text);
+    }
+}
+
+#[tokio::test]
+async fn one_layer_artifacts() {
+    let blob = b"{\"resources\":[]}";
+    let manifest = |id: &str| {
+        format!(
+            r#"{{"layers":[{{"mediaType":"application/fleet.file","digest":"sha256:{}","size":{},"annotations":{{"id":"{id}"}}}}]}}"#,
+            sha256(blob),
+            blob.len()
+        )
+    };
+    let server = Server::plain(move |seen| match seen.path.as_str() {
+        "/v2/fleet/s-1/manifests/latest" => answer(200, manifest("s-1")),
+        "/v2/fleet/s-2/manifests/latest" => answer(200, manifest("s-1")),
+        "/v2/fleet/s-3/manifests/latest" => answer(200, r#"{"layers":[]}"#),
+        _ => answer(200, &blob[..]),
+    })
+    .await;
+    let get = async |id: &str| {
+        let reference = Reference::parse(&server.oci(&format!("fleet/{id}"))).unwrap();
+        fetcher()
+            .layer(&reference, id, &plain())
+            .await
+            .map_err(|error| chain(&error))
+    };
+    assert_eq!(get("s-1").await.unwrap().bytes, &blob[..]);
+    assert!(
+        get("s-2")
+            .await
+            .unwrap_err()
+            .ends_with("could not find expected id in Descriptor's annotations")
+    );
+    assert!(
+        get("s-3")
+            .await
+            .unwrap_err()
+            .ends_with("expected 1 layer in OCI manifest, 0 found")
+    );
+}
+
+/// A registry behind a token service (on the same server) that knows joe, or anybody.
+async fn behind_tokens(anybody: bool) -> Server {
+    Server::plain(move |seen| {
+        if let Some(query) = seen.path.strip_prefix("/token?") {
+            assert_eq!(query, "service=reg&scope=repository%3Acharts%2Fweb%3Apull");
+            return match seen.authorization.as_deref() {
+                Some("Basic am9lOnNlY3JldA==") => {
+                    answer(200, r#"{"access_token":"t","expires_in":300}"#)
+                }
+                None if anybody => answer(200, r#"{"token":"t"}"#),
+                _ => answer(401, ""),
+            };
+        }
+        if seen.authorization.as_deref() != Some("Bearer t") {
+            return with(
+                answer(401, ""),
+                "www-authenticate",
+                "Bearer realm=\"/token\",service=\"reg\",scope=\"repository:charts/web:pull\"",
+            );
+        }
+        content(seen)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn tokens() {
+    let joe = Access {
+        credentials: Credentials::new("joe", "secret"),
+        ..plain()
+    };
+    let server = behind_tokens(false).await;
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    fetcher().fetch(&chart, &joe).await.unwrap();
+    // One refusal, one token, then manifest and blob with it.
+    assert_eq!(server.seen().len(), 4, "{:?}", server.paths());
+    let wrong = Access {
+        credentials: Credentials::new("joe", "wrong"),
+        ..plain()
+    };
+    for (access, hint) in [
+        (wrong, "(the credentials were refused)"),
+        (plain(), "(no credentials were sent)"),
+    ] {
+        let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+        assert_eq!(error.reason(), "Unauthorized");
+        assert!(chain(&error).ends_with(hint), "{}", chain(&error));
+    }
+    let open = behind_tokens(true).await;
+    let chart = reference(&open.oci("charts/web"), "", "1.0.0");
+    fetcher().fetch(&chart, &plain()).await.unwrap();
+}
+
+#[tokio::test]
+async fn basic_over_tls_and_redirected_blobs() {
+    let storage = Server::plain(|_| answer(200, archive("1.0.0"))).await;
+    let target = storage.url("/blob");
+    let server = Server::tls(move |seen| match seen.authorization.as_deref() {
+        Some("Basic am9lOnNlY3JldA==") if seen.path.contains("/blobs/") => {
+            with(answer(307, ""), "location", &target)
+        }
+        Some("Basic am9lOnNlY3JldA==") => content(seen),
+        _ => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    let access = Access {
+        credentials: Credentials::new("joe", "secret"),
+        ca: server.ca.clone(),
+        ..Access::default()
+    };
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    fetcher().fetch(&chart, &access).await.unwrap();
+    assert!(
+        storage
+            .seen()
+            .iter()
+            .all(|seen| seen.authorization.is_none())
+    );
+    let error = fetcher()
+        .fetch(
+            &chart,
+            &Access {
+                credentials: None,
+                ..access
+            },
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), "Unauthorized");
+}
+
+#[tokio::test]
+async fn damaged_blobs_are_noticed() {
+    let server = Server::plain(|seen| match seen.path.contains("/blobs/") {
+        true => answer(200, archive("evil")),
+        false => content(seen),
+    })
+    .await;
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let error = fetcher().fetch(&chart, &plain()).await.unwrap_err();
+    assert_eq!(error.reason(), "ChecksumMismatch");
+}
+
+#[tokio::test]
+async fn other_artifacts_are_refused_in_helms_words() {
+    let server = Server::plain(|seen| match seen.path.rsplit('/').next() {
+        Some("1.0.0") => content(&Seen {
+            path: "/v2/charts/web/manifests/image".into(),
+            ..seen.clone()
+        }),
+        _ => content(&Seen {
+            path: "/v2/charts/web/manifests/wrong".into(),
+            ..seen.clone()
+        }),
+    })
+    .await;
+    let repo = server.oci("charts/web");
+    let error = fetcher()
+        .fetch(&reference(&repo, "", "1.0.0"), &plain())
+        .await
+        .unwrap_err();
+    assert!(chain(&error).ends_with(&format!("could not load config with mediatype {CONFIG}")));
+    let error = fetcher()
+        .fetch(&reference(&repo, "", "1.1.0"), &plain())
+        .await
+        .unwrap_err();
+    assert!(chain(&error).ends_with(&format!(
+        "manifest does not contain a layer with mediatype {LAYER}"
+    )));
+}

@@ -1,0 +1,152 @@
+//! A small HTTP(S) server for one test: answers from a function, remembers what it was asked.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) path: String,
+    pub(crate) authorization: Option<String>,
+    pub(crate) if_none_match: Option<String>,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    /// PEM of the certificate, if it speaks TLS.
+    pub(crate) ca: Option<Arc<[u8]>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    task: JoinHandle<()>,
+}
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+pub(crate) fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
+    Response::builder()
+        .status(status)
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+pub(crate) fn with(mut answer: Answer, name: &'static str, value: &str) -> Answer {
+    answer.headers_mut().append(name, value.parse().unwrap());
+    answer
+}
+
+impl Server {
+    pub(crate) async fn plain(reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        Self::start(None, reply).await
+    }
+
+    /// Its certificate is self-signed and calls itself a CA, as `openssl req -x509` makes them.
+    pub(crate) async fn tls(reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let ca: Arc<[u8]> = certificate.pem().into_bytes().into();
+        Self::start(Some((TlsAcceptor::from(Arc::new(config)), ca)), reply).await
+    }
+
+    async fn start(
+        tls: Option<(TlsAcceptor, Arc<[u8]>)>,
+        reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let (acceptor, ca) = tls.unzip();
+        let (reply, log) = (Arc::new(reply), Arc::clone(&seen));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, reply, log) =
+                    (acceptor.clone(), Arc::clone(&reply), Arc::clone(&log));
+                tokio::spawn(async move {
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let header = |name: &str| {
+                            request
+                                .headers()
+                                .get(name)
+                                .map(|v| v.to_str().unwrap().to_owned())
+                        };
+                        let seen = Seen {
+                            path: request.uri().path_and_query().unwrap().to_string(),
+                            authorization: header("authorization"),
+                            if_none_match: header("if-none-match"),
+                        };
+                        log.lock().unwrap().push(seen.clone());
+                        let answer = reply(&seen);
+                        async move { Ok::<_, Infallible>(answer) }
+                    });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    // A client that gives up is part of some tests.
+                    let _ = match acceptor {
+                        None => http.serve_connection(TokioIo::new(stream), service).await,
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => {
+                                http.serve_connection(TokioIo::new(stream), service).await
+                            }
+                            Err(_) => Ok(()),
+                        },
+                    };
+                });
+            }
+        });
+        Self {
+            address,
+            ca,
+            seen,
+            task,
+        }
+    }
+
+    /// What was asked so far, in order.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.seen().into_iter().map(|seen| seen.path).collect()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        match self.ca {
+            Some(_) => format!("https://localhost:{}{path}", self.address.port()),
+            None => format!("http://{}{path}", self.address),
+        }
+    }
+
+    /// `oci://…` of a repository here.
+    pub(crate) fn oci(&self, repository: &str) -> String {
+        match self.ca {
+            Some(_) => format!("oci://localhost:{}/{repository}", self.address.port()),
+            None => format!("oci://{}/{repository}", self.address),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
