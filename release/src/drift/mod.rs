@@ -1,0 +1,181 @@
+//! Drift: what differs between the objects a release wants and the objects that live.
+//!
+//! Two pure steps with one question to the API server between them:
+//!
+//! 1. [`Plan::new`] pairs wanted with live objects and finds the missing and the surplus ones;
+//!    [`covers`] clears, without a request, the pairs in which the live object visibly has every
+//!    wanted field.
+//! 2. For the rest the caller asks the API server for its prediction (a server-side apply with
+//!    `dryRun=All`), so that defaulting and canonical forms are the cluster's own and not
+//!    compiled in.
+//! 3. [`modification`] compares prediction and live under the [`Rules`] of the release and gives
+//!    the merge patch that would put the object right, or nothing.
+//!
+//! Mirrors Fleet's `internal/cmd/agent/deployer/desiredset` in what it reports.
+
+mod autoscaler;
+mod compare;
+mod patch;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::merge;
+
+pub use autoscaler::{MalformedAutoscaler, hold_replicas};
+pub use compare::covers;
+pub use patch::MASK;
+pub use rules::{Operation, Rule, Rules, RulesError};
+
+/// What identifies an object in reports: its version counts, as it does upstream.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// `group/version`, or `v1`.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The key of an object; fields that are absent or no text are empty.
+    pub fn of(object: &Value) -> Self {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").to_owned();
+        let metadata = |field| text(object.get("metadata").and_then(|m| m.get(field)));
+        Self {
+            api_version: text(object.get("apiVersion")),
+            kind: text(object.get("kind")),
+            namespace: metadata("namespace"),
+            name: metadata("name"),
+        }
+    }
+
+    /// The group; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+    }
+
+    /// Whether both name one object, perhaps under two versions of its API.
+    fn is_same_object(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.name == other.name
+            && self.namespace == other.namespace
+            && self.group() == other.group()
+    }
+}
+
+/// Wanted against live, object by object.
+#[derive(Debug, Default)]
+pub struct Plan<'a> {
+    /// Wanted, not among the live ones.
+    pub missing: Vec<&'a Value>,
+    /// Live, not wanted under any version of its API.
+    pub extra: Vec<&'a Value>,
+    /// Wanted and live.
+    pub present: Vec<(&'a Value, &'a Value)>,
+}
+
+impl<'a> Plan<'a> {
+    /// Pairs `wanted` (namespaces filled in) with `live` (only objects of this release).
+    pub fn new(wanted: &'a [Value], live: &'a [Value]) -> Self {
+        let live_by_key: BTreeMap<_, _> = live.iter().map(|o| (ObjectKey::of(o), o)).collect();
+        let mut plan = Self::default();
+        let mut wanted_keys = Vec::with_capacity(wanted.len());
+        for object in wanted {
+            let key = ObjectKey::of(object);
+            match live_by_key.get(&key) {
+                Some(live) => plan.present.push((object, live)),
+                None => plan.missing.push(object),
+            }
+            wanted_keys.push(key);
+        }
+        plan.extra = live_by_key
+            .into_iter()
+            .filter(|(key, _)| !wanted_keys.iter().any(|wanted| wanted.is_same_object(key)))
+            .map(|(_, object)| object)
+            .collect();
+        plan
+    }
+}
+
+/// The merge patch from `live` to `predicted` (what a forced apply of the wanted object would
+/// leave), or `None` where they agree under `rules`.
+///
+/// Server-kept fields, status and Fleet-style bookkeeping annotations never count. Values of a
+/// Secret are replaced by [`MASK`], so that the patch may be shown.
+pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Value> {
+    let normalised = |object: &Value| {
+        let mut object = object.clone();
+        patch::strip_server_fields(&mut object);
+        rules.normalise(&mut object);
+        object
+    };
+    let mut found = merge::json::create(&normalised(live), &normalised(predicted))?;
+    patch::strip_bookkeeping(&mut found);
+    if ObjectKey::of(live).kind == "Secret" && ObjectKey::of(live).group().is_empty() {
+        patch::mask_secret(&mut found);
+    }
+    let is_empty = found.as_object().is_some_and(serde_json::Map::is_empty);
+    (!is_empty).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config_map(name: &str, data: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+               "metadata": {"name": name, "namespace": "ns"}, "data": data})
+    }
+
+    #[test]
+    fn missing_extra_and_present_are_told_apart() {
+        let wanted = [config_map("a", json!({})), config_map("b", json!({}))];
+        let live = [config_map("b", json!({})), config_map("c", json!({}))];
+        let plan = Plan::new(&wanted, &live);
+        assert_eq!(plan.missing, [&wanted[0]]);
+        assert_eq!(plan.present, [(&wanted[1], &live[0])]);
+        assert_eq!(plan.extra, [&live[1]]);
+    }
+
+    #[test]
+    fn another_version_of_a_wanted_object_is_not_extra() {
+        let object = |version: &str| {
+            json!({"apiVersion": version, "kind": "HorizontalPodAutoscaler",
+                   "metadata": {"name": "h", "namespace": "ns"}})
+        };
+        let wanted = [object("autoscaling/v2")];
+        let live = [object("autoscaling/v1")];
+        assert!(Plan::new(&wanted, &live).extra.is_empty());
+    }
+
+    #[test]
+    fn an_edited_key_is_reported_and_an_added_one_is_not() {
+        let live = config_map("a", json!({"x": "edited", "added": "y"}));
+        let predicted = config_map("a", json!({"x": "1", "added": "y"}));
+        let patch = modification(&live, &predicted, &Rules::default());
+        assert_eq!(patch, Some(json!({"data": {"x": "1"}})));
+        assert_eq!(modification(&live, &live, &Rules::default()), None);
+    }
+
+    #[test]
+    fn a_secret_shows_which_keys_differ_but_not_their_values() {
+        let secret = |data: Value| {
+            json!({"apiVersion": "v1", "kind": "Secret",
+                   "metadata": {"name": "s", "namespace": "ns"}, "data": data})
+        };
+        let live = secret(json!({"token": "b2xk", "gone": "eA=="}));
+        let predicted = secret(json!({"token": "bmV3"}));
+        let patch = modification(&live, &predicted, &Rules::default()).unwrap();
+        assert_eq!(patch, json!({"data": {"token": MASK, "gone": null}}));
+    }
+}

@@ -1,0 +1,130 @@
+//! Why states cannot be merged, in apimachinery's words (`mergepatch/errors.go`).
+
+use serde_json::{Map, Value};
+
+use crate::readiness::fields::{go_text, go_type};
+
+/// Why a merge patch cannot be made or applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// Not a JSON object.
+    #[error("invalid JSON document")]
+    BadDocument,
+    /// A list in a mergeable list.
+    #[error("lists of lists are not supported")]
+    ListOfLists,
+    /// A list element lacks the key that its list is merged by.
+    #[error("map: {element} does not contain declared merge key: {key}")]
+    NoMergeKey {
+        /// The element as Go prints it.
+        element: String,
+        /// The merge key.
+        key: String,
+    },
+    /// A value of another type than the rule needs.
+    #[error("expected a {expected}, but received a {found}")]
+    BadType {
+        /// Go's type.
+        expected: &'static str,
+        /// Go's type.
+        found: &'static str,
+    },
+    /// A `$patch` directive that does not exist.
+    #[error("unknown patch type: {directive} in map: {map}")]
+    UnknownDirective {
+        /// As Go's `%s` prints it.
+        directive: String,
+        /// The map as Go prints it.
+        map: String,
+    },
+    /// `$patch: merge` in a list.
+    #[error("merging lists cannot yet be specified in the patch")]
+    MergeDirective,
+    /// `$patch` that is not text, in a manifest.
+    #[error("invalid value for special key: $patch")]
+    DirectiveType,
+    /// A malformed directive.
+    #[error("invalid patch format of {0}")]
+    BadDirective(&'static str),
+    /// The elements of a patch stand in another order than its `$setElementOrder` says.
+    #[error("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
+    Order {
+        /// As Go prints it.
+        patch: String,
+        /// As Go prints it.
+        order: String,
+    },
+    /// Two `$retainKeys` lists that differ.
+    #[error(
+        "{0} and {1} are not deep equal: this may happen when calculating the 3-way diff patch"
+    )]
+    RetainKeys(String, String),
+    /// Elements of different types in one list.
+    #[error("list element types are not identical: {0}")]
+    MixedList(String),
+    /// Lists without any element where a type is needed.
+    #[error("no elements in any of the given slices")]
+    EmptyLists,
+    /// A list of maps under a field that has no merge key.
+    #[error("cannot merge lists without merge key for {0}")]
+    ListWithoutKey(&'static str),
+    /// A list where the type has something else.
+    #[error("expected slice or array type, but got: struct")]
+    NotAList,
+    /// A list element that is no map, where its list is merged by key.
+    #[error("value for key {0} is not a map")]
+    NotAMap(usize),
+    /// A field that the type lacks.
+    #[error("unable to find api field in struct {type_name} for the json field {field:?}")]
+    UnknownField {
+        /// Go's type.
+        type_name: &'static str,
+        /// The field's name.
+        field: String,
+    },
+    /// Fields below something that is no struct.
+    #[error("merging an object in json but data type is not struct, instead is: {0}")]
+    NotAStruct(&'static str),
+    /// A three-way JSON merge would change what identifies the object.
+    #[error("precondition failed for: {0}")]
+    Precondition(String),
+}
+
+impl MergeError {
+    pub(super) fn no_merge_key(element: &Map<String, Value>, key: &str) -> Self {
+        Self::NoMergeKey {
+            element: go_map(element),
+            key: key.to_owned(),
+        }
+    }
+
+    pub(super) fn expected_map(found: &Value) -> Self {
+        Self::BadType {
+            expected: "map[string]interface {}",
+            found: go_type(found),
+        }
+    }
+
+    pub(super) fn expected_list(found: &Value) -> Self {
+        Self::BadType {
+            expected: "[]interface {}",
+            found: go_type(found),
+        }
+    }
+
+    pub(super) fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> Self {
+        let directive = match directive {
+            Value::String(text) => text.clone(),
+            other => format!("%!s({}={})", go_type(other), go_text(other)),
+        };
+        Self::UnknownDirective {
+            directive,
+            map: go_map(map),
+        }
+    }
+}
+
+/// Go's `%v` of a map.
+fn go_map(map: &Map<String, Value>) -> String {
+    go_text(&Value::Object(map.clone()))
+}

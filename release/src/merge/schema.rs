@@ -1,0 +1,359 @@
+//! Kubernetes' built-in types, as far as merging has to know them.
+//!
+//! The table in `builtin_types.txt` is printed by `tests/reference/patch-schema` from client-go's
+//! types (v0.37.1) and explained there.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::MergeError;
+
+static TABLE: &str = include_str!("builtin_types.txt");
+
+struct Types {
+    kinds: HashMap<(&'static str, &'static str), usize>,
+    structs: Vec<Struct>,
+}
+
+struct Struct {
+    name: &'static str,
+    fields: Vec<Field>,
+}
+
+struct Field {
+    name: &'static str,
+    shape: Shape,
+    strategies: &'static str,
+    merge_key: &'static str,
+}
+
+/// The shape of a Go type in the table's notation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape(&'static str);
+
+/// How a field is merged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Strategy {
+    /// Keys that the new state lacks are dropped from the live one.
+    pub(super) retain_keys: bool,
+    /// `merge`, `replace` or empty.
+    pub(super) kind: &'static str,
+    /// The key by which elements of a list of maps are told apart; may be empty.
+    pub(super) merge_key: &'static str,
+}
+
+/// A built-in kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Builtin(usize);
+
+fn types() -> &'static Types {
+    static TYPES: OnceLock<Types> = OnceLock::new();
+    TYPES.get_or_init(|| {
+        let mut types = Types {
+            kinds: HashMap::new(),
+            structs: Vec::new(),
+        };
+        for line in TABLE.lines() {
+            let mut words = line.split(' ');
+            let (mark, first, second) = (words.next(), words.next(), words.next());
+            match (mark, first, second) {
+                (Some("K"), Some(api_version), Some(kind)) => {
+                    let number = words.next().and_then(|n| n.parse().ok());
+                    let number = number.expect("the generator numbers every kind");
+                    types.kinds.insert((api_version, kind), number);
+                }
+                (Some("T"), Some(_), Some(name)) => {
+                    types.structs.push(Struct {
+                        name,
+                        fields: words.map(field).collect(),
+                    });
+                }
+                _ => unreachable!("the generator writes K and T lines"),
+            }
+        }
+        types
+    })
+}
+
+fn field(word: &'static str) -> Field {
+    let (name, rest) = word.split_once('=').unwrap_or((word, "a"));
+    let mut parts = rest.split(',');
+    let mut part = || parts.next().unwrap_or_default();
+    Field {
+        name,
+        shape: Shape(part()),
+        strategies: part(),
+        merge_key: part(),
+    }
+}
+
+/// The built-in type of an object, by its own apiVersion and kind.
+pub fn builtin(object: &Value) -> Option<Builtin> {
+    let text = |field: &str| object.get(field)?.as_str();
+    types()
+        .kinds
+        .get(&(text("apiVersion")?, text("kind")?))
+        .copied()
+        .map(Builtin)
+}
+
+impl Builtin {
+    pub(super) fn root(self) -> Shape {
+        Shape(types().structs_shape(self.0))
+    }
+
+    /// Whether an object converts to its Go type; unknown fields do not matter.
+    pub fn fits(self, object: &Value) -> bool {
+        fits_struct(&types().structs[self.0], object)
+    }
+}
+
+impl Types {
+    /// `#n` for struct `n`, without allocating: every number occurs in the table but for the kinds'.
+    fn structs_shape(&self, number: usize) -> &'static str {
+        static ROOTS: OnceLock<Vec<String>> = OnceLock::new();
+        let roots = ROOTS.get_or_init(|| {
+            (0..self.structs.len())
+                .map(|number| format!("#{number}"))
+                .collect()
+        });
+        &roots[number]
+    }
+}
+
+impl Shape {
+    /// The shape without the pointer around it.
+    fn pointee(self) -> Self {
+        Self(self.0.strip_prefix('*').unwrap_or(self.0))
+    }
+
+    fn as_struct(self) -> Option<&'static Struct> {
+        let number = self.0.strip_prefix(['#', '!'])?.parse::<usize>().ok()?;
+        types().structs.get(number)
+    }
+
+    /// Go's name of the kind.
+    pub(super) fn go_kind(self) -> &'static str {
+        match self.0.as_bytes().first() {
+            Some(b's') => "string",
+            Some(b'b') => "bool",
+            Some(b'i') => "int32",
+            Some(b'f') => "float64",
+            Some(b'y' | b'[' | b'c') => "slice",
+            Some(b'{') => "map",
+            Some(b'a') => "interface",
+            Some(b'*') => "ptr",
+            _ => "struct",
+        }
+    }
+
+    /// The shape and strategy of a map's field.
+    pub(super) fn field(self, name: &str) -> Result<(Self, Strategy), MergeError> {
+        let Some(own) = self.pointee().as_struct() else {
+            // Time and its like are structs without fields of their own.
+            return Err(match self.pointee().go_kind() {
+                "struct" => MergeError::UnknownField {
+                    type_name: "Time",
+                    field: name.to_owned(),
+                },
+                kind => MergeError::NotAStruct(kind),
+            });
+        };
+        let field = own
+            .fields
+            .iter()
+            .find(|field| field.name == name)
+            .or_else(|| {
+                own.fields
+                    .iter()
+                    .find(|f| f.name.eq_ignore_ascii_case(name))
+            })
+            .ok_or_else(|| MergeError::UnknownField {
+                type_name: own.name,
+                field: name.to_owned(),
+            })?;
+        let mut strategies = field.strategies.split('+');
+        let (first, second) = (
+            strategies.next().unwrap_or(""),
+            strategies.next().unwrap_or(""),
+        );
+        let retain_keys = first == "retainKeys" || second == "retainKeys";
+        let kind = if first == "retainKeys" { second } else { first };
+        Ok((
+            field.shape,
+            Strategy {
+                retain_keys,
+                kind,
+                merge_key: field.merge_key,
+            },
+        ))
+    }
+
+    /// The shape of a list's elements and the list's strategy.
+    pub(super) fn list_field(self, name: &str) -> Result<(Self, Strategy), MergeError> {
+        let (shape, strategy) = self.field(name)?;
+        match shape.0.as_bytes().first() {
+            Some(b'[') => Ok((Self(&shape.0[1..]), strategy)),
+            Some(b'y') => Ok((Self("i"), strategy)),
+            Some(b'*') => {
+                let pointee = shape.pointee();
+                Ok((
+                    Self(pointee.0.strip_prefix('[').unwrap_or(pointee.0)),
+                    strategy,
+                ))
+            }
+            _ => Err(MergeError::NotAList),
+        }
+    }
+
+    /// Whether a value converts to this shape, as `FromUnstructured` does it.
+    fn fits(self, value: &Value) -> bool {
+        if value.is_null() {
+            return true;
+        }
+        match self.0.as_bytes().first() {
+            Some(b's') => value.is_string(),
+            Some(b'b') => value.is_boolean(),
+            Some(b'i') => value.is_i64() || value.is_u64(),
+            Some(b'f') => value.is_number(),
+            Some(b'y') => value.as_str().is_some_and(is_base64),
+            Some(b't' | b'm') => value.as_str().is_some_and(is_time),
+            Some(b'd') => value.is_string(),
+            Some(b'q') => match value {
+                Value::String(text) => is_quantity(text),
+                Value::Number(_) => true,
+                _ => false,
+            },
+            Some(b'x') => value.is_i64() || value.is_u64() || value.is_string(),
+            Some(b'*') => self.pointee().fits(value),
+            Some(b'[') => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(|item| Self(&self.0[1..]).fits(item))),
+            Some(b'{') => value
+                .as_object()
+                .is_some_and(|map| map.values().all(|item| Self(&self.0[1..]).fits(item))),
+            Some(b'#') => self.as_struct().is_some_and(|own| fits_struct(own, value)),
+            // Any value, and types that read JSON themselves and take what we cannot judge.
+            _ => true,
+        }
+    }
+}
+
+fn fits_struct(own: &Struct, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => own.fields.iter().all(|field| {
+            map.get(field.name)
+                .is_none_or(|value| field.shape.fits(value))
+        }),
+        _ => false,
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    BASE64_STANDARD.decode(text).is_ok()
+}
+
+fn is_time(text: &str) -> bool {
+    text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// Whether text is a resource quantity: a decimal number with an SI, binary or exponent suffix.
+fn is_quantity(text: &str) -> bool {
+    let number = text.trim_start_matches(['+', '-']);
+    let end = number
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(number.len());
+    let (digits, suffix) = number.split_at(end);
+    let is_number = digits.bytes().any(|b| b.is_ascii_digit())
+        && digits.bytes().filter(|b| *b == b'.').count() <= 1
+        && text.len() - number.len() <= 1;
+    let is_exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|exponent| {
+        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    });
+    let is_suffix = matches!(
+        suffix,
+        "" | "n"
+            | "u"
+            | "m"
+            | "k"
+            | "M"
+            | "G"
+            | "T"
+            | "P"
+            | "E"
+            | "Ki"
+            | "Mi"
+            | "Gi"
+            | "Ti"
+            | "Pi"
+            | "Ei"
+    );
+    is_number && (is_suffix || is_exponent)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn container_ports_merge_by_port_and_volumes_retain_keys() {
+        let pod = builtin(&json!({"apiVersion": "v1", "kind": "Pod"}))
+            .unwrap()
+            .root();
+        let (spec, _) = pod.field("spec").unwrap();
+        let (_, volumes) = spec.list_field("volumes").unwrap();
+        assert_eq!(
+            (volumes.retain_keys, volumes.kind, volumes.merge_key),
+            (true, "merge", "name")
+        );
+        let (container, _) = spec.list_field("containers").unwrap();
+        let (_, ports) = container.list_field("ports").unwrap();
+        assert_eq!((ports.kind, ports.merge_key), ("merge", "containerPort"));
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_understood() {
+        let types = types();
+        assert!(types.kinds.len() > 100 && types.structs.len() > 800);
+        assert!(
+            types
+                .kinds
+                .values()
+                .all(|number| *number < types.structs.len())
+        );
+    }
+
+    #[rstest]
+    #[case::text_for_a_number(json!({"spec": {"replicas": "5"}}), false)]
+    #[case::unknown_field(json!({"spec": {"zzz": "5"}}), true)]
+    #[case::int_or_string(json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": "25%"}}}}), true)]
+    fn an_object_fits_its_type_or_not(#[case] part: Value, #[case] expected: bool) {
+        let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+        object["spec"] = part["spec"].clone();
+        assert_eq!(builtin(&object).unwrap().fits(&object), expected);
+    }
+
+    #[rstest]
+    #[case("1", true)]
+    #[case("100m", true)]
+    #[case("1.5Gi", true)]
+    #[case("-2", true)]
+    #[case("1e3", true)]
+    #[case("12E", true)]
+    #[case("1E2", true)]
+    #[case("", false)]
+    #[case("x", false)]
+    #[case("1KB", false)]
+    #[case("1.2.3", false)]
+    fn quantities(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(is_quantity(text), expected);
+    }
+}

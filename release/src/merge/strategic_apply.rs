@@ -1,0 +1,443 @@
+//! Applying a strategic merge patch, and combining the two halves of a three-way one.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::MergeError;
+use super::lists::{
+    self, Elements, List, arrange, as_map, deduplicated, find, merge_key, partition, type_of,
+};
+use super::schema::{Shape, Strategy};
+use crate::readiness::fields::go_text;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const SET_ELEMENT_ORDER: &str = "$setElementOrder";
+const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
+
+/// What a patch is merged into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Into {
+    /// An object: directives take effect and nulls delete.
+    Object,
+    /// Another patch: directives and nulls are carried along.
+    Patch,
+}
+
+/// `original` with `patch` applied.
+pub(super) fn apply(
+    original: Map<String, Value>,
+    patch: Map<String, Value>,
+    shape: Shape,
+) -> Result<Map<String, Value>, MergeError> {
+    merge_map(original, patch, shape, Into::Object)
+}
+
+/// Two patches as one.
+pub(super) fn combine(
+    first: Map<String, Value>,
+    second: Map<String, Value>,
+    shape: Shape,
+) -> Result<Map<String, Value>, MergeError> {
+    merge_map(first, second, shape, Into::Patch)
+}
+
+fn merge_map(
+    mut original: Map<String, Value>,
+    mut patch: Map<String, Value>,
+    shape: Shape,
+    into: Into,
+) -> Result<Map<String, Value>, MergeError> {
+    if let Some(directive) = patch.get(DIRECTIVE) {
+        return match directive.as_str() {
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
+            }
+            Some("delete") => Ok(Map::new()),
+            _ => Err(MergeError::unknown_directive(directive, &patch)),
+        };
+    }
+    apply_retain_keys(&mut original, &mut patch, into)?;
+    apply_element_orders(&mut original, &mut patch, shape, into)?;
+
+    for (key, wanted) in patch {
+        let is_delete_list = key.starts_with(DELETE_FROM_LIST);
+        if is_delete_list && into == Into::Patch {
+            original.insert(key, wanted);
+            continue;
+        }
+        let key = match is_delete_list {
+            true => directive_field(&key, DELETE_FROM_LIST)?.to_owned(),
+            false => key,
+        };
+        if wanted.is_null() {
+            original.remove(&key);
+            if into == Into::Object {
+                continue;
+            }
+        }
+        let present = match original.remove(&key) {
+            Some(present) if type_of(&present) == type_of(&wanted) => present,
+            other => {
+                // Nothing there, or something of another type, which is replaced.
+                if is_delete_list {
+                    original.extend(other.map(|other| (key, other)));
+                } else if let Some(value) = without_directives(with_nulls_for(wanted, into)) {
+                    original.insert(key, value);
+                }
+                continue;
+            }
+        };
+        let merged = match (present, wanted) {
+            (Value::Object(present), Value::Object(wanted)) => {
+                let (field, strategy) = shape.field(&key)?;
+                Some(Value::Object(match strategy.kind {
+                    "replace" => wanted,
+                    _ => merge_map(present, wanted, field, into)?,
+                }))
+            }
+            (Value::Array(present), Value::Array(wanted)) => {
+                let (field, strategy) = shape.list_field(&key)?;
+                let merged =
+                    merge_list_field(present, wanted, field, strategy, is_delete_list, into)?;
+                Some(Value::Array(merged))
+            }
+            (_, wanted) => without_directives(wanted),
+        };
+        original.extend(merged.map(|merged| (key, merged)));
+    }
+    Ok(original)
+}
+
+/// The field that `$directive/field` is about.
+fn directive_field<'a>(key: &'a str, directive: &'static str) -> Result<&'a str, MergeError> {
+    match key.split_once('/') {
+        Some((prefix, field)) if prefix == directive => Ok(field),
+        _ if directive == DELETE_FROM_LIST => Err(MergeError::BadDirective("primitive list")),
+        _ => Err(MergeError::BadDirective("setElementOrder list")),
+    }
+}
+
+fn apply_retain_keys(
+    original: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    into: Into,
+) -> Result<(), MergeError> {
+    let Some(retained) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    if into == Into::Patch {
+        match original.get(RETAIN_KEYS) {
+            Some(present) if *present != retained => {
+                return Err(MergeError::RetainKeys(go_text(present), go_text(&retained)));
+            }
+            Some(_) => {}
+            None => {
+                original.insert(RETAIN_KEYS.to_owned(), retained);
+            }
+        }
+        return Ok(());
+    }
+    let malformed = MergeError::BadDirective("retainKeys");
+    let Value::Array(retained) = retained else {
+        return Err(malformed);
+    };
+    let retained: BTreeSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let is_kept = |(key, value): (&String, &Value)| {
+        value.is_null()
+            || key.starts_with(DELETE_FROM_LIST)
+            || key.starts_with(SET_ELEMENT_ORDER)
+            || retained.contains(key.as_str())
+    };
+    if !patch.iter().all(is_kept) {
+        return Err(malformed);
+    }
+    original.retain(|key, _| retained.contains(key.as_str()));
+    Ok(())
+}
+
+/// Merges the lists whose order the patch states, and takes them out of the patch.
+fn apply_element_orders(
+    original: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    shape: Shape,
+    into: Into,
+) -> Result<(), MergeError> {
+    let keys: Vec<String> = patch
+        .keys()
+        .filter(|key| key.starts_with(SET_ELEMENT_ORDER))
+        .cloned()
+        .collect();
+    for key in keys {
+        let Some(order) = patch.remove(&key) else {
+            continue;
+        };
+        if into == Into::Patch {
+            match original.get(&key) {
+                Some(present) if *present != order => {
+                    return Err(MergeError::BadDirective("setElementOrder list"));
+                }
+                Some(_) => {}
+                None => {
+                    original.insert(key.clone(), order.clone());
+                }
+            }
+        }
+        let Value::Array(order) = order else {
+            return Err(MergeError::expected_list(&order));
+        };
+        let field = directive_field(&key, SET_ELEMENT_ORDER)?;
+        let list = |map: &Map<String, Value>| match map.get(field) {
+            None => Ok(None),
+            Some(Value::Array(list)) => Ok(Some(list.clone())),
+            Some(other) => Err(MergeError::expected_list(other)),
+        };
+        let (present, wanted) = (list(original)?, list(patch)?);
+        let (element, strategy) = shape.list_field(field)?;
+        check_order(
+            wanted.as_deref().unwrap_or_default(),
+            &order,
+            strategy.merge_key,
+        )?;
+        let mut server_order = present.clone().unwrap_or_default();
+        let merged = match (present, &wanted) {
+            (None, None) => continue,
+            (Some(present), None) => present,
+            (None, Some(wanted)) => match without_directives(Value::Array(wanted.clone())) {
+                Some(Value::Array(wanted)) => wanted,
+                _ => continue,
+            },
+            (Some(present), Some(wanted)) => {
+                server_order = order_left_behind(&present, wanted, strategy.merge_key)?;
+                merge_list_field(present, wanted.clone(), element, strategy, false, into)?
+            }
+        };
+        let (in_patch, server_only) = partition(merged, &order, strategy.merge_key)?;
+        let elements = lists::elements(&[&server_order, wanted.as_deref().unwrap_or_default()])?;
+        let arranged = arrange(
+            in_patch,
+            server_only,
+            &order,
+            &server_order,
+            strategy.merge_key,
+            elements,
+        )?;
+        original.insert(field.to_owned(), Value::Array(arranged));
+        patch.remove(field);
+    }
+    Ok(())
+}
+
+/// The elements of a patch must stand in the order that it states.
+fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), MergeError> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut remaining = Vec::with_capacity(patch.len());
+    for element in patch {
+        if key.is_empty() {
+            remaining.push(element);
+            continue;
+        }
+        as_map(element)?;
+        if !lists::is_deletion(element) {
+            remaining.push(element);
+        }
+    }
+    let mut order_left = order.iter();
+    let mut patch_left = remaining.into_iter().peekable();
+    while let Some(element) = patch_left.peek() {
+        if element.get(DIRECTIVE).is_some() {
+            patch_left.next();
+            continue;
+        }
+        let Some(wanted) = order_left.next() else {
+            let text = |list: &[Value]| go_text(&Value::Array(list.to_vec()));
+            return Err(MergeError::Order {
+                patch: text(patch),
+                order: text(order),
+            });
+        };
+        let is_equal = match key {
+            "" => *element == wanted,
+            key => merge_key(element, key)? == merge_key(wanted, key)?,
+        };
+        if is_equal {
+            patch_left.next();
+        }
+    }
+    Ok(())
+}
+
+fn merge_list_field(
+    original: List,
+    patch: List,
+    shape: Shape,
+    strategy: Strategy,
+    is_delete_list: bool,
+    into: Into,
+) -> Result<List, MergeError> {
+    if strategy.kind != "merge" && !is_delete_list {
+        return Ok(patch);
+    }
+    if original.is_empty() && patch.is_empty() {
+        return Ok(original);
+    }
+    let key = strategy.merge_key;
+    let elements = lists::elements(&[&original, &patch])?;
+    if elements == Elements::Scalars && is_delete_list && into == Into::Object {
+        return Ok(original
+            .into_iter()
+            .filter(|value| !patch.contains(value))
+            .collect());
+    }
+    let (merged, patch, original) = match elements {
+        Elements::Scalars => {
+            let both = original.iter().chain(&patch).cloned().collect();
+            (deduplicated(both), patch, original)
+        }
+        Elements::Maps if key.is_empty() => {
+            return Err(MergeError::ListWithoutKey(shape.go_kind()));
+        }
+        Elements::Maps => {
+            let (original, patch) = apply_list_directives(original, patch, key)?;
+            let merged = merge_maps_by_key(original.clone(), patch.clone(), key, shape, into)?;
+            (merged, patch, original)
+        }
+    };
+    let (in_patch, server_only) = partition(merged, &patch, key)?;
+    arrange(in_patch, server_only, &patch, &original, key, elements)
+}
+
+/// What Go's code sees of the server's list after it was merged: deletions shift its array in place
+/// and additions fill the room that they leave.
+fn order_left_behind(present: &[Value], patch: &[Value], key: &str) -> Result<List, MergeError> {
+    let mut order = present.to_vec();
+    if key.is_empty() || !patch.iter().all(Value::is_object) {
+        return Ok(order);
+    }
+    let mut remaining = order.len();
+    for element in patch.iter().filter(|element| lists::is_deletion(element)) {
+        let Some(value) = element.get(key) else {
+            continue;
+        };
+        while let Some(index) = find(&order[..remaining], key, value)? {
+            remaining -= 1;
+            let stale = order[remaining].clone();
+            order.remove(index);
+            order.insert(remaining, stale);
+        }
+    }
+    if patch
+        .iter()
+        .any(|element| element.get(DIRECTIVE).is_some_and(|d| d == "replace"))
+    {
+        return Ok(order);
+    }
+    for element in patch
+        .iter()
+        .filter(|element| element.get(DIRECTIVE).is_none())
+    {
+        let Some(value) = element.get(key) else {
+            continue;
+        };
+        if find(&order[..remaining], key, value)?.is_none() && remaining < order.len() {
+            order[remaining] = element.clone();
+            remaining += 1;
+        }
+    }
+    Ok(order)
+}
+
+/// Carries out the `$patch` elements of a list: what remains of both sides.
+fn apply_list_directives(
+    mut original: List,
+    patch: List,
+    key: &str,
+) -> Result<(List, List), MergeError> {
+    let mut remaining = Vec::with_capacity(patch.len());
+    let mut is_replaced = false;
+    for element in patch {
+        let map = as_map(&element)?;
+        let Some(directive) = map.get(DIRECTIVE) else {
+            remaining.push(element);
+            continue;
+        };
+        match directive.as_str() {
+            Some("delete") => {
+                let value = merge_key(&element, key)?;
+                while let Some(index) = find(&original, key, value)? {
+                    original.remove(index);
+                }
+            }
+            Some("replace") => is_replaced = true,
+            Some("merge") => return Err(MergeError::MergeDirective),
+            _ => return Err(MergeError::unknown_directive(directive, map)),
+        }
+    }
+    Ok(if is_replaced {
+        (remaining, List::new())
+    } else {
+        (original, remaining)
+    })
+}
+
+fn merge_maps_by_key(
+    mut original: List,
+    patch: List,
+    key: &str,
+    shape: Shape,
+    into: Into,
+) -> Result<List, MergeError> {
+    for element in patch {
+        let found = find(&original, key, merge_key(&element, key)?)?;
+        match (found, element) {
+            (Some(index), Value::Object(wanted)) => {
+                let present = match std::mem::take(&mut original[index]) {
+                    Value::Object(present) => present,
+                    _ => Map::new(),
+                };
+                original[index] = Value::Object(merge_map(present, wanted, shape, into)?);
+            }
+            (_, element) => original.push(element),
+        }
+    }
+    Ok(original)
+}
+
+/// A value about to be set: an object loses its nulls, a patch keeps them.
+fn with_nulls_for(mut value: Value, into: Into) -> Value {
+    if into == Into::Object {
+        discard_nulls(&mut value);
+    }
+    value
+}
+
+fn discard_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(discard_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(discard_nulls),
+        _ => {}
+    }
+}
+
+/// The value without maps that hold a directive; `None` where it is one itself.
+fn without_directives(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
+        Value::Object(map) => Some(Value::Object(
+            map.into_iter()
+                .filter_map(|(key, value)| Some((key, without_directives(value)?)))
+                .collect(),
+        )),
+        Value::Array(list) => Some(Value::Array(
+            list.into_iter().filter_map(without_directives).collect(),
+        )),
+        other => Some(other),
+    }
+}

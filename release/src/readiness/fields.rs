@@ -1,0 +1,197 @@
+//! Nested fields of an untyped object, as `unstructured.Nested*` and kstatus' `Get*Field` read them.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// A field on the way has another type than the rule expects.
+///
+/// Prints as Go's accessor error, with the path of the field that has the wrong type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongType {
+    path: String,
+    found: String,
+    found_type: &'static str,
+    expected: &'static str,
+}
+
+impl fmt::Display for WrongType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} accessor error: {} is of the type {}, expected {}",
+            self.path, self.found, self.found_type, self.expected
+        )
+    }
+}
+
+impl std::error::Error for WrongType {}
+
+impl WrongType {
+    fn new(fields: &[&str], found: &Value, expected: &'static str) -> Self {
+        Self {
+            path: format!(".{}", fields.join(".")),
+            found: go_text(found),
+            found_type: go_type(found),
+            expected,
+        }
+    }
+}
+
+/// The value at `fields`; `None` where a map on the way lacks the key or holds null.
+///
+/// # Errors
+/// Something on the way is neither a map nor null.
+pub fn nested<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a Value>, WrongType> {
+    let mut value = object;
+    for (depth, field) in fields.iter().enumerate() {
+        value = match value {
+            Value::Null => return Ok(None),
+            Value::Object(map) => match map.get(*field) {
+                Some(next) => next,
+                None => return Ok(None),
+            },
+            other => {
+                let path = &fields[..=depth];
+                return Err(WrongType::new(path, other, "map[string]interface {}"));
+            }
+        };
+    }
+    Ok(Some(value))
+}
+
+/// The string at `fields`. A null there is an error, as in Go.
+///
+/// # Errors
+/// The value, or one on the way to it, has another type.
+pub fn nested_str<'a>(object: &'a Value, fields: &[&str]) -> Result<Option<&'a str>, WrongType> {
+    match nested(object, fields)? {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(WrongType::new(fields, other, "string")),
+    }
+}
+
+/// The integer at `fields`; a float is not one.
+///
+/// # Errors
+/// The value, or one on the way to it, has another type.
+pub fn nested_i64(object: &Value, fields: &[&str]) -> Result<Option<i64>, WrongType> {
+    match nested(object, fields)? {
+        None => Ok(None),
+        Some(value) => match value.as_i64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(WrongType::new(fields, value, "int64")),
+        },
+    }
+}
+
+/// The map at `fields`.
+///
+/// # Errors
+/// The value, or one on the way to it, has another type.
+pub fn nested_map<'a>(
+    object: &'a Value,
+    fields: &[&str],
+) -> Result<Option<&'a Map<String, Value>>, WrongType> {
+    match nested(object, fields)? {
+        None => Ok(None),
+        Some(Value::Object(map)) => Ok(Some(map)),
+        Some(other) => Err(WrongType::new(fields, other, "map[string]interface {}")),
+    }
+}
+
+/// The list at `fields`.
+///
+/// # Errors
+/// The value, or one on the way to it, has another type.
+pub fn nested_list<'a>(
+    object: &'a Value,
+    fields: &[&str],
+) -> Result<Option<&'a Vec<Value>>, WrongType> {
+    match nested(object, fields)? {
+        None => Ok(None),
+        Some(Value::Array(list)) => Ok(Some(list)),
+        Some(other) => Err(WrongType::new(fields, other, "[]interface {}")),
+    }
+}
+
+/// The string at `fields`, or `default` where it is absent or anything else.
+pub fn str_or<'a>(object: &'a Value, fields: &[&str], default: &'a str) -> &'a str {
+    match nested(object, fields) {
+        Ok(Some(Value::String(text))) => text,
+        _ => default,
+    }
+}
+
+/// The integer at `fields`, or `default` where it is absent or anything else.
+pub fn i64_or(object: &Value, fields: &[&str], default: i64) -> i64 {
+    match nested(object, fields) {
+        Ok(Some(value)) => value.as_i64().unwrap_or(default),
+        _ => default,
+    }
+}
+
+/// Go's `%T` of a decoded JSON value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Go's `%v` of a decoded JSON value.
+pub fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => golib::strconv::format_float(float, b'g', -1, 64),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let parts: Vec<_> = list.iter().map(go_text).collect();
+            format!("[{}]", parts.join(" "))
+        }
+        Value::Object(map) => {
+            let parts: Vec<_> = map
+                .iter()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            format!("map[{}]", parts.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn null_on_the_way_is_absent_but_null_at_the_end_is_the_wrong_type() {
+        let object = json!({"metadata": null, "status": {"phase": null}});
+        assert_eq!(nested_str(&object, &["metadata", "name"]), Ok(None));
+        let error = nested_str(&object, &["status", "phase"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            ".status.phase accessor error: <nil> is of the type <nil>, expected string"
+        );
+    }
+
+    #[test]
+    fn a_scalar_on_the_way_names_the_path_up_to_the_missing_step() {
+        let error = nested(&json!({"status": 3}), &["status", "phase"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            ".status.phase accessor error: 3 is of the type int64, expected map[string]interface {}"
+        );
+    }
+}
