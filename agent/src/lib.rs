@@ -3,3 +3,4 @@
 //! The only crate that knows `fleet.cattle.io`. What a chart or a release is lives below it.
 
 pub mod api;
+pub mod summary;

@@ -321,6 +321,13 @@ impl fmt::Display for NonReadyStatus {
     }
 }
 
+impl Summary {
+    /// Whether the object counts as ready.
+    pub fn is_ready(&self) -> bool {
+        !self.error && !self.transitioning
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = match (self.transitioning, self.error) {

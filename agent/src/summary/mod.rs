@@ -1,0 +1,395 @@
+//! The one-line verdict on a live object that Fleet shows in `status.nonReadyStatus`.
+//!
+//! Mirrors Fleet's `internal/cmd/agent/deployer/summary` (its own branch of wrangler's), step by
+//! step: conditions by table, then phase, removal, kstatus. Its relationship collectors are left
+//! out: nothing of them is serialised.
+
+mod tables;
+
+use jiff::{SignedDuration, Timestamp};
+use release::readiness::{Status, fields, kstatus};
+use serde_json::Value;
+
+pub use tables::{ErrorMapping, MappingError};
+
+use crate::api::{NonReadyStatus, Summary};
+
+/// Summarises a live object.
+///
+/// `mapping` says which conditions are errors for which kind; `now` bounds how long a new Rancher
+/// object may be initialising and a removed one may linger.
+pub fn summarize(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Summary {
+    let conditions = conditions(object);
+    let mut summary = Summary::default();
+    status_summary(object, &mut summary);
+    errors(object, &conditions, mapping, &mut summary);
+    transitioning(&conditions, &mut summary);
+    active(object, &mut summary);
+    phase(object, &mut summary);
+    initializing(object, &conditions, now, &mut summary);
+    removing(object, &conditions, now, &mut summary);
+    let readiness = kstatus::compute(object, now).ok();
+    if let Some(readiness) = &readiness {
+        standard(object, readiness, &mut summary);
+    }
+    load_balancer(object, &mut summary);
+    if let Some(readiness) = readiness {
+        match readiness.status {
+            Status::InProgress | Status::Terminating => summary.transitioning = true,
+            Status::Failed => summary.error = true,
+            Status::Current | Status::NotFound | Status::Unknown => {}
+        }
+        summary
+            .message
+            .push(without_repeats(readiness.message.split("; ")).join("; "));
+    }
+    if summary.state.is_empty() {
+        summary.state = "active".to_owned();
+    }
+    summary.state = summary.state.to_lowercase();
+    let trimmed = summary
+        .message
+        .iter()
+        .map(|m| m.trim())
+        .filter(|m| !m.is_empty());
+    summary.message = without_repeats(trimmed)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    summary
+}
+
+/// The entry of `status.nonReadyStatus` for a live object; `None` where it is ready.
+pub fn non_ready(object: &Value, mapping: &ErrorMapping, now: Timestamp) -> Option<NonReadyStatus> {
+    let summary = summarize(object, mapping, now);
+    let field = |path: &[&str]| fields::str_or(object, path, "").to_owned();
+    (!summary.is_ready()).then(|| NonReadyStatus {
+        uid: field(&["metadata", "uid"]),
+        kind: field(&["kind"]),
+        api_version: field(&["apiVersion"]),
+        namespace: field(&["metadata", "namespace"]),
+        name: field(&["metadata", "name"]),
+        summary,
+    })
+}
+
+/// Takes the conditions out of `object` that match every key and value of one of `ignored`
+/// (`spec.options.ignore.conditions`).
+///
+/// An object whose status does not hold a list of maps is left as it is.
+pub fn exclude_ignored_conditions<'a, I, M>(object: &mut Value, ignored: I)
+where
+    I: IntoIterator<Item = M> + Clone,
+    M: IntoIterator<Item = (&'a String, &'a String)>,
+{
+    let conditions = match fields::nested_list(object, &["status", "conditions"]) {
+        Ok(conditions) => conditions.cloned().unwrap_or_default(),
+        Err(_) => return,
+    };
+    if !conditions.iter().all(Value::is_object) {
+        return;
+    }
+    let is_ignored = |condition: &Value| {
+        ignored.clone().into_iter().any(|pairs| {
+            pairs.into_iter().all(|(key, value)| {
+                condition.get(key).and_then(Value::as_str) == Some(value.as_str())
+            })
+        })
+    };
+    let kept: Vec<Value> = conditions.into_iter().filter(|c| !is_ignored(c)).collect();
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    let status = object
+        .entry("status")
+        .or_insert_with(|| Value::Object(Default::default()));
+    if let Some(status) = status.as_object_mut() {
+        status.insert("conditions".to_owned(), Value::Array(kept));
+    }
+}
+
+/// A condition of the object, each field as trimmed text.
+struct Condition {
+    condition_type: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+fn conditions(object: &Value) -> Vec<Condition> {
+    let from = |status: Option<&Value>| -> Vec<Condition> {
+        let list = status
+            .and_then(|s| s.get("conditions"))
+            .and_then(Value::as_array);
+        list.into_iter()
+            .flatten()
+            .map(|entry| Condition {
+                condition_type: text(entry, &["type"]),
+                status: text(entry, &["status"]),
+                reason: text(entry, &["reason"]),
+                message: text(entry, &["message"]),
+            })
+            .collect()
+    };
+    let mut conditions = from(object.get("status"));
+    // Rancher keeps conditions of foreign kinds in an annotation.
+    let annotated = text(object, &["metadata", "annotations", "cattle.io/status"]);
+    if let Ok(status @ Value::Object(_)) = serde_json::from_str(&annotated) {
+        conditions.extend(from(Some(&status)));
+    }
+    conditions
+}
+
+/// The value at `path` as Fleet's `data.Object.String` prints it: the first element of a list,
+/// trimmed; empty where absent.
+fn text(object: &Value, path: &[&str]) -> String {
+    to_text(path.iter().try_fold(object, |value, key| value.get(key)))
+}
+
+fn to_text(value: Option<&Value>) -> String {
+    let value = match value {
+        Some(Value::Array(list)) => list.first(),
+        other => other,
+    };
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(value) => fields::go_text(value).trim().to_owned(),
+    }
+}
+
+fn to_bool(value: &Value) -> bool {
+    let text = to_text(Some(value)).to_lowercase();
+    matches!(text.as_str(), "true" | "t" | "yes" | "y")
+}
+
+fn without_repeats<'a>(parts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for part in parts {
+        if !seen.contains(&part) {
+            seen.push(part);
+        }
+    }
+    seen
+}
+
+fn status_summary(object: &Value, summary: &mut Summary) {
+    let table = |name: &str| {
+        let table = object.get("status")?.get(name)?.as_object()?;
+        (!table.is_empty()).then_some(table)
+    };
+    let Some(display) = table("display").or_else(|| table("summary")) else {
+        return;
+    };
+    if let Some(state) = display.get("state") {
+        summary.state = to_text(Some(state));
+    }
+    if let Some(transitioning) = display.get("transitioning") {
+        summary.transitioning = to_bool(transitioning);
+    }
+    if let Some(error) = display.get("error") {
+        summary.error = to_bool(error);
+    }
+    if let Some(message) = display.get("message") {
+        summary.message.push(to_text(Some(message)));
+    }
+}
+
+fn errors(object: &Value, conditions: &[Condition], mapping: &ErrorMapping, summary: &mut Summary) {
+    let api_version = object
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let kind = object
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let rules = mapping.for_kind(api_version, kind);
+    for condition in conditions {
+        let is_error = condition.reason == "Error"
+            || rules
+                .get(&condition.condition_type)
+                .is_some_and(|statuses| statuses.contains(&condition.status));
+        if is_error {
+            summary.error = true;
+            summary.message.push(condition.message.clone());
+            if summary.state.is_empty() || summary.state == "active" {
+                summary.state = "error".to_owned();
+            }
+        }
+    }
+}
+
+fn transitioning(conditions: &[Condition], summary: &mut Summary) {
+    for condition in conditions {
+        let Some(state) = tables::state_when_not_true(&condition.condition_type) else {
+            continue;
+        };
+        if condition.status == "False" {
+            summary.error = true;
+        } else if condition.status == "Unknown" && summary.state.is_empty() {
+            summary.transitioning = true;
+        } else {
+            continue;
+        }
+        summary.state = state.to_owned();
+        summary.message.push(condition.message.clone());
+    }
+    for condition in conditions {
+        if !summary.state.is_empty() {
+            break;
+        }
+        if condition.condition_type == "Reconciling" && condition.status == "True" {
+            summary.transitioning = true;
+            summary.state = "reconciling".to_owned();
+            summary.message.push(condition.message.clone());
+        }
+    }
+    let mut not_ready = None;
+    for condition in conditions {
+        if !summary.state.is_empty() {
+            break;
+        }
+        if condition.condition_type == "Ready" && condition.status == "False" {
+            not_ready = Some(&condition.message);
+            continue;
+        }
+        let state = match condition.condition_type.as_str() {
+            "Completed" => "activating",
+            "Ready" => "unavailable",
+            "Available" => "updating",
+            "BootstrapReady" | "InfrastructureReady" | "NodeHealthy" => &condition.reason,
+            _ => continue,
+        };
+        match condition.status.as_str() {
+            "False" => summary.transitioning = true,
+            "Unknown" => summary.error = true,
+            _ => continue,
+        }
+        summary.state = state.to_owned();
+        summary.message.push(condition.message.clone());
+    }
+    if let (true, Some(message)) = (summary.state.is_empty(), not_ready) {
+        summary.transitioning = true;
+        summary.state = "unavailable".to_owned();
+        summary.message.push(message.clone());
+    }
+}
+
+fn active(object: &Value, summary: &mut Summary) {
+    if !summary.state.is_empty() {
+        return;
+    }
+    match text(object, &["spec", "active"]).as_str() {
+        "true" => summary.state = "active".to_owned(),
+        "false" => summary.state = "inactive".to_owned(),
+        _ => {}
+    }
+}
+
+fn phase(object: &Value, summary: &mut Summary) {
+    let phase = text(object, &["status", "phase"]);
+    match phase.as_str() {
+        "Succeeded" | "Bound" => {
+            summary.state = phase.to_lowercase();
+            summary.transitioning = false;
+        }
+        "" => {}
+        _ if summary.state.is_empty() => summary.state = phase,
+        _ => {}
+    }
+}
+
+fn initializing(object: &Value, conditions: &[Condition], now: Timestamp, summary: &mut Summary) {
+    let has_conditions = object
+        .get("status")
+        .is_some_and(|s| s.get("conditions").is_some());
+    if summary.state.is_empty()
+        && has_conditions
+        && conditions.is_empty()
+        && text(object, &["apiVersion"]).contains("cattle.io")
+        && age(&text(object, &["metadata", "created"]), now)
+            .is_some_and(|age| age < SignedDuration::from_secs(5))
+    {
+        summary.state = "initializing".to_owned();
+        summary.transitioning = true;
+    }
+}
+
+fn removing(object: &Value, conditions: &[Condition], now: Timestamp, summary: &mut Summary) {
+    let removed = text(object, &["metadata", "removed"]);
+    if removed.is_empty() {
+        return;
+    }
+    summary.state = "removing".to_owned();
+    summary.transitioning = true;
+    for condition in conditions {
+        let is_open = matches!(condition.status.as_str(), "Unknown" | "False");
+        if condition.condition_type == "Removed" && is_open && !condition.message.is_empty() {
+            summary.message.push(condition.message.clone());
+        }
+    }
+    let first_finalizer = |table: &str| match object.get(table)?.get("finalizers")? {
+        Value::Array(list) => list.first().map(|name| to_text(Some(name))),
+        Value::String(name) => Some(name.clone()),
+        _ => None,
+    };
+    let Some(finalizer) = first_finalizer("metadata").or_else(|| first_finalizer("spec")) else {
+        return;
+    };
+    let owner = match finalizer.split_once("controller.cattle.io/") {
+        Some((_, owner)) => owner.trim(),
+        None => finalizer.trim(),
+    };
+    let owner = if owner == "foregroundDeletion" {
+        "object cleanup"
+    } else {
+        owner
+    };
+    summary.message.push(format!("waiting on {owner}"));
+    if age(&removed, now).is_some_and(|age| age > SignedDuration::from_mins(5)) {
+        summary.error = true;
+    }
+}
+
+/// Time since an RFC 3339 instant, cut to whole seconds as upstream does; `None` for other text.
+fn age(instant: &str, now: Timestamp) -> Option<SignedDuration> {
+    let instant: Timestamp = instant.parse().ok()?;
+    Some(now.duration_since(Timestamp::from_second(instant.as_second()).ok()?))
+}
+
+fn standard(object: &Value, readiness: &kstatus::Readiness, summary: &mut Summary) {
+    // Objects of Rancher's own API have a path for a type; kstatus' rules are not for them.
+    if !summary.state.is_empty() || text(object, &["type"]).starts_with('/') {
+        return;
+    }
+    let state = match readiness.status {
+        Status::InProgress => "in-progress",
+        Status::Failed => "failed",
+        Status::Current => "active",
+        Status::Terminating => "removing",
+        Status::NotFound | Status::Unknown => return,
+    };
+    summary.transitioning |= matches!(readiness.status, Status::InProgress | Status::Terminating);
+    summary.error |= readiness.status == Status::Failed;
+    summary.state = state.to_owned();
+    summary.message.push(readiness.message.clone());
+}
+
+fn load_balancer(object: &Value, summary: &mut Summary) {
+    let is_load_balancer = text(object, &["kind"]) == "Service"
+        && ["serviceKind", "type"]
+            .iter()
+            .any(|f| text(object, &["spec", f]) == "LoadBalancer");
+    if !is_load_balancer || !matches!(summary.state.as_str(), "" | "active") {
+        return;
+    }
+    let ingress = fields::nested_list(object, &["status", "loadBalancer", "ingress"]);
+    if ingress.ok().flatten().is_none_or(Vec::is_empty) {
+        summary.state = "pending".to_owned();
+        summary.transitioning = true;
+        summary
+            .message
+            .push("Load balancer is being provisioned".to_owned());
+    }
+}
