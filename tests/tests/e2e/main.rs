@@ -1,3 +1,9 @@
 //! Tests of the real agent against real servers: one bed for all of them, a file per subject.
 
+mod bad_input;
 mod bed;
+mod deploy;
+mod drift;
+mod published;
+mod registration;
+mod survival;

@@ -1,0 +1,259 @@
+//! Input that cannot work: each shows its exact reason, and becomes Ready without a restart once the cause is gone.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::bed::{Bed, CREDENTIALS, unique};
+use testbed::chart::Chart;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::site::{Site, condition};
+use testbed::repository::{Access, ChartRepository, Fault};
+
+/// Deploys `bad` and compares its message; then mends the cause and waits for Ready.
+async fn mends<M>(site: &Site<'_>, bad: &BundleDeployment, message: &str, mend: M) -> Result<()>
+where
+    M: AsyncFnOnce() -> Result<Option<BundleDeployment>>,
+{
+    site.apply(bad).await?;
+    let got = site
+        .wait_deploy_error(bad.name(), |m| !m.is_empty())
+        .await?;
+    assert_eq!(got, message);
+    if let Some(better) = mend().await? {
+        site.apply(&better).await?;
+    }
+    let ready = site.wait_ready(bad.name()).await?;
+    let deployed = condition(&ready, "Deployed").context("a Deployed condition")?;
+    assert_eq!(
+        (&deployed["status"], deployed["message"].is_null()),
+        (&json!("True"), true)
+    );
+    Ok(())
+}
+
+/// A repository of its own with one chart, the site and the bundle.
+async fn one_chart() -> Result<(Site<'static>, ChartRepository, Chart, BundleDeployment)> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let repository = ChartRepository::start(Access::default()).await?;
+    let chart = Chart::small("web", "1.0.0");
+    repository.add(&chart)?;
+    let bundle = BundleDeployment::helm_op("web", repository.url(), "web", "1.0.0")
+        .release("web", &format!("{}-app", site.id));
+    Ok((site, repository, chart, bundle))
+}
+
+#[tokio::test]
+async fn no_such_host() -> Result<()> {
+    let (site, _, _, good) = one_chart().await?;
+    let bad = good.clone().helm("repo", json!("http://nowhere.invalid"));
+    let message = "failed to fetch \"http://nowhere.invalid/index.yaml\": lookup nowhere.invalid: no such host";
+    mends(&site, &bad, message, async || Ok(Some(good.clone()))).await
+}
+
+#[tokio::test]
+async fn an_index_that_is_not_there() -> Result<()> {
+    let (site, repository, _, bundle) = one_chart().await?;
+    repository.break_path("index.yaml", Fault::Status(404));
+    let message = format!(
+        "failed to read helm repo from {}/index.yaml, error code: 404",
+        repository.url()
+    );
+    mends(&site, &bundle, &message, async || {
+        repository.heal("index.yaml");
+        Ok(None)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_chart_the_repository_does_not_have() -> Result<()> {
+    let (site, repository, _, good) = one_chart().await?;
+    let bad = good.helm("chart", json!("late"));
+    let message = format!("no chart name found: \"late\" in {}", repository.url());
+    mends(&site, &bad, &message, async || {
+        repository.add(&Chart::small("late", "1.0.0"))?;
+        Ok(None)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn no_version_that_matches() -> Result<()> {
+    let (site, repository, _, good) = one_chart().await?;
+    repository.add(&Chart::small("web", "1.2.0"))?;
+    let bad = good.helm("version", json!("^2.0"));
+    let message = format!(
+        "no chart version found for web-^2.0 (newest seen: 1.2.0, 1.0.0) in {}",
+        repository.url()
+    );
+    mends(&site, &bad, &message, async || {
+        repository.add(&Chart::small("web", "2.1.0"))?;
+        Ok(None)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_wrong_password() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let repository = ChartRepository::start(Access {
+        basic_auth: Some(CREDENTIALS),
+        authority: None,
+    })
+    .await?;
+    repository.add(&Chart::small("web", "1.0.0"))?;
+    site.upstream_secret(
+        "login",
+        json!({ "username": CREDENTIALS.0, "password": "wrong" }),
+    )
+    .await?;
+    let bundle = BundleDeployment::helm_op("web", repository.url(), "web", "1.0.0")
+        .chart_options("login", None, false)
+        .release("web", &format!("{}-app", site.id));
+    let message = format!(
+        "failed to read helm repo from {}/index.yaml, error code: 401: the repository refused the credentials",
+        repository.url()
+    );
+    mends(&site, &bundle, &message, async || {
+        site.upstream_secret(
+            "login",
+            json!({ "username": CREDENTIALS.0, "password": CREDENTIALS.1 }),
+        )
+        .await?;
+        Ok(None)
+    })
+    .await?;
+    assert!(
+        !site
+            .agent
+            .as_ref()
+            .context("the agent runs")?
+            .log()
+            .contains(CREDENTIALS.1),
+        "a password in the log"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_private_authority_nobody_mentioned() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    bed.private_repository.add(&chart)?;
+    site.upstream_secret(
+        "login",
+        json!({ "username": CREDENTIALS.0, "password": CREDENTIALS.1 }),
+    )
+    .await?;
+    let bundle =
+        BundleDeployment::helm_op("web", bed.private_repository.url(), chart.name(), "1.0.0")
+            .release("web", &format!("{}-app", site.id));
+    let bad = bundle.clone().chart_options("login", None, false);
+    let message = format!(
+        "failed to fetch \"{}/index.yaml\": tls: certificate signed by unknown authority",
+        bed.private_repository.url()
+    );
+    mends(&site, &bad, &message, async || {
+        Ok(Some(bundle.clone().chart_options(
+            "login",
+            Some(bed.authority.pem()),
+            false,
+        )))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_archive_that_breaks_off() -> Result<()> {
+    let (site, repository, _, bundle) = one_chart().await?;
+    let path = "charts/web-1.0.0.tgz";
+    repository.break_path(path, Fault::Truncated(200));
+    let message = format!(
+        "chart archive \"{}/{path}\" is damaged: unexpected EOF",
+        repository.url()
+    );
+    mends(&site, &bundle, &message, async || {
+        repository.heal(path);
+        Ok(None)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_template_that_does_not_parse() -> Result<()> {
+    let (site, repository, chart, bundle) = one_chart().await?;
+    repository.add(
+        &chart
+            .clone()
+            .template("service.yaml", "kind: Service\n{{ if }}\n"),
+    )?;
+    let message = "parse error at (web/templates/service.yaml:2): missing value for if";
+    mends(&site, &bundle, message, async || {
+        repository.add(&Chart::small("web", "1.0.1"))?;
+        Ok(Some(bundle.clone().helm("version", json!("1.0.1"))))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn values_that_fail_the_schema() -> Result<()> {
+    let (site, repository, chart, bundle) = one_chart().await?;
+    let schema = json!({ "type": "object", "properties": { "replicas": { "type": "integer" } } });
+    repository.add(&chart.file("values.schema.json", schema.to_string()))?;
+    let bad = bundle.clone().values(json!({ "replicas": "two" }));
+    let message = "values don't meet the specifications of the schema(s) in the following chart(s):\nweb:\n- at '/replicas': got string, want integer\n";
+    mends(&site, &bad, message, async || {
+        Ok(Some(bundle.clone().values(json!({ "replicas": 2 }))))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_object_the_api_server_rejects() -> Result<()> {
+    let (site, repository, chart, bundle) = one_chart().await?;
+    repository.add(&chart.template(
+        "bad.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: {{ .Values.bad | default \"Bad_Name\" }}\nspec:\n  ports:\n  - port: 80\n",
+    ))?;
+    let target = format!("{}-app", site.id);
+    let mut message = String::new();
+    write!(
+        message,
+        "failed to create resource: server-side apply failed for object {target}/Bad_Name /v1, Kind=Service: Service \"Bad_Name\" is invalid: metadata.name: Invalid value: \"Bad_Name\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    )?;
+    mends(&site, &bundle, &message, async || {
+        Ok(Some(bundle.clone().values(json!({ "bad": "good-name" }))))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_kind_the_cluster_does_not_have() -> Result<()> {
+    let (site, repository, chart, bundle) = one_chart().await?;
+    let widget = "apiVersion: e2e.example.com/v1\nkind: Widget\nmetadata:\n  name: w\n";
+    repository.add(&chart.template("widget.yaml", widget))?;
+    let message = "unable to build kubernetes objects from release manifest: resource mapping not found for name: \"w\" namespace: \"\" from \"\": no matches for kind \"Widget\" in version \"e2e.example.com/v1\"\nensure CRDs are installed first";
+    mends(&site, &bundle, message, async || {
+        let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": "widgets.e2e.example.com" },
+            "spec": {
+                "group": "e2e.example.com",
+                "scope": "Namespaced",
+                "names": { "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" },
+                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": open } }],
+            },
+        });
+        let params = PatchParams::apply("e2e").force();
+        site.objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+            .patch("widgets.e2e.example.com", &params, &Patch::Apply(&definition))
+            .await?;
+        Ok(None)
+    })
+    .await
+}

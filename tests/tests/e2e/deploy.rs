@@ -1,0 +1,459 @@
+//! From a BundleDeployment to a release: every kind of source, upgrade, removal, values.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use testbed::bed::{Bed, CREDENTIALS, unique};
+use testbed::chart::Chart;
+use testbed::cluster::ADMIN;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::helm::Helm;
+use testbed::wait::wait_until;
+
+/// A small chart nobody else uses, published everywhere.
+async fn published(bed: &Bed, version: &str) -> Result<Chart> {
+    let chart = Chart::small(&unique("web"), version);
+    publish(bed, &chart).await?;
+    Ok(chart)
+}
+
+async fn publish(bed: &Bed, chart: &Chart) -> Result<()> {
+    bed.repository.add(chart)?;
+    bed.private_repository.add(chart)?;
+    bed.registry.push(chart).await?;
+    bed.private_registry.push(chart).await?;
+    Ok(())
+}
+
+/// The greeting in the small chart's ConfigMap.
+async fn greeting(site: &Site<'_>, namespace: &str, release: &str) -> Result<Value> {
+    let object = site.object("v1", "ConfigMap", namespace, release).await?;
+    Ok(object.context("the ConfigMap is there")?.data["data"]["greeting"].clone())
+}
+
+#[tokio::test]
+async fn a_chart_comes_from_every_kind_of_source() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let absolute = Chart::small(&unique("absolute"), "2.0.0");
+    bed.repository.add_absolute(absolute.archive()?)?;
+    let digest = bed.registry.push(&chart).await?;
+    let login = json!({ "username": CREDENTIALS.0, "password": CREDENTIALS.1 });
+    site.upstream_secret("login", login.clone()).await?;
+    let mut with_ca = login.clone();
+    with_ca["cacerts"] = json!(bed.authority.pem());
+    site.upstream_secret("login-with-ca", with_ca).await?;
+    site.upstream_secret("plain", json!({ "basicHTTP": "true" }))
+        .await?;
+
+    let name = chart.name();
+    let ca = bed.authority.pem();
+    let url = format!("{}/charts/{name}-1.0.0.tgz", bed.repository.url());
+    let bundles = [
+        BundleDeployment::helm_op("http", bed.repository.url(), name, "1.0.0"),
+        BundleDeployment::helm_op("http-constraint", bed.repository.url(), name, ">=1 <2"),
+        BundleDeployment::helm_op(
+            "http-slash",
+            &format!("{}/", bed.repository.url()),
+            name,
+            "",
+        ),
+        BundleDeployment::helm_op(
+            "http-absolute",
+            bed.repository.url(),
+            absolute.name(),
+            "2.0.0",
+        ),
+        BundleDeployment::helm_op("tarball", "", &url, ""),
+        BundleDeployment::helm_op("https-ca", bed.private_repository.url(), name, "1.0.0")
+            .chart_options("login", Some(ca), false),
+        BundleDeployment::helm_op(
+            "https-insecure",
+            bed.private_repository.url(),
+            name,
+            "1.0.0",
+        )
+        .chart_options("login", None, true),
+        BundleDeployment::helm_op(
+            "https-secret-ca",
+            bed.private_repository.url(),
+            name,
+            "1.0.0",
+        )
+        .chart_options("login-with-ca", None, false),
+        BundleDeployment::oci_helm_op("oci", &bed.registry.reference(name), "1.0.0")
+            .chart_options("plain", None, false),
+        BundleDeployment::oci_helm_op(
+            "oci-digest",
+            &format!("{}@{digest}", bed.registry.reference(name)),
+            "",
+        )
+        .chart_options("plain", None, false),
+        BundleDeployment::oci_helm_op("oci-constraint", &bed.registry.reference(name), "^1.0")
+            .chart_options("plain", None, false),
+        BundleDeployment::oci_helm_op(
+            "oci-private",
+            &bed.private_registry.reference(name),
+            "1.0.0",
+        )
+        .chart_options("login", Some(ca), false),
+        BundleDeployment::oci_helm_op(
+            "oci-insecure",
+            &bed.private_registry.reference(name),
+            "1.0.0",
+        )
+        .chart_options("login", None, true),
+    ];
+    let target = format!("{}-app", site.id);
+    for bundle in &bundles {
+        site.apply(&bundle.clone().release(bundle.name(), &target))
+            .await?;
+    }
+    for bundle in &bundles {
+        let ready = site
+            .wait_ready(bundle.name())
+            .await
+            .with_context(|| bundle.name().to_owned())?;
+        assert_eq!(
+            greeting(&site, &target, bundle.name()).await?,
+            json!("hello")
+        );
+        assert_eq!(
+            ready["status"]["release"],
+            json!(format!("{target}/{}:1", bundle.name()))
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn status_is_what_the_stock_controller_expects() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
+        .release("web", &target);
+    site.apply(&bundle).await?;
+    let ready = site.wait_ready("web").await?;
+    let status = &ready["status"];
+    let kinds: Vec<&Value> = status["conditions"]
+        .as_array()
+        .context("conditions")?
+        .iter()
+        .map(|c| &c["type"])
+        .collect();
+    assert_eq!(kinds, ["Installed", "Deployed", "Ready", "Monitored"]);
+    for kind in ["Installed", "Deployed", "Ready", "Monitored"] {
+        let condition = condition(&ready, kind).context("just listed")?;
+        assert_eq!(condition["status"], "True");
+        assert!(
+            condition["message"].is_null() && condition["reason"].is_null(),
+            "{condition}"
+        );
+        assert!(condition["lastUpdateTime"].is_string(), "{condition}");
+    }
+    assert_eq!(status["syncGeneration"], 0);
+    assert_eq!(status["resourceCounts"]["desiredReady"], 3);
+    assert_eq!(status["resourceCounts"]["ready"], 3);
+    let resources: Vec<&Value> = status["resources"]
+        .as_array()
+        .context("resources")?
+        .iter()
+        .map(|r| &r["kind"])
+        .collect();
+    assert_eq!(resources, ["ConfigMap", "Service", "Deployment"]);
+    assert!(status["modifiedStatus"].is_null() && status["nonReadyStatus"].is_null());
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_are_applied_by_fleetagent_and_carry_the_marks_of_helm_and_fleet() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    site.apply(
+        &BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
+            .release("web", &target),
+    )
+    .await?;
+    site.wait_ready("web").await?;
+    let object = site
+        .object("v1", "ConfigMap", &target, "web")
+        .await?
+        .context("the ConfigMap is there")?;
+    let metadata = serde_json::to_value(&object.metadata)?;
+    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "Helm");
+    assert_eq!(metadata["annotations"]["meta.helm.sh/release-name"], "web");
+    assert_eq!(
+        metadata["annotations"]["meta.helm.sh/release-namespace"],
+        json!(target)
+    );
+    assert!(
+        metadata["labels"]["objectset.rio.cattle.io/hash"].is_string(),
+        "{metadata}"
+    );
+    assert_eq!(
+        metadata["annotations"]["objectset.rio.cattle.io/id"],
+        "default-web"
+    );
+    let manager = &metadata["managedFields"][0];
+    assert_eq!(
+        (&manager["manager"], &manager["operation"]),
+        (&json!("fleetagent"), &json!("Apply")),
+        "{manager}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn both_helms_read_the_release() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
+        .release("web", &target);
+    site.apply(&bundle.clone().values(json!({ "greeting": "first" })))
+        .await?;
+    site.wait_ready("web").await?;
+    site.apply(&bundle.values(json!({ "greeting": "second" })))
+        .await?;
+    site.wait_ready("web").await?;
+    for helm in Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())? {
+        let list = helm.json(&["list", "--namespace", &target])?;
+        assert_eq!(list[0]["name"], "web");
+        assert_eq!(list[0]["revision"], "2");
+        assert_eq!(list[0]["status"], "deployed");
+        assert_eq!(list[0]["chart"], json!(format!("{}-1.0.0", chart.name())));
+        let history = helm.json(&["history", "web", "--namespace", &target])?;
+        let statuses: Vec<&Value> = history
+            .as_array()
+            .context("a list")?
+            .iter()
+            .map(|r| &r["status"])
+            .collect();
+        assert_eq!(statuses, ["superseded", "deployed"]);
+        let values = helm.json(&["get", "values", "web", "--namespace", &target])?;
+        assert_eq!(values, json!({ "greeting": "second" }));
+        let manifest = helm.run(&["get", "manifest", "web", "--namespace", &target])?;
+        assert!(manifest.contains("greeting: second"), "{manifest}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_bundle_upgrades_and_a_deleted_one_uninstalls() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    publish(bed, &Chart::small(chart.name(), "1.1.0")).await?;
+    let target = format!("{}-app", site.id);
+    let bundle = |version: &str| {
+        BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), version)
+            .release("web", &target)
+    };
+    site.apply(&bundle("1.0.0")).await?;
+    assert_eq!(
+        site.wait_ready("web").await?["status"]["release"],
+        json!(format!("{target}/web:1"))
+    );
+    site.apply(&bundle("1.1.0")).await?;
+    assert_eq!(
+        site.wait_ready("web").await?["status"]["release"],
+        json!(format!("{target}/web:2"))
+    );
+    let config = site
+        .object("v1", "ConfigMap", &target, "web")
+        .await?
+        .context("still there")?;
+    assert_eq!(config.data["data"]["version"], "1.1.0");
+
+    site.delete("web").await?;
+    wait_until("the release to be gone", PATIENCE, async || {
+        let mut left = Vec::new();
+        for (api_version, kind) in [
+            ("v1", "ConfigMap"),
+            ("v1", "Service"),
+            ("apps/v1", "Deployment"),
+        ] {
+            if site
+                .object(api_version, kind, &target, "web")
+                .await
+                .map_err(|e| e.to_string())?
+                .is_some()
+            {
+                left.push(kind);
+            }
+        }
+        let secrets = site.objects("v1", "Secret", &target);
+        let records = secrets
+            .list(&kube::api::ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?
+            .items
+            .len();
+        if left.is_empty() && records == 0 {
+            Ok(())
+        } else {
+            Err(format!("{left:?} and {records} records"))
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn coordinates_without_content_are_pulled_natively() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    site.apply(
+        &BundleDeployment::native("native", bed.repository.url(), chart.name(), "")
+            .release("native", &target),
+    )
+    .await?;
+    site.wait_ready("native").await?;
+    assert_eq!(greeting(&site, &target, "native").await?, json!("hello"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_chart_carried_in_the_bundle_is_deployed() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = Chart::small("carried", "1.0.0");
+    let files = chart
+        .files()
+        .iter()
+        .map(|(path, content)| (format!("carried/{path}"), content.clone()))
+        .collect();
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::content("carried", files)
+        .helm("chart", json!("carried"))
+        .release("carried", &target)
+        .values(json!({ "greeting": "from the bundle" }));
+    site.apply(&bundle).await?;
+    site.wait_ready("carried").await?;
+    assert_eq!(
+        greeting(&site, &target, "carried").await?,
+        json!("from the bundle")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn plain_manifests_are_deployed() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: plain\ndata:\n  braces: \"{{ not a template }}\"\n";
+    let target = format!("{}-app", site.id);
+    let bundle =
+        BundleDeployment::content("plain", vec![("plain.yaml".to_owned(), manifest.into())])
+            .option("defaultNamespace", json!(target));
+    site.apply(&bundle).await?;
+    site.wait_ready("plain").await?;
+    let object = site
+        .object("v1", "ConfigMap", &target, "plain")
+        .await?
+        .context("the ConfigMap is there")?;
+    assert_eq!(object.data["data"]["braces"], "{{ not a template }}");
+    Ok(())
+}
+
+/// The facts of a Cluster API cluster, where the agent may not read the upstream Cluster: a ConfigMap downstream.
+#[tokio::test]
+async fn cluster_values_reach_inline_templates() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = Chart::new(&unique("operator"), "3.0.0").template(
+        "pools.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\ndata:\n  pools: {{ .Values.installation.calicoNetwork.ipPools | toJson | quote }}\n",
+    );
+    publish(bed, &chart).await?;
+    let facts = json!({ "Cluster": { "spec": { "clusterNetwork": { "pods": { "cidrBlocks": ["10.42.0.0/16", "10.44.0.0/16"] } } } } });
+    apply(
+        &site.downstream,
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": "fleet-cluster-values", "namespace": site.system_namespace },
+            "data": { "values": facts.to_string() },
+        }),
+    )
+    .await?;
+    let installation = "calicoNetwork:\n  mtu: 1350\n  ipPools: ${- range $cidr := .ClusterValues.Cluster.spec.clusterNetwork.pods.cidrBlocks }\n  - cidr: \"${ $cidr }\"\n    encapsulation: None${- end}\n";
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::native("calico", bed.repository.url(), chart.name(), "3.0.0")
+        .release("calico", &target)
+        .helm("templateValues", json!({ "installation": installation }));
+    site.apply(&bundle).await?;
+    site.wait_ready("calico").await?;
+    let pools = site
+        .object("v1", "ConfigMap", &target, "calico")
+        .await?
+        .context("the ConfigMap is there")?;
+    let pools: Value =
+        serde_json::from_str(pools.data["data"]["pools"].as_str().context("a text")?)?;
+    assert_eq!(
+        pools,
+        json!([
+            { "cidr": "10.42.0.0/16", "encapsulation": "None" },
+            { "cidr": "10.44.0.0/16", "encapsulation": "None" },
+        ])
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_paused_bundle_waits() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str| {
+        BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
+            .release(name, &target)
+    };
+    site.apply(&bundle("paused").spec("paused", json!(true)))
+        .await?;
+    // The agent has seen the paused one when a later one is deployed.
+    site.apply(&bundle("later")).await?;
+    site.wait_ready("later").await?;
+    assert!(
+        site.object("v1", "ConfigMap", &target, "paused")
+            .await?
+            .is_none()
+    );
+    site.apply(&bundle("paused").spec("paused", json!(false)))
+        .await?;
+    site.wait_ready("paused").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bundle_waits_for_what_it_depends_on() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = published(bed, "1.0.0").await?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str| {
+        BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
+            .release(name, &target)
+    };
+    site.apply(&bundle("first").values(json!({ "image": "registry.example/web:never" })))
+        .await?;
+    site.apply(&bundle("second").spec("dependsOn", json!([{ "name": "first" }])))
+        .await?;
+    let message = site
+        .wait_deploy_error("second", |m| m.starts_with("dependent bundle(s)"))
+        .await?;
+    assert_eq!(message, "dependent bundle(s) are not ready: [first]");
+    site.apply(&bundle("first")).await?;
+    site.wait_ready("first").await?;
+    site.wait_ready("second").await?;
+    Ok(())
+}

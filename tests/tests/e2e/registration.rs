@@ -1,0 +1,193 @@
+//! From a bootstrap secret to a working agent, and the heartbeat.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kube::Api;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::{Granted, resource};
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+/// Waits for the agent's credential secret; gives its texts.
+async fn credential(site: &Site<'_>) -> Result<BTreeMap<String, String>> {
+    let waited = wait_until("the agent to register", PATIENCE, async || {
+        let secret = site
+            .object("v1", "Secret", &site.system_namespace, "fleet-agent")
+            .await
+            .map_err(|e| e.to_string())?;
+        let secret = secret.ok_or("no secret fleet-agent")?;
+        texts(&secret.data["data"]).map_err(|e| e.to_string())
+    })
+    .await;
+    waited.with_context(|| site.agent_log_tail(30))
+}
+
+fn texts(data: &Value) -> Result<BTreeMap<String, String>> {
+    use base64::Engine;
+    let mut texts = BTreeMap::new();
+    for (key, value) in data.as_object().context("no data")? {
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(value.as_str().context("not a text")?)?;
+        texts.insert(key.clone(), String::from_utf8(bytes)?);
+    }
+    Ok(texts)
+}
+
+/// What a registered agent holds is what the controller granted; deploys something to prove it works.
+async fn registered(mut site: Site<'_>) -> Result<()> {
+    let secret = credential(&site).await?;
+    assert_eq!(secret["clusterNamespace"], site.registration_namespace);
+    site.granted = Some(Granted {
+        cluster_namespace: secret["clusterNamespace"].clone(),
+        cluster_name: secret["clusterName"].clone(),
+        deployment_namespace: secret["deploymentNamespace"].clone(),
+        user: String::new(),
+        token: String::new(),
+    });
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    site.bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::helm_op("web", site.bed.repository.url(), chart.name(), "1.0.0")
+        .release("web", &target);
+    site.apply(&bundle).await?;
+    site.wait_ready("web").await?;
+    wait_until("the bootstrap secret to be removed", PATIENCE, async || {
+        let secret = site
+            .object(
+                "v1",
+                "Secret",
+                &site.system_namespace,
+                "fleet-agent-bootstrap",
+            )
+            .await;
+        if secret.map_err(|e| e.to_string())?.is_none() {
+            Ok(())
+        } else {
+            Err("still there".to_owned())
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_bootstrap_secret_leads_to_a_working_agent() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.bootstrap(|_| ()).await?;
+    site.start(BTreeMap::new())?;
+    credential(&site).await?;
+    let registrations: Api<DynamicObject> = Api::namespaced_with(
+        site.upstream.clone(),
+        &site.registration_namespace,
+        &resource("ClusterRegistration"),
+    );
+    let all = registrations
+        .list(&kube::api::ListParams::default())
+        .await?
+        .items;
+    assert_eq!(all.len(), 1);
+    let request = &all[0];
+    assert!(
+        request
+            .metadata
+            .name
+            .as_deref()
+            .is_some_and(|n| n.starts_with("request-"))
+    );
+    let labels = request.metadata.labels.clone().unwrap_or_default();
+    assert_eq!(
+        labels
+            .get("fleet.cattle.io/registration-token")
+            .map(String::as_str),
+        Some("import-token")
+    );
+    assert_eq!(request.data["spec"]["clientID"], json!(site.id));
+    assert_eq!(
+        request.data["spec"]["clientRandom"].as_str().map(str::len),
+        Some(54)
+    );
+    assert_eq!(request.data["spec"]["clusterLabels"]["env"], "test");
+    assert!(
+        request.data["spec"]["clusterLabels"]["fleet.cattle.io/created-by-agent-pod"].is_string()
+    );
+    registered(site).await
+}
+
+#[tokio::test]
+async fn a_working_credential_is_used_and_the_bootstrap_secret_removed() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let before = credential(&site).await?;
+    site.bootstrap(|_| ()).await?;
+    site.start(BTreeMap::new())?;
+    let granted = before["kubeconfig"].clone();
+    let after = credential(&site).await?;
+    assert_eq!(after["kubeconfig"], granted);
+    registered(site).await
+}
+
+#[tokio::test]
+async fn a_refused_credential_is_replaced_by_registering_again() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let broken = credential(&site).await?["kubeconfig"].replace("\"token\":\"", "\"token\":\"x");
+    site.secret("fleet-agent", json!({ "kubeconfig": broken }))
+        .await?;
+    site.bootstrap(|_| ()).await?;
+    site.start(BTreeMap::new())?;
+    wait_until("a new credential", PATIENCE, async || {
+        let now = credential(&site).await.map_err(|e| e.to_string())?;
+        if now["kubeconfig"] == broken {
+            Err("still the old one".to_owned())
+        } else {
+            Ok(())
+        }
+    })
+    .await?;
+    registered(site).await
+}
+
+#[tokio::test]
+async fn a_bootstrap_secret_that_comes_late_is_found() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.start(BTreeMap::new())?;
+    site.bootstrap(|_| ()).await?;
+    registered(site).await
+}
+
+#[tokio::test]
+async fn the_cluster_hears_from_its_agent() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    site.start(BTreeMap::from([(
+        "CHECKIN_INTERVAL".to_owned(),
+        "1s".to_owned(),
+    )]))?;
+    let granted = site.granted.as_ref().context("just granted")?;
+    let clusters: Api<DynamicObject> = Api::namespaced_with(
+        site.upstream.clone(),
+        &granted.cluster_namespace,
+        &resource("Cluster"),
+    );
+    wait_until("the first report", PATIENCE, async || {
+        let cluster = clusters
+            .get(&granted.cluster_name)
+            .await
+            .map_err(|e| e.to_string())?;
+        let agent = &cluster.data["status"]["agent"];
+        let seen = agent["lastSeen"]
+            .as_str()
+            .is_some_and(|t| t.ends_with('Z') && t.len() == 20);
+        if seen && agent["namespace"] == json!(site.system_namespace) {
+            Ok(())
+        } else {
+            Err(cluster.data.to_string())
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}

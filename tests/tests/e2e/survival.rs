@@ -1,0 +1,122 @@
+//! What the agent lives through: being killed at any step, and an upstream that goes away.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
+use testbed::cluster::Part;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+fn bundle(bed: &Bed, name: &str, chart: &Chart, target: &str) -> BundleDeployment {
+    BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), chart.version())
+        .release(name, target)
+}
+
+/// Kills the agent at growing delays after each change, so that over the rounds every step is hit.
+#[tokio::test]
+async fn a_killed_agent_continues_where_it_was() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let mut site = Site::registered(bed).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    for round in 0..8_u64 {
+        let greeting = json!({ "greeting": format!("round {round}") });
+        site.apply(
+            &bundle(bed, "web", &chart, &target)
+                .values(greeting.clone())
+                .correct_drift(),
+        )
+        .await?;
+        tokio::time::sleep(Duration::from_millis(60 * round)).await;
+        site.agent()?.restart()?;
+        site.wait_ready("web")
+            .await
+            .with_context(|| format!("round {round}"))?;
+        let config = site
+            .object("v1", "ConfigMap", &target, "web")
+            .await?
+            .context("the ConfigMap is there")?;
+        assert_eq!(config.data["data"]["greeting"], greeting["greeting"]);
+    }
+    // Drift made while nobody looked.
+    site.agent()?.kill();
+    let change = json!({ "data": { "greeting": "edited" } });
+    site.objects("v1", "ConfigMap", &target)
+        .patch("web", &PatchParams::default(), &Patch::Merge(&change))
+        .await?;
+    site.agent()?.restart()?;
+    wait_until("the edit to be put right", PATIENCE, async || {
+        let config = site
+            .object("v1", "ConfigMap", &target, "web")
+            .await
+            .map_err(|e| e.to_string())?;
+        let greeting = config.ok_or("gone")?.data["data"]["greeting"].clone();
+        if greeting == "round 7" {
+            Ok(())
+        } else {
+            Err(greeting.to_string())
+        }
+    })
+    .await?;
+    // A bundle deleted while nobody looked.
+    site.agent()?.kill();
+    site.delete("web").await?;
+    site.agent()?.restart()?;
+    let waited = wait_until("the release to be removed", PATIENCE, async || {
+        let config = site
+            .object("v1", "ConfigMap", &target, "web")
+            .await
+            .map_err(|e| e.to_string())?;
+        if config.is_none() {
+            Ok(())
+        } else {
+            Err("still there".to_owned())
+        }
+    })
+    .await;
+    waited.with_context(|| site.agent_log_tail(30))
+}
+
+/// A bed of its own: nobody else can work while its upstream is away.
+#[tokio::test]
+async fn an_upstream_that_comes_back_is_used_again() -> Result<()> {
+    let bed = Bed::start(true).await?;
+    let mut site = Site::registered(&bed).await?;
+    let chart = Chart::small("web", "1.0.0");
+    bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    site.apply(&bundle(&bed, "before", &chart, &target).correct_drift())
+        .await?;
+    site.wait_ready("before").await?;
+    let process = site.agent()?.memory_kib()?;
+
+    bed.upstream.stop_part(Part::ApiServer);
+    // Meanwhile the cluster is still looked after.
+    let change = json!({ "data": { "greeting": "edited" } });
+    site.objects("v1", "ConfigMap", &target)
+        .patch("before", &PatchParams::default(), &Patch::Merge(&change))
+        .await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    bed.upstream.start_part(Part::ApiServer).await?;
+
+    site.apply(&bundle(&bed, "after", &chart, &target)).await?;
+    site.wait_ready("after").await?;
+    site.wait_ready("before").await?;
+    let config = site
+        .object("v1", "ConfigMap", &target, "before")
+        .await?
+        .context("the ConfigMap is there")?;
+    assert_eq!(config.data["data"]["greeting"], "hello");
+    let later = site.agent()?.memory_kib()?;
+    assert!(
+        later.now < process.now + 30_000,
+        "{process:?} grew to {later:?}"
+    );
+    Ok(())
+}
