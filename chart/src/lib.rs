@@ -15,6 +15,7 @@ mod list;
 pub mod metadata;
 mod release_info;
 pub mod source;
+pub mod render;
 mod time;
 
 pub use capabilities::{Capabilities, HelmVersion, KubeVersion};

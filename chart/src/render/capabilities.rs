@@ -1,0 +1,227 @@
+//! `.Capabilities` as templates see it: Go structs, one of them with methods.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use templating::funcs::Method;
+use templating::value::ListType;
+use templating::{Error, Kind, List, Map, Object, Operand, State, Str, Type, Value};
+
+use crate::{Capabilities, HelmVersion, KubeVersion};
+
+/// `common.VersionSet`
+static VERSION_SET: ListType = ListType {
+    name: "common.VersionSet",
+    element: Type::String,
+    named: true,
+    methods: &[Method {
+        name: "Has",
+        params: &[Type::String],
+        call: has,
+    }],
+};
+
+fn has(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
+    let wanted = args.first().and_then(|arg| arg.value.as_str());
+    let versions = value.as_list().map_or(&[][..], List::as_slice);
+    let found = versions.iter().any(|version| version.as_str() == wanted);
+    Ok(Operand::exact(found.into()))
+}
+
+/// The value of `.Capabilities`.
+pub(super) fn object(capabilities: &Capabilities) -> Value {
+    let versions = capabilities
+        .api_versions
+        .iter()
+        .map(|version| version.as_str().into());
+    Value::object(CapabilitiesObject {
+        kube_version: Value::object(KubeVersionObject(capabilities.kube_version.clone())),
+        api_versions: List::typed(&VERSION_SET, versions.collect()),
+        helm_version: Value::object(HelmVersionObject(Arc::new(
+            capabilities.helm_version.clone(),
+        ))),
+    })
+}
+
+/// `*common.Capabilities`
+struct CapabilitiesObject {
+    kube_version: Value,
+    api_versions: List,
+    helm_version: Value,
+}
+
+impl Object for CapabilitiesObject {
+    fn type_name(&self) -> &'static str {
+        "*common.Capabilities"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Ptr
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("KubeVersion", self.kube_version.clone()),
+            ("APIVersions", self.api_versions.clone().into()),
+            ("HelmVersion", self.helm_version.clone()),
+        ]
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        &[Method {
+            name: "Copy",
+            params: &[],
+            call: copy,
+        }]
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn copy(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
+    Ok(Operand::exact(value.clone()))
+}
+
+/// `common.KubeVersion`
+struct KubeVersionObject(KubeVersion);
+
+impl KubeVersionObject {
+    fn text(&self) -> &str {
+        let KubeVersion {
+            version,
+            normalized,
+            ..
+        } = &self.0;
+        if normalized.is_empty() {
+            version
+        } else {
+            normalized
+        }
+    }
+
+    /// What a method of the type gives; nothing for a value of another type.
+    fn ask(value: &Value, answer: impl Fn(&Self) -> &str) -> Result<Operand, Error> {
+        let Value::Object(object) = value else {
+            return Ok(Operand::exact("".into()));
+        };
+        let version = object.as_any().downcast_ref::<Self>();
+        Ok(Operand::exact(version.map_or("", answer).into()))
+    }
+}
+
+impl Object for KubeVersionObject {
+    fn type_name(&self) -> &'static str {
+        "common.KubeVersion"
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let KubeVersion {
+            version,
+            normalized,
+            major,
+            minor,
+        } = &self.0;
+        vec![
+            ("Version", version.as_str().into()),
+            ("normalizedVersion", normalized.as_str().into()),
+            ("Major", major.as_str().into()),
+            ("Minor", minor.as_str().into()),
+        ]
+    }
+
+    fn unexported(&self) -> &'static [&'static str] {
+        &["normalizedVersion"]
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        &[
+            Method {
+                name: "String",
+                params: &[],
+                call: |_, value, _| Self::ask(value, KubeVersionObject::text),
+            },
+            Method {
+                name: "GitVersion",
+                params: &[],
+                call: |_, value, _| Self::ask(value, |version| &version.0.version),
+            },
+        ]
+    }
+
+    /// Only a pointer has the method, so the version prints as its text where it stands in `.Capabilities`, and as a
+    /// struct once a function has it.
+    fn text_by_address(&self) -> Option<Str> {
+        Some(self.text().into())
+    }
+
+    fn equals(&self, other: &dyn Object) -> bool {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .is_some_and(|other| self.0 == other.0)
+    }
+
+    fn json(&self) -> Option<Value> {
+        let exported = self
+            .fields()
+            .into_iter()
+            .filter(|(name, _)| *name != "normalizedVersion");
+        Some(Map::from_iter(exported).into())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// `version.BuildInfo`
+struct HelmVersionObject(Arc<HelmVersion>);
+
+impl Object for HelmVersionObject {
+    fn type_name(&self) -> &'static str {
+        "version.BuildInfo"
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let version = &self.0;
+        vec![
+            ("Version", version.version.as_str().into()),
+            ("GitCommit", version.git_commit.as_str().into()),
+            ("GitTreeState", version.git_tree_state.as_str().into()),
+            ("GoVersion", version.go_version.as_str().into()),
+            (
+                "KubeClientVersion",
+                version.kube_client_version.as_str().into(),
+            ),
+        ]
+    }
+
+    fn equals(&self, other: &dyn Object) -> bool {
+        other
+            .as_any()
+            .downcast_ref::<Self>()
+            .is_some_and(|other| self.0 == other.0)
+    }
+
+    fn json(&self) -> Option<Value> {
+        let version = &self.0;
+        let filled = [
+            ("version", &version.version),
+            ("git_commit", &version.git_commit),
+            ("git_tree_state", &version.git_tree_state),
+            ("go_version", &version.go_version),
+        ];
+        let filled = filled.into_iter().filter(|(_, text)| !text.is_empty());
+        let always = ("kube_client_version", &version.kube_client_version);
+        let fields = filled
+            .chain([always])
+            .map(|(name, text)| (name, text.as_str()));
+        Some(Map::from_iter(fields).into())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,141 @@
+//! `.Files`: what a chart carries besides its templates. Mirrors `pkg/engine/files.go`.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use golib::glob::Glob;
+use templating::funcs::Method;
+use templating::value::MapType;
+use templating::{Error, List, Map, Operand, State, Str, Type, Value};
+
+use crate::File;
+
+/// `engine.files`
+static FILES: MapType = MapType {
+    name: "engine.files",
+    element: Type::Bytes,
+    named: true,
+    methods: &[
+        Method {
+            name: "Get",
+            params: &[Type::String],
+            call: get,
+        },
+        Method {
+            name: "GetBytes",
+            params: &[Type::String],
+            call: get_bytes,
+        },
+        Method {
+            name: "Glob",
+            params: &[Type::String],
+            call: glob,
+        },
+        Method {
+            name: "Lines",
+            params: &[Type::String],
+            call: lines,
+        },
+        Method {
+            name: "AsConfig",
+            params: &[],
+            call: as_config,
+        },
+        Method {
+            name: "AsSecrets",
+            params: &[],
+            call: as_secrets,
+        },
+    ],
+};
+
+/// The files of one chart, by path.
+pub(super) fn object(files: &[File]) -> Map {
+    let content = |file: &File| Value::Bytes(Some(Str::from(&*file.data)));
+    let files = files
+        .iter()
+        .map(|file| (file.name.as_str().into(), content(file)));
+    Map::typed(&FILES, files.collect())
+}
+
+fn files(value: &Value) -> Result<&Map, Error> {
+    value.as_map().ok_or_else(|| Error::message("not a map"))
+}
+
+fn argument(args: &[Operand]) -> Str {
+    args.first()
+        .and_then(|arg| arg.value.as_str())
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn content(files: &Map, name: &Str) -> Str {
+    match files.get(name) {
+        Some(Value::Bytes(Some(bytes))) => bytes,
+        _ => Str::default(),
+    }
+}
+
+fn get(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
+    Ok(Operand::exact(Value::Str(content(
+        files(value)?,
+        &argument(args),
+    ))))
+}
+
+fn get_bytes(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
+    Ok(Operand::exact(Value::Bytes(Some(content(
+        files(value)?,
+        &argument(args),
+    )))))
+}
+
+fn glob(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
+    // An invalid pattern selects everything, as in Helm.
+    let pattern = Glob::compile(&argument(args).to_str_lossy(), '/').ok();
+    let matches = |name: &Str| {
+        pattern
+            .as_ref()
+            .is_none_or(|pattern| pattern.matches(&name.to_str_lossy()))
+    };
+    let matching: BTreeMap<Str, Value> = files(value)?.with(|files| {
+        let matching = files.iter().filter(|(name, _)| matches(name));
+        matching
+            .map(|(name, content)| (name.clone(), content.clone()))
+            .collect()
+    });
+    Ok(Operand::exact(Map::typed(&FILES, matching).into()))
+}
+
+fn lines(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
+    let text = content(files(value)?, &argument(args));
+    if text.is_empty() {
+        return Ok(Operand::exact(List::strings::<Str>([]).into()));
+    }
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    Ok(Operand::exact(
+        List::strings(text.split(|&byte| byte == b'\n')).into(),
+    ))
+}
+
+fn as_config(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
+    as_yaml(files(value)?, |content| content.to_str_lossy().into_owned())
+}
+
+fn as_secrets(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
+    as_yaml(files(value)?, |content| BASE64_STANDARD.encode(content))
+}
+
+/// YAML of base name to text. Of files with one base name the last by path is kept; Helm keeps any.
+fn as_yaml(files: &Map, text: impl Fn(&Str) -> String) -> Result<Operand, Error> {
+    let mut data = serde_json::Map::new();
+    for name in files.keys() {
+        let base = String::from_utf8_lossy(golib::path::base(&name)).into_owned();
+        data.insert(base, text(&content(files, &name)).into());
+    }
+    let _ = data;
+    Err(Error::message(
+        "printing files as YAML is not supported yet",
+    ))
+}
