@@ -1,0 +1,578 @@
+//! Deploying: from what is wanted to what is stored and applied.
+//!
+//! *Expected flow.* The history is read (metadata only), a plan is made, the chart is rendered, the
+//! record the plan builds on is read and compared. If there is something to do: the pending record
+//! is written, hooks run, objects are applied, objects that vanished are deleted, the record becomes
+//! `deployed` and the one before `superseded`.
+//!
+//! *Guarantees.* Nothing is written before everything that can fail without the cluster has passed.
+//! The pending record is written before the first object. The last good revision's record is neither
+//! pruned nor overwritten until a new one is deployed. An attempt that was cut off anywhere is
+//! finished by the next call.
+//!
+//! *Caveats.* Readiness is not waited for: the revision is `deployed` once its objects are accepted
+//! and its hooks ended well. Whoever calls observes readiness from then on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chart::{ReleaseInfo, Time};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::error::{BoxError, DeployError};
+use super::hooks::HookRun;
+use super::{DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec, capabilities};
+use super::{install, rollback, upgrade};
+use crate::kube::{
+    ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal, apply_all,
+    build, check_all, defined_kinds, delete_all, is_foreign_writer,
+};
+use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
+use crate::state::{Action, Plan, State, decide};
+use crate::storage::{Head, Storage, StorageError, prunable};
+
+/// Brings a release to what is wanted.
+///
+/// # Errors
+/// See [`DeployError`]. Whatever was applied stays, the record tells `failed`, and calling again
+/// carries on.
+///
+/// # Cancellation
+/// Every `.await` may be the last; the next call finishes forward.
+pub async fn deploy(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &DeploySpec,
+) -> Result<Deployed, DeployError> {
+    install::check_name(&spec.name)?;
+    let history = storage.heads(&spec.name).await?;
+    let first_plan = decide(&history, Timestamp::now());
+    if first_plan.action == Action::Wait {
+        return Err(DeployError::Locked);
+    }
+    let mut rendered = render(cluster, spec, first_plan.action).await?;
+    let stored = compared_record(storage, &spec.name, first_plan.action).await?;
+    let is_same = stored
+        .as_ref()
+        .is_some_and(|stored| has_content(stored, &rendered))
+        && !(spec.options.always && matches!(first_plan.action, Action::Upgrade { .. }));
+    let plan = first_plan.confirm(is_same);
+    if let (Action::None, Some(release)) = (plan.action, &stored) {
+        return Ok(Deployed {
+            release: release.clone(),
+            changed: false,
+            plan,
+            conflicts: Vec::new(),
+            applied: Vec::new(),
+            left: Vec::new(),
+        });
+    }
+    if plan.action.revision() != first_plan.action.revision() {
+        rendered = render(cluster, spec, plan.action).await?;
+    }
+    let stored = stored.map(|stored| (stored.revision, stored));
+    let attempt = prepare(cluster, storage, spec, &history, plan, rendered, stored).await?;
+    attempt.run().await
+}
+
+/// Renders in a thread that may block.
+async fn render(
+    cluster: &Cluster,
+    spec: &DeploySpec,
+    action: Action,
+) -> Result<Rendered, DeployError> {
+    let mut capabilities = capabilities(cluster)
+        .await
+        .map_err(DeployError::Discovery)?;
+    if action.is_install() && !spec.options.skip_crds {
+        // By the time the objects are written these are served, so templates may count on them.
+        let mut versions = capabilities.api_versions.to_vec();
+        for kind in install::crd_kinds(&spec.chart) {
+            versions.push(kind.api_version());
+            versions.push(format!("{}/{}", kind.api_version(), kind.kind));
+        }
+        capabilities.api_versions = versions.into();
+    }
+    let request = RenderRequest {
+        release: ReleaseInfo {
+            name: spec.name.clone(),
+            namespace: spec.namespace.clone(),
+            revision: action.revision(),
+            is_install: action.is_install(),
+            is_upgrade: !action.is_install(),
+        },
+        capabilities,
+        lookup: ClusterLookup::new(cluster.clone()),
+    };
+    let render = Arc::clone(&spec.render);
+    tokio::task::spawn_blocking(move || render(&request))
+        .await
+        .map_err(DeployError::RenderAborted)?
+        .map_err(DeployError::Render)
+}
+
+/// The record that decides whether anything is to be done. One that cannot be decoded counts as
+/// having other content.
+async fn compared_record(
+    storage: &Storage,
+    name: &str,
+    action: Action,
+) -> Result<Option<Release>, StorageError> {
+    let revision = match action {
+        Action::Upgrade { from, .. } => from,
+        Action::Finish { revision, .. } => revision,
+        Action::None | Action::Wait | Action::Install { .. } => return Ok(None),
+    };
+    read_if_possible(storage, name, revision).await
+}
+
+pub(super) async fn read_if_possible(
+    storage: &Storage,
+    name: &str,
+    revision: i64,
+) -> Result<Option<Release>, StorageError> {
+    match storage.get(name, revision).await {
+        Ok(release) => Ok(Some(release)),
+        Err(StorageError::NotFound) => Ok(None),
+        Err(error @ StorageError::Decode { .. }) => {
+            tracing::warn!(
+                name,
+                revision,
+                error = crate::error_chain(&error),
+                "unreadable record"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a record has the content that was rendered now.
+fn has_content(stored: &Release, rendered: &Rendered) -> bool {
+    let hooks = |hooks: &[crate::model::Hook]| -> Vec<crate::model::Hook> {
+        let plain = |hook: &crate::model::Hook| crate::model::Hook {
+            last_run: HookExecution::default(),
+            ..hook.clone()
+        };
+        hooks.iter().map(plain).collect()
+    };
+    let config = golib::json::floats(Value::Object(rendered.config.clone()));
+    stored.manifest == rendered.manifest
+        && hooks(&stored.hooks) == hooks(&rendered.hooks)
+        && golib::json::floats(Value::Object(stored.config.clone())) == config
+        && stored
+            .chart
+            .as_ref()
+            .is_some_and(|chart| chart.metadata == rendered.chart.metadata)
+}
+
+/// An attempt whose pending record is stored.
+struct Attempt<'a> {
+    cluster: &'a Cluster,
+    storage: &'a Storage,
+    spec: &'a DeploySpec,
+    history: &'a [Head],
+    plan: Plan,
+    owner: Owner,
+    /// The pending revision.
+    release: Release,
+    /// The last good revision.
+    from: Option<Release>,
+    objects: Vec<Object>,
+    base: upgrade::Base,
+    migrate: bool,
+}
+
+async fn prepare<'a>(
+    cluster: &'a Cluster,
+    storage: &'a Storage,
+    spec: &'a DeploySpec,
+    history: &'a [Head],
+    plan: Plan,
+    rendered: Rendered,
+    compared: Option<(i64, Release)>,
+) -> Result<Attempt<'a>, DeployError> {
+    let is_install = plan.action.is_install();
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
+    let mut objects = build_objects(cluster, spec, &rendered, is_install).await?;
+    for object in &mut objects {
+        owner.mark(&mut object.body);
+    }
+    let compared_revision = compared.as_ref().map(|(revision, _)| *revision);
+    let compared = compared.map(|(_, release)| release);
+    let is_finish = matches!(plan.action, Action::Finish { .. });
+    let (unfinished, from) = match plan.action.from() {
+        Some(from) if compared_revision == Some(from) => (None, compared),
+        Some(from) => (compared, read_if_possible(storage, &spec.name, from).await?),
+        None => (compared, None),
+    };
+    let base = upgrade::base(
+        cluster,
+        storage,
+        history,
+        plan.action,
+        from.as_ref(),
+        &spec.name,
+    );
+    let base = base.await?;
+    let migrate = plan.action.from().is_some() && needs_migration(history, plan, from.as_ref());
+
+    let unowned: Vec<&Object> = match spec.options.take_ownership {
+        true => Vec::new(),
+        false => objects.iter().filter(|object| !base.owns(object)).collect(),
+    };
+    let (claim, operation) = match is_install {
+        true => (Claim::Marked, "install"),
+        false => (Claim::NotAnothers, "update"),
+    };
+    let refused = |source| DeployError::Ownership { operation, source };
+    // Where the namespace may be missing, finding out comes first: in one that was created just now
+    // there is nothing to look at.
+    let is_known = !history.is_empty() || cluster.knows_namespace(&spec.namespace);
+    if is_known {
+        check_all(cluster, &owner, claim, unowned.iter().copied())
+            .await
+            .map_err(refused)?;
+    }
+    let mut release = pending_release(spec, plan, rendered, from.as_ref(), unfinished.as_ref());
+    let is_resumed = is_finish && plan.state == State::Interrupted;
+    if let (true, Some(unfinished)) = (is_resumed, unfinished) {
+        release.hooks = unfinished.hooks; // They know which of them have run.
+    }
+    if is_finish {
+        storage.update(&release).await?;
+    } else {
+        prune(storage, spec, history, plan).await?;
+        let is_new = install::create_record(cluster, storage, spec, &release).await?;
+        if !is_known {
+            let doubtful = unowned
+                .iter()
+                .copied()
+                .filter(|object| !is_new || object.namespace.as_ref() != Some(&spec.namespace));
+            if let Err(foreign) = check_all(cluster, &owner, claim, doubtful).await {
+                storage.delete(&spec.name, release.revision).await?;
+                return Err(refused(foreign));
+            }
+        }
+    }
+    Ok(Attempt {
+        cluster,
+        storage,
+        spec,
+        history,
+        plan,
+        owner,
+        release,
+        from,
+        objects,
+        base,
+        migrate,
+    })
+}
+
+/// Builds the objects, looking at the cluster anew if it is said not to know a kind.
+async fn build_objects(
+    cluster: &Cluster,
+    spec: &DeploySpec,
+    rendered: &Rendered,
+    is_install: bool,
+) -> Result<Vec<Object>, DeployError> {
+    let brought = match is_install && !spec.options.skip_crds {
+        true => install::crd_kinds(&rendered.chart),
+        false => Vec::new(),
+    };
+    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+    let mut built = build(&rendered.manifest, &spec.namespace, &discovery, &brought);
+    if built
+        .as_ref()
+        .is_err_and(crate::kube::BuildError::is_no_match)
+    {
+        let discovery = cluster
+            .fresh_discovery()
+            .await
+            .map_err(DeployError::Discovery)?;
+        built = build(&rendered.manifest, &spec.namespace, &discovery, &brought);
+    }
+    let which = if is_install { "release" } else { "new release" };
+    built.map_err(|source| DeployError::Build { which, source })
+}
+
+/// Whether the objects of the last good revision were written by another client, or by a merge on
+/// the client's side.
+fn needs_migration(history: &[Head], plan: Plan, from: Option<&Release>) -> bool {
+    let is_merged = from.is_some_and(|from| from.apply_method != ApplyMethod::ServerSide);
+    let head = history
+        .iter()
+        .find(|head| Some(head.revision) == plan.action.from());
+    is_merged || is_foreign_writer(head.and_then(|head| head.written_by.as_deref()))
+}
+
+/// The record that is written before anything is done.
+fn pending_release(
+    spec: &DeploySpec,
+    plan: Plan,
+    rendered: Rendered,
+    from: Option<&Release>,
+    unfinished: Option<&Release>,
+) -> Release {
+    let now = Time::utc(Timestamp::now());
+    let first_deployed = from
+        .or(unfinished)
+        .and_then(|release| release.info.as_ref())
+        .map(|info| info.first_deployed)
+        .filter(|time| !time.is_zero());
+    let mut labels = from.map(|from| from.labels.clone()).unwrap_or_default();
+    labels.extend(spec.options.labels.clone());
+    labels.retain(|_, value| !value.is_empty());
+    let (status, description) = match plan.action.is_install() {
+        true => (Status::PendingInstall, "Initial install underway"),
+        false => (Status::PendingUpgrade, "Preparing upgrade"),
+    };
+    Release {
+        name: spec.name.clone(),
+        info: Some(Info {
+            first_deployed: first_deployed.unwrap_or(now),
+            last_deployed: now,
+            description: description.to_owned(),
+            status,
+            notes: rendered.notes,
+            ..Info::default()
+        }),
+        chart: Some(rendered.chart),
+        config: rendered.config,
+        manifest: rendered.manifest,
+        hooks: rendered.hooks,
+        revision: plan.action.revision(),
+        namespace: spec.namespace.clone(),
+        apply_method: ApplyMethod::ServerSide,
+        labels,
+    }
+}
+
+/// Makes room for one more record. The revision that is built on stays whatever its status.
+async fn prune(
+    storage: &Storage,
+    spec: &DeploySpec,
+    history: &[Head],
+    plan: Plan,
+) -> Result<(), StorageError> {
+    for revision in prunable(history, spec.options.max_history) {
+        if Some(revision) != plan.action.from() {
+            storage.delete(&spec.name, revision).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Attempt<'_> {
+    async fn run(mut self) -> Result<Deployed, DeployError> {
+        match self.act().await {
+            Ok(deployed) => Ok(deployed),
+            Err(error) => {
+                let text = crate::error_chain(&error);
+                let description = match self.plan.action.is_install() {
+                    true => format!("Release {:?} failed: {text}", self.spec.name),
+                    false => format!("Upgrade {:?} failed: {text}", self.spec.name),
+                };
+                self.release.set_status(Status::Failed, description);
+                if let Err(unstored) = self.storage.update(&self.release).await {
+                    // The record stays pending, which the next call finishes just as well.
+                    let unstored = crate::error_chain(&unstored);
+                    tracing::warn!(
+                        release = self.spec.name,
+                        error = unstored,
+                        "cannot record failure"
+                    );
+                }
+                match self.spec.options.atomic {
+                    true => Err(self.undo(error).await),
+                    false => Err(error),
+                }
+            }
+        }
+    }
+
+    async fn act(&mut self) -> Result<Deployed, DeployError> {
+        let is_install = self.plan.action.is_install();
+        let (before, after) = match is_install {
+            true => (HookEvent::PreInstall, HookEvent::PostInstall),
+            false => (HookEvent::PreUpgrade, HookEvent::PostUpgrade),
+        };
+        if is_install && !self.spec.options.skip_crds {
+            install::create_crds(self.cluster, &self.release).await?;
+        }
+        self.run_hooks(before).await?;
+        let options = ApplyOptions {
+            recreate: self.spec.options.force,
+            migrate: self.migrate,
+        };
+        let applied = apply_all(self.cluster, &self.objects, &self.base.good, options)
+            .await
+            .map_err(DeployError::Apply)?;
+        let left = self.delete_vanished().await?;
+        self.run_hooks(after).await?;
+        self.record_success().await?;
+        Ok(Deployed {
+            release: self.release.clone(),
+            changed: true,
+            plan: self.plan,
+            conflicts: applied.conflicts,
+            applied: applied.live,
+            left,
+        })
+    }
+
+    async fn run_hooks(&mut self, event: HookEvent) -> Result<(), DeployError> {
+        if self.spec.options.disable_hooks {
+            return Ok(());
+        }
+        let run = HookRun {
+            cluster: self.cluster,
+            storage: self.storage,
+            timeout: self.spec.options.hook_timeout(),
+            is_resumed: self.plan.state == State::Interrupted,
+        };
+        run.event(&mut self.release, event)
+            .await
+            .map_err(|source| DeployError::Hook {
+                event: event.as_str(),
+                source,
+            })
+    }
+
+    /// Deletes what earlier revisions had and this one has not.
+    async fn delete_vanished(&mut self) -> Result<Vec<ObjectKey>, DeployError> {
+        let vanished = self.base.vanished(&self.objects);
+        if vanished.is_empty() {
+            return Ok(Vec::new());
+        }
+        let removed = delete_all(self.cluster, &self.owner, vanished, "Background")
+            .await
+            .map_err(DeployError::Delete)?;
+        let left = [Removal::Kept, Removal::NotOwned];
+        Ok(left
+            .into_iter()
+            .flat_map(|fate| removed.with(fate))
+            .map(Object::key)
+            .collect())
+    }
+
+    /// The new revision first, so that a good one is recorded at every moment.
+    async fn record_success(&mut self) -> Result<(), DeployError> {
+        let done = if self.plan.action.is_install() {
+            "Install complete"
+        } else {
+            "Upgrade complete"
+        };
+        let description = self.spec.options.description.clone();
+        self.release.set_status(
+            Status::Deployed,
+            description.unwrap_or_else(|| done.to_owned()),
+        );
+        self.storage.update(&self.release).await?;
+        let from = self.from.take();
+        supersede(self.storage, self.history, &self.release, from).await;
+        Ok(())
+    }
+
+    /// Undoes a failed attempt, because that was asked for.
+    async fn undo(&self, error: DeployError) -> DeployError {
+        let (undone, undoing) = match self.plan.action.is_install() {
+            true => ("uninstalled", "uninstalling"),
+            false => ("rolled back", "rolling back"),
+        };
+        let result: Result<(), BoxError> = match self.plan.action.from() {
+            None => {
+                let spec = UninstallSpec {
+                    disable_hooks: self.spec.options.disable_hooks,
+                    timeout: self.spec.options.timeout,
+                    ..UninstallSpec::new(&self.spec.name, &self.spec.namespace)
+                };
+                let done = super::uninstall(self.cluster, self.storage, &spec).await;
+                done.map(drop).map_err(Into::into)
+            }
+            Some(revision) => {
+                let mut options = self.spec.options.clone();
+                options.atomic = false;
+                options.description = None;
+                let spec = super::RollbackSpec {
+                    name: self.spec.name.clone(),
+                    namespace: self.spec.namespace.clone(),
+                    revision,
+                    options,
+                };
+                let done = Box::pin(rollback::rollback(self.cluster, self.storage, &spec)).await;
+                done.map(drop).map_err(Into::into)
+            }
+        };
+        match result {
+            Ok(()) => DeployError::Undone {
+                name: self.spec.name.clone(),
+                undone,
+                source: Box::new(error),
+            },
+            Err(source) => DeployError::NotUndone {
+                undoing,
+                original: crate::error_chain(&error),
+                source,
+            },
+        }
+    }
+}
+
+/// Marks every other deployed revision superseded. A failure is only logged: the next deployment
+/// comes here again, and readers take the newest deployed one.
+pub(super) async fn supersede(
+    storage: &Storage,
+    history: &[Head],
+    newest: &Release,
+    from: Option<Release>,
+) {
+    let mut from = from
+        .into_iter()
+        .map(|from| (from.revision, from))
+        .collect::<BTreeMap<_, _>>();
+    let stale = history
+        .iter()
+        .filter(|head| head.status == Status::Deployed && head.revision != newest.revision);
+    for head in stale {
+        let old = match from.remove(&head.revision) {
+            Some(old) => Ok(Some(old)),
+            None => read_if_possible(storage, &newest.name, head.revision).await,
+        };
+        let result = match old {
+            Ok(Some(mut old)) => {
+                if let Some(info) = &mut old.info {
+                    info.status = Status::Superseded;
+                }
+                storage.update(&old).await
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match result {
+            // Pruned, by us or by somebody else.
+            Ok(()) | Err(StorageError::NotFound) => {}
+            Err(error) => {
+                let error = crate::error_chain(&error);
+                tracing::warn!(
+                    release = newest.name,
+                    revision = head.revision,
+                    error,
+                    "cannot mark a revision superseded"
+                );
+            }
+        }
+    }
+}
+
+/// The kinds that files of `crds/` bring.
+pub(super) fn kinds_of(crds: &[chart::Crd]) -> Vec<crate::kube::Resource> {
+    crds.iter()
+        .flat_map(|crd| defined_kinds(&String::from_utf8_lossy(&crd.file.data)))
+        .collect()
+}

@@ -1,0 +1,296 @@
+//! Why an action failed. The texts are Helm's where users know them from Helm.
+
+use crate::kube::{ApiError, ApplyError, BuildError, DeleteError, OwnershipError, WaitError};
+use crate::storage::{RecordError, StorageError};
+
+/// An error of the caller's renderer.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A deployment failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// The name cannot be a release's.
+    #[error("release name check failed: release name {name:?}: {problem}")]
+    Name {
+        /// The name.
+        name: String,
+        /// Helm's rule that it breaks.
+        problem: &'static str,
+    },
+    /// Another client is at work on the release.
+    #[error("another operation (install/upgrade/rollback) is in progress")]
+    Locked,
+    /// The API server cannot be asked what it serves.
+    #[error(transparent)]
+    Discovery(ApiError),
+    /// A record cannot be read or written.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The chart cannot be rendered.
+    #[error(transparent)]
+    Render(BoxError),
+    /// The renderer panicked, or the runtime is shutting down.
+    #[error("rendering was aborted")]
+    RenderAborted(#[source] tokio::task::JoinError),
+    /// The rendered manifest is not made of objects the cluster knows.
+    #[error("unable to build kubernetes objects from {which} manifest")]
+    Build {
+        /// `release` on install, `new release` on upgrade.
+        which: &'static str,
+        /// What is wrong.
+        source: BuildError,
+    },
+    /// An object belongs to somebody else.
+    #[error("unable to continue with {operation}")]
+    Ownership {
+        /// `install` or `update`.
+        operation: &'static str,
+        /// Which, and to whom.
+        source: OwnershipError,
+    },
+    /// The namespace cannot be created.
+    #[error("failed to create namespace {namespace:?}")]
+    Namespace {
+        /// Its name.
+        namespace: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// A file of `crds/` cannot be installed.
+    #[error("failed to install CRD {path}")]
+    Crd {
+        /// The file.
+        path: String,
+        /// Why.
+        source: CrdError,
+    },
+    /// A hook failed.
+    #[error("{}", hook_text(.event))]
+    Hook {
+        /// The event.
+        event: &'static str,
+        /// Which hook, and why.
+        source: HookError,
+    },
+    /// Objects were refused.
+    #[error(transparent)]
+    Apply(ApplyError),
+    /// Objects that the new revision no longer has cannot be deleted.
+    #[error("{}", joined(.0, " && "))]
+    Delete(Vec<DeleteError>),
+    /// It failed, and was undone because that was asked for.
+    #[error("release {name} failed, and has been {undone} due to rollback-on-failure being set")]
+    Undone {
+        /// Name of the release.
+        name: String,
+        /// `uninstalled` or `rolled back`.
+        undone: &'static str,
+        /// What failed in the first place.
+        source: Box<DeployError>,
+    },
+    /// It failed, and so did undoing it.
+    #[error("an error occurred while {undoing} the release. original error: {original}")]
+    NotUndone {
+        /// `uninstalling` or `rolling back`.
+        undoing: &'static str,
+        /// What failed in the first place, all causes included.
+        original: String,
+        /// Why it cannot be undone.
+        source: BoxError,
+    },
+}
+
+/// A file of `crds/` cannot be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum CrdError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Build(BuildError),
+    /// There is nothing in it.
+    #[error("{0}")]
+    Empty(&'static str),
+    /// The API server refused.
+    #[error(transparent)]
+    Api(ApiError),
+    /// It is not served in time.
+    #[error(transparent)]
+    Wait(WaitError),
+}
+
+/// A hook failed. The texts are Helm's.
+#[derive(Debug, thiserror::Error)]
+pub enum HookError {
+    /// It is not made of objects the cluster knows.
+    #[error("unable to build kubernetes object for {event} hook {path}")]
+    Build {
+        /// The event.
+        event: &'static str,
+        /// Its template.
+        path: String,
+        /// What is wrong.
+        source: BuildError,
+    },
+    /// It cannot be created.
+    #[error("warning: Hook {event} {path} failed")]
+    Create {
+        /// The event.
+        event: &'static str,
+        /// Its template.
+        path: String,
+        /// Why.
+        source: ApplyError,
+    },
+    /// It did not end well.
+    #[error(transparent)]
+    Wait(WaitError),
+    /// It cannot be deleted.
+    #[error(transparent)]
+    Delete(DeleteError),
+    /// Its run cannot be recorded.
+    #[error(transparent)]
+    Storage(StorageError),
+    /// The API server cannot be asked what it serves.
+    #[error(transparent)]
+    Discovery(ApiError),
+}
+
+/// A rollback failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RollbackError {
+    /// There is no such revision.
+    #[error("release has no {0} version")]
+    NoRevision(i64),
+    /// Anything else, as for a deployment.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+}
+
+/// A removal failed. Trying again goes on where it stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum UninstallError {
+    /// The newest record cannot be read.
+    #[error("uninstall: Release not loaded: {name}")]
+    Load {
+        /// Name of the release.
+        name: String,
+        /// Why.
+        source: StorageError,
+    },
+    /// A record cannot be written or deleted.
+    #[error("uninstall: Failed to purge the release")]
+    Purge(#[source] StorageError),
+    /// A hook failed; the objects of the release are still there.
+    #[error(transparent)]
+    Hook(HookError),
+    /// The stored manifest cannot be read.
+    #[error("corrupted release record. You must manually delete the resources")]
+    Corrupted(#[source] BuildError),
+    /// The API server cannot be asked what it serves.
+    #[error(transparent)]
+    Discovery(ApiError),
+    /// Objects cannot be deleted.
+    #[error("failed to delete release: {name}: {}", joined(.failures, "; "))]
+    Delete {
+        /// Name of the release.
+        name: String,
+        /// Why.
+        failures: Vec<DeleteError>,
+    },
+}
+
+fn hook_text(event: &str) -> String {
+    match event {
+        "pre-install" | "post-install" => format!("failed {event}"),
+        event => format!("{event} hooks failed"),
+    }
+}
+
+fn joined(errors: &[DeleteError], separator: &str) -> String {
+    let texts: Vec<String> = errors
+        .iter()
+        .map(|error| crate::error_chain(error))
+        .collect();
+    texts.join(separator)
+}
+
+impl DeployError {
+    /// Whether trying again can help without anybody changing anything. Trying again is never
+    /// harmful: it carries on where this attempt stopped.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Locked | Self::RenderAborted(_) => true,
+            Self::Name { .. } | Self::Render(_) => false,
+            Self::Discovery(source) | Self::Namespace { source, .. } => source.is_retryable(),
+            Self::Storage(source) => source.is_retryable(),
+            // A definition or an owner may come from another release.
+            Self::Build { source, .. } => source.is_no_match(),
+            Self::Ownership { source, .. } => match source {
+                OwnershipError::Foreign { .. } => false,
+                OwnershipError::Unknown { source, .. } => source.is_retryable(),
+            },
+            Self::Crd { source, .. } => match source {
+                CrdError::Build(_) | CrdError::Empty(_) => false,
+                CrdError::Api(source) => source.is_retryable(),
+                CrdError::Wait(source) => source.is_retryable(),
+            },
+            Self::Hook { source, .. } => source.is_retryable(),
+            Self::Apply(source) => source.is_retryable(),
+            Self::Delete(all) => all.iter().all(DeleteError::is_retryable),
+            Self::Undone { source, .. } => source.is_retryable(),
+            Self::NotUndone { .. } => true,
+        }
+    }
+
+    /// A short fixed word for metrics and events.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Name { .. } => "InvalidName",
+            Self::Locked => "Locked",
+            Self::Discovery(source) | Self::Namespace { source, .. } => source.reason(),
+            Self::Storage(StorageError::Api { source, .. }) => source.reason(),
+            Self::Storage(StorageError::Encode {
+                source: RecordError::DoesNotFit { .. },
+                ..
+            }) => "RecordTooLarge",
+            Self::Storage(_) => "Storage",
+            Self::Render(_) | Self::RenderAborted(_) => "Render",
+            Self::Build { source, .. } if source.is_no_match() => "NoMatch",
+            Self::Build { .. } => "Build",
+            Self::Ownership { .. } => "NotOwned",
+            Self::Crd { .. } => "Crd",
+            Self::Hook { .. } => "Hook",
+            Self::Apply(source) => source.reason(),
+            Self::Delete(_) => "Delete",
+            Self::Undone { source, .. } => source.reason(),
+            Self::NotUndone { .. } => "NotUndone",
+        }
+    }
+}
+
+impl HookError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Build { source, .. } => source.is_no_match(),
+            Self::Create { source, .. } => source.is_retryable(),
+            // The next attempt runs the hook anew, and it may end well then.
+            Self::Wait(_) => true,
+            Self::Delete(source) => source.is_retryable(),
+            Self::Storage(source) => source.is_retryable(),
+            Self::Discovery(source) => source.is_retryable(),
+        }
+    }
+}
+
+impl UninstallError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Load { source, .. } | Self::Purge(source) => source.is_retryable(),
+            Self::Hook(source) => source.is_retryable(),
+            Self::Corrupted(_) => false,
+            Self::Discovery(source) => source.is_retryable(),
+            Self::Delete { failures, .. } => failures.iter().all(DeleteError::is_retryable),
+        }
+    }
+}

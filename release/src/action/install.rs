@@ -1,0 +1,136 @@
+//! What only a first install does: checking the name, creating the namespace, installing `crds/`.
+
+use std::time::Duration;
+
+use chart::Chart;
+
+use super::DeploySpec;
+use super::deploy::kinds_of;
+use super::error::{CrdError, DeployError};
+use crate::kube::{Cluster, Resource, build, until_established};
+use crate::model::Release;
+use crate::storage::{Storage, StorageError};
+
+/// How long the definitions of `crds/` may take to be served.
+const CRD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Helm's rule for release names.
+pub(super) fn check_name(name: &str) -> Result<(), DeployError> {
+    const MAX_BYTES: usize = 53;
+    let problem = if name.is_empty() {
+        "no name provided"
+    } else if name.len() > MAX_BYTES || !name.split('.').all(is_label) {
+        "invalid release name, must match regex \
+         ^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$ and the length must not \
+         be longer than 53"
+    } else {
+        return Ok(());
+    };
+    Err(DeployError::Name {
+        name: name.to_owned(),
+        problem,
+    })
+}
+
+fn is_label(part: &str) -> bool {
+    let is_edge = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    let bytes = part.as_bytes();
+    is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| *byte == b'-' || is_edge(Some(byte)))
+}
+
+/// The kinds that the chart's `crds/` bring.
+pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
+    kinds_of(&chart.crds())
+}
+
+/// Stores a new record, creating the namespace if it is missing and that was asked for. Says whether
+/// the namespace is new.
+pub(super) async fn create_record(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &DeploySpec,
+    release: &Release,
+) -> Result<bool, DeployError> {
+    let mut is_new = false;
+    match storage.create(release).await {
+        Err(StorageError::NoNamespace { namespace }) if spec.options.create_namespace => {
+            is_new = cluster
+                .create_namespace(&namespace)
+                .await
+                .map_err(|source| DeployError::Namespace { namespace, source })?;
+            storage.create(release).await?;
+        }
+        other => other?,
+    }
+    cluster.remember_namespace(&spec.namespace);
+    Ok(is_new)
+}
+
+/// Creates the definitions of `crds/` that are not there yet and waits until all are served. Existing
+/// ones are never changed; definitions are not part of the release.
+pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<(), DeployError> {
+    let Some(chart) = &release.chart else {
+        return Ok(());
+    };
+    let crds = chart.crds();
+    if crds.is_empty() {
+        return Ok(());
+    }
+    let mut created = Vec::new();
+    for crd in crds {
+        let failed = |source| DeployError::Crd {
+            path: crd.file.name.clone(),
+            source,
+        };
+        let text = String::from_utf8_lossy(&crd.file.data);
+        if text.is_empty() {
+            return Err(failed(CrdError::Empty("file data is empty")));
+        }
+        let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+        let objects = build(&text, &release.namespace, &discovery, &[])
+            .map_err(|source| failed(CrdError::Build(source)))?;
+        if objects.is_empty() {
+            return Err(failed(CrdError::Empty("resources are empty")));
+        }
+        for object in objects {
+            match cluster.create(&object).await {
+                Ok(_) => created.push((crd.file.name.clone(), object)),
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => return Err(failed(CrdError::Api(error))),
+            }
+        }
+    }
+    for (path, object) in created.iter().filter(|(_, object)| object.is_crd()) {
+        until_established(cluster, object, CRD_TIMEOUT)
+            .await
+            .map_err(|source| DeployError::Crd {
+                path: path.clone(),
+                source: CrdError::Wait(source),
+            })?;
+    }
+    if !created.is_empty() {
+        cluster.forget_discovery();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_helms_rule() {
+        for name in ["a", "a-b", "a.b-c.d0", "0"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "A", "-a", "a-", "a..b", "a_b", &"a".repeat(54)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

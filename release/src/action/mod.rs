@@ -1,0 +1,256 @@
+//! What can be done to a release: deploy, roll back, uninstall, read.
+//!
+//! [`deploy`] is one entry for install, upgrade and finishing what was cut off, because which of them
+//! is due is decided from what is stored ([`crate::state`]), never by the caller.
+//!
+//! Mirrors `pkg/action` of Helm 4.
+
+mod deploy;
+mod error;
+mod hooks;
+mod install;
+mod rollback;
+mod uninstall;
+mod upgrade;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo};
+use serde_json::{Map, Value};
+
+pub use deploy::deploy;
+pub use error::{BoxError, DeployError, HookError, RollbackError, UninstallError};
+pub use rollback::rollback;
+pub use uninstall::uninstall;
+
+use crate::kube::{ApiError, Cluster, ClusterLookup, FieldConflict, ObjectKey};
+use crate::model::{Hook, Release};
+use crate::state::Plan;
+use crate::storage::{Storage, StorageError};
+
+/// How long hooks are waited for when no time-out is set.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A release as it is wanted.
+#[derive(Clone)]
+pub struct DeploySpec {
+    /// Name of the release.
+    pub name: String,
+    /// Its namespace, where its records live.
+    pub namespace: String,
+    /// The chart as it was loaded. What is recorded is the one [`Rendered`] gives back.
+    pub chart: Arc<Chart>,
+    /// Renders the chart; called from a thread that may block.
+    pub render: Arc<RenderFn>,
+    /// How to go about it.
+    pub options: Options,
+}
+
+impl std::fmt::Debug for DeploySpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            name,
+            namespace,
+            options,
+            ..
+        } = self;
+        f.debug_struct("DeploySpec")
+            .field("name", name)
+            .field("namespace", namespace)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Turns a chart into manifests. It may be called twice, for two revisions.
+pub type RenderFn = dyn Fn(&RenderRequest) -> Result<Rendered, BoxError> + Send + Sync;
+
+/// What a rendering may depend on besides chart and values.
+#[derive(Debug, Clone)]
+pub struct RenderRequest {
+    /// `.Release`.
+    pub release: ReleaseInfo,
+    /// `.Capabilities`, the kinds of the chart's own `crds/` included on install.
+    pub capabilities: Capabilities,
+    /// `lookup`, as the identity that deploys.
+    pub lookup: ClusterLookup,
+}
+
+/// A rendered chart, as it will be recorded and applied.
+#[derive(Debug, Clone)]
+pub struct Rendered {
+    /// The chart after its dependencies were processed.
+    pub chart: Arc<Chart>,
+    /// The user's values as given, for the record.
+    pub config: Map<String, Value>,
+    /// All documents but the hooks, in install order.
+    pub manifest: String,
+    /// The hooks, in kind order.
+    pub hooks: Vec<Hook>,
+    /// The rendered `NOTES.txt`.
+    pub notes: String,
+}
+
+/// How a release is deployed.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Create the release's namespace if it is missing.
+    pub create_namespace: bool,
+    /// Take objects that belong to others.
+    pub take_ownership: bool,
+    /// Recreate an object whose change is refused because a field is immutable.
+    pub force: bool,
+    /// On failure roll back (upgrade) or uninstall (install). Readiness is not waited for.
+    pub atomic: bool,
+    /// How long each hook may take; `None` is [`DEFAULT_TIMEOUT`].
+    pub timeout: Option<Duration>,
+    /// Records to keep, the new one included; 0 is no limit. The last deployed one is always kept.
+    pub max_history: i64,
+    /// Description of the new revision; `None` is Helm's.
+    pub description: Option<String>,
+    /// Do not run hooks.
+    pub disable_hooks: bool,
+    /// Do not install `crds/`.
+    pub skip_crds: bool,
+    /// Labels of the record, over those of the revision before; an empty value removes one.
+    pub labels: BTreeMap<String, String>,
+    /// Write and apply a new revision even if nothing changed.
+    pub always: bool,
+}
+
+impl Default for Options {
+    /// Fleet's defaults: two records, hooks, no force.
+    fn default() -> Self {
+        Self {
+            create_namespace: true,
+            take_ownership: false,
+            force: false,
+            atomic: false,
+            timeout: None,
+            max_history: 2,
+            description: None,
+            disable_hooks: false,
+            skip_crds: false,
+            labels: BTreeMap::new(),
+            always: false,
+        }
+    }
+}
+
+impl Options {
+    fn hook_timeout(&self) -> Duration {
+        self.timeout
+            .filter(|timeout| !timeout.is_zero())
+            .unwrap_or(DEFAULT_TIMEOUT)
+    }
+}
+
+/// What [`deploy`] did.
+#[derive(Debug)]
+pub struct Deployed {
+    /// The deployed revision's record.
+    pub release: Release,
+    /// Whether anything was written.
+    pub changed: bool,
+    /// What the release was found as, and what was done.
+    pub plan: Plan,
+    /// Fields that other managers held, and who has them now.
+    pub conflicts: Vec<FieldConflict>,
+    /// The objects as they are now, without `managedFields`; empty if nothing was written.
+    pub applied: Vec<Value>,
+    /// Objects of earlier revisions that were left in the cluster: kept by policy, or not ours.
+    pub left: Vec<ObjectKey>,
+}
+
+/// A release as it shall go.
+#[derive(Debug, Clone)]
+pub struct UninstallSpec {
+    /// Name of the release.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Only forget the release: its objects stay, its records go.
+    pub keep_resources: bool,
+    /// Keep the records, the newest one marked `uninstalled`.
+    pub keep_history: bool,
+    /// Do not run hooks.
+    pub disable_hooks: bool,
+    /// How long each hook may take; `None` is [`DEFAULT_TIMEOUT`].
+    pub timeout: Option<Duration>,
+}
+
+impl UninstallSpec {
+    /// Removes objects and records, running hooks.
+    pub fn new(name: impl Into<String>, namespace: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            namespace: namespace.into(),
+            keep_resources: false,
+            keep_history: false,
+            disable_hooks: false,
+            timeout: None,
+        }
+    }
+}
+
+/// What [`uninstall`] did.
+#[derive(Debug, Default)]
+pub struct Uninstalled {
+    /// Whether there was a release at all.
+    pub existed: bool,
+    /// Objects kept by their resource policy.
+    pub kept: Vec<ObjectKey>,
+    /// Objects that do not carry this release's marks, and were left alone.
+    pub not_owned: Vec<ObjectKey>,
+}
+
+/// An earlier revision to go back to.
+#[derive(Debug, Clone)]
+pub struct RollbackSpec {
+    /// Name of the release.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The revision to go back to; 0 is the one before the newest.
+    pub revision: i64,
+    /// How to go about it. `take_ownership` and everything about namespaces and `crds/` do not
+    /// apply.
+    pub options: Options,
+}
+
+/// Reads one revision of a release; `None` reads the newest.
+///
+/// # Errors
+/// [`StorageError::NotFound`] if there is none, or the record cannot be read.
+pub async fn get(
+    storage: &Storage,
+    name: &str,
+    revision: Option<i64>,
+) -> Result<Release, StorageError> {
+    let revision = match revision {
+        Some(revision) => revision,
+        None => {
+            let heads = storage.heads(name).await?;
+            crate::storage::last(&heads)
+                .ok_or(StorageError::NotFound)?
+                .revision
+        }
+    };
+    storage.get(name, revision).await
+}
+
+/// What templates may ask of the cluster; at most five minutes old.
+///
+/// # Errors
+/// The API server was never reached.
+pub async fn capabilities(cluster: &Cluster) -> Result<Capabilities, ApiError> {
+    let discovery = cluster.discovery().await?;
+    let version = |field| discovery.server_version(field);
+    Ok(Capabilities {
+        kube_version: KubeVersion::live(version("gitVersion"), version("major"), version("minor")),
+        api_versions: discovery.api_versions().map(str::to_owned).collect(),
+        ..Capabilities::default()
+    })
+}

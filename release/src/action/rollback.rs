@@ -1,0 +1,206 @@
+//! Going back: a new revision with the content of an earlier one.
+//!
+//! Mirrors `pkg/action/rollback.go`, but never leaves the record pending: every failure is recorded.
+
+use chart::Time;
+use jiff::Timestamp;
+
+use super::deploy::{read_if_possible, supersede};
+use super::error::{DeployError, RollbackError};
+use super::hooks::HookRun;
+use super::upgrade::Base;
+use super::{Deployed, RollbackSpec};
+use crate::kube::{ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_all};
+use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
+use crate::state::{Action, Plan, State};
+use crate::storage::{Head, Storage, last, prunable};
+
+/// Makes an earlier revision the deployed one again, as a new revision.
+///
+/// # Errors
+/// The revision does not exist, or as [`super::deploy`].
+///
+/// # Cancellation
+/// The new revision stays pending; the next [`super::deploy`] goes on from there.
+pub async fn rollback(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &RollbackSpec,
+) -> Result<Deployed, RollbackError> {
+    let history = storage
+        .heads(&spec.name)
+        .await
+        .map_err(DeployError::Storage)?;
+    let newest = last(&history).map_or(0, |head| head.revision);
+    let wanted = if spec.revision == 0 {
+        newest - 1
+    } else {
+        spec.revision
+    };
+    if !history.iter().any(|head| head.revision == wanted) {
+        return Err(RollbackError::NoRevision(wanted));
+    }
+    let target = storage
+        .get(&spec.name, wanted)
+        .await
+        .map_err(DeployError::Storage)?;
+    let current = read_if_possible(storage, &spec.name, newest)
+        .await
+        .map_err(DeployError::Storage)?;
+    let mut release = pending(spec, &target, current.as_ref(), newest + 1);
+    for revision in prunable(&history, spec.options.max_history) {
+        if revision != wanted && revision != newest {
+            storage
+                .delete(&spec.name, revision)
+                .await
+                .map_err(DeployError::Storage)?;
+        }
+    }
+    storage
+        .create(&release)
+        .await
+        .map_err(DeployError::Storage)?;
+    match go_back(cluster, storage, spec, &mut release, current).await {
+        Ok(mut deployed) => {
+            let description = release.description().to_owned();
+            release.set_status(Status::Deployed, description);
+            storage
+                .update(&release)
+                .await
+                .map_err(DeployError::Storage)?;
+            let heads: Vec<Head> = history;
+            supersede(storage, &heads, &release, None).await;
+            deployed.release = release;
+            Ok(deployed)
+        }
+        Err(error) => {
+            let text = crate::error_chain(&error);
+            release.set_status(
+                Status::Failed,
+                format!("Rollback {:?} failed: {text}", spec.name),
+            );
+            if let Err(unstored) = storage.update(&release).await {
+                let unstored = crate::error_chain(&unstored);
+                tracing::warn!(
+                    release = spec.name,
+                    error = unstored,
+                    "cannot record failure"
+                );
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn pending(
+    spec: &RollbackSpec,
+    target: &Release,
+    current: Option<&Release>,
+    revision: i64,
+) -> Release {
+    let now = Time::utc(Timestamp::now());
+    let info_of = |release: &Release| release.info.clone().unwrap_or_default();
+    let first_deployed = current.map(info_of).map_or(now, |info| info.first_deployed);
+    let description = spec.options.description.clone();
+    let mut hooks = target.hooks.clone();
+    for hook in &mut hooks {
+        hook.last_run = HookExecution::default();
+    }
+    Release {
+        info: Some(Info {
+            first_deployed,
+            last_deployed: now,
+            status: Status::PendingRollback,
+            notes: info_of(target).notes,
+            description: description.unwrap_or_else(|| format!("Rollback to {}", target.revision)),
+            rollback_revision: target.revision,
+            ..Info::default()
+        }),
+        hooks,
+        revision,
+        namespace: spec.namespace.clone(),
+        apply_method: ApplyMethod::ServerSide,
+        ..target.clone()
+    }
+}
+
+async fn go_back(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &RollbackSpec,
+    release: &mut Release,
+    current: Option<Release>,
+) -> Result<Deployed, DeployError> {
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
+    let discovery = cluster
+        .fresh_discovery()
+        .await
+        .map_err(DeployError::Discovery)?;
+    let mut objects =
+        build(&release.manifest, &spec.namespace, &discovery, &[]).map_err(|source| {
+            DeployError::Build {
+                which: "new release",
+                source,
+            }
+        })?;
+    for object in &mut objects {
+        owner.mark(&mut object.body);
+    }
+    let base = Base::new(current.as_ref(), &[], &discovery);
+    let run = HookRun {
+        cluster,
+        storage,
+        timeout: spec.options.hook_timeout(),
+        is_resumed: false,
+    };
+    let hook_failed = |event: HookEvent| {
+        move |source| DeployError::Hook {
+            event: event.as_str(),
+            source,
+        }
+    };
+    if !spec.options.disable_hooks {
+        run.event(release, HookEvent::PreRollback)
+            .await
+            .map_err(hook_failed(HookEvent::PreRollback))?;
+    }
+    let migrate = current.is_some_and(|current| current.apply_method != ApplyMethod::ServerSide);
+    let options = ApplyOptions {
+        recreate: spec.options.force,
+        migrate,
+    };
+    let applied = apply_all(cluster, &objects, &base.good, options)
+        .await
+        .map_err(DeployError::Apply)?;
+    let removed = delete_all(cluster, &owner, base.vanished(&objects), "Background")
+        .await
+        .map_err(DeployError::Delete)?;
+    if !spec.options.disable_hooks {
+        run.event(release, HookEvent::PostRollback)
+            .await
+            .map_err(hook_failed(HookEvent::PostRollback))?;
+    }
+    let left = [Removal::Kept, Removal::NotOwned];
+    Ok(Deployed {
+        release: release.clone(),
+        changed: true,
+        plan: Plan {
+            state: State::OutOfSync,
+            action: Action::Upgrade {
+                revision: release.revision,
+                from: release.revision - 1,
+            },
+            reason: "a rollback was asked for",
+        },
+        conflicts: applied.conflicts,
+        applied: applied.live,
+        left: left
+            .into_iter()
+            .flat_map(|fate| removed.with(fate))
+            .map(Object::key)
+            .collect(),
+    })
+}

@@ -1,0 +1,190 @@
+//! Removing a release: hooks, objects that are provably its own, records.
+//!
+//! The record says `uninstalling` before the first object goes, and is the last thing to go, so that
+//! a removal that was cut off is found and finished. Mirrors `pkg/action/uninstall.go`.
+
+use chart::Time;
+use jiff::Timestamp;
+
+use super::deploy::read_if_possible;
+use super::error::UninstallError;
+use super::hooks::HookRun;
+use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
+use crate::kube::{
+    Cluster, Object, ObjectKey, Owner, Removal, build_stored, delete_all, stored_policy,
+};
+use crate::model::{HookEvent, Release, Status};
+use crate::storage::{Head, Storage, StorageError, last};
+
+/// Removes a release, or goes on removing it. One that does not exist is fine.
+///
+/// Objects are deleted in the background and not waited for. What asks to be kept, or does not carry
+/// this release's marks, stays and is told.
+///
+/// # Errors
+/// See [`UninstallError`]; calling again goes on.
+///
+/// # Cancellation
+/// The release stays `uninstalling`; calling again goes on.
+pub async fn uninstall(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &UninstallSpec,
+) -> Result<Uninstalled, UninstallError> {
+    let load = |source| UninstallError::Load {
+        name: spec.name.clone(),
+        source,
+    };
+    let history = storage.heads(&spec.name).await.map_err(load)?;
+    let Some(newest) = last(&history) else {
+        return Ok(Uninstalled::default());
+    };
+    let mut done = Uninstalled {
+        existed: true,
+        ..Uninstalled::default()
+    };
+    if spec.keep_resources || newest.status == Status::Uninstalled {
+        if !(spec.keep_history && newest.status == Status::Uninstalled) {
+            purge(storage, &spec.name, &history).await?;
+        }
+        return Ok(done);
+    }
+    let (mut release, others) = load_all(storage, spec, &history).await.map_err(load)?;
+    let was_cut_off = release.status() == Status::Uninstalling;
+    release.set_status(
+        Status::Uninstalling,
+        "Deletion in progress (or silently failed)",
+    );
+    if let Some(info) = release.info.as_mut().filter(|info| info.deleted.is_zero()) {
+        info.deleted = Time::utc(Timestamp::now());
+    }
+    storage
+        .update(&release)
+        .await
+        .map_err(UninstallError::Purge)?;
+    let run = HookRun {
+        cluster,
+        storage,
+        timeout: spec
+            .timeout
+            .filter(|limit| !limit.is_zero())
+            .unwrap_or(DEFAULT_TIMEOUT),
+        is_resumed: was_cut_off,
+    };
+    if !spec.disable_hooks {
+        run.event(&mut release, HookEvent::PreDelete)
+            .await
+            .map_err(UninstallError::Hook)?;
+    }
+    delete_objects(cluster, spec, &release, &others, &mut done).await?;
+    if !spec.disable_hooks {
+        run.event(&mut release, HookEvent::PostDelete)
+            .await
+            .map_err(UninstallError::Hook)?;
+    }
+    if spec.keep_history {
+        release.set_status(Status::Uninstalled, "Uninstallation complete");
+        storage
+            .update(&release)
+            .await
+            .map_err(UninstallError::Purge)?;
+    } else {
+        purge(storage, &spec.name, &history).await?;
+    }
+    Ok(done)
+}
+
+/// The newest record, and those others whose objects may be in the cluster. If the newest cannot be
+/// read, the newest that can takes its place.
+async fn load_all(
+    storage: &Storage,
+    spec: &UninstallSpec,
+    history: &[Head],
+) -> Result<(Release, Vec<Release>), StorageError> {
+    let mut readable = Vec::new();
+    let mut unreadable = None;
+    let gone = [Status::Superseded, Status::Uninstalled];
+    for head in history.iter().rev() {
+        if !readable.is_empty() && gone.contains(&head.status) {
+            continue;
+        }
+        match read_if_possible(storage, &spec.name, head.revision).await? {
+            Some(release) => readable.push(release),
+            None => unreadable = Some(head.revision),
+        }
+    }
+    if readable.is_empty() {
+        // Every record is damaged: what they held cannot be known. Tell the newest one's damage.
+        let revision = unreadable.unwrap_or_default();
+        return Err(storage
+            .get(&spec.name, revision)
+            .await
+            .err()
+            .unwrap_or(StorageError::NotFound));
+    }
+    let newest = readable.remove(0);
+    Ok((newest, readable))
+}
+
+async fn delete_objects(
+    cluster: &Cluster,
+    spec: &UninstallSpec,
+    release: &Release,
+    others: &[Release],
+    done: &mut Uninstalled,
+) -> Result<(), UninstallError> {
+    let discovery = cluster
+        .fresh_discovery()
+        .await
+        .map_err(UninstallError::Discovery)?;
+    let mut objects: Vec<Object> = Vec::new();
+    for (index, one) in std::iter::once(release).chain(others).enumerate() {
+        match build_stored(&one.manifest, &spec.namespace, &discovery) {
+            Ok(built) => {
+                for object in built {
+                    if !objects.iter().any(|known| known.key() == object.key()) {
+                        objects.push(object);
+                    }
+                }
+            }
+            Err(source) if index == 0 => return Err(UninstallError::Corrupted(source)),
+            Err(error) => tracing::warn!(release = spec.name, %error, "unreadable manifest"),
+        }
+    }
+    let (kept, mut objects): (Vec<Object>, Vec<Object>) = objects
+        .into_iter()
+        .partition(|object| stored_policy(&object.body).is_some());
+    let keep = |object: &&Object| stored_policy(&object.body).as_deref() == Some("keep");
+    done.kept = kept.iter().filter(keep).map(Object::key).collect();
+    sort_for_removal(&mut objects);
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
+    let removed = delete_all(cluster, &owner, objects, "Background")
+        .await
+        .map_err(|failures| UninstallError::Delete {
+            name: spec.name.clone(),
+            failures,
+        })?;
+    let keys = |fate| -> Vec<ObjectKey> { removed.with(fate).map(Object::key).collect() };
+    done.kept.extend(keys(Removal::Kept));
+    done.not_owned = keys(Removal::NotOwned);
+    Ok(())
+}
+
+/// The order in which kinds go.
+fn sort_for_removal(objects: &mut [Object]) {
+    objects.reverse();
+}
+
+/// Deletes all records, the newest last: until then the release can be found.
+async fn purge(storage: &Storage, name: &str, history: &[Head]) -> Result<(), UninstallError> {
+    for head in history {
+        storage
+            .delete(name, head.revision)
+            .await
+            .map_err(UninstallError::Purge)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What an attempt builds on: the objects of the last good revision, and of later ones that failed.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::Value;
+
+use super::deploy::read_if_possible;
+use super::error::DeployError;
+use crate::kube::{Cluster, Object, ObjectKey, Snapshot, build_stored};
+use crate::model::{Release, Status};
+use crate::state::Action;
+use crate::storage::{Head, Storage};
+
+/// The objects that earlier revisions put into the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    /// Those of the last good revision, as its manifest has them.
+    pub(super) good: BTreeMap<ObjectKey, Value>,
+    /// All of them, those of failed revisions included; for deletion.
+    objects: Vec<Object>,
+}
+
+impl Base {
+    /// The objects of `good` and, for deletion only, of `others`.
+    pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Snapshot) -> Self {
+        let objects_of = |release: &Release| {
+            let built = build_stored(&release.manifest, &release.namespace, discovery);
+            built.unwrap_or_else(|error| {
+                // It was applied once, so this is damage; what it had can only be left alone.
+                tracing::warn!(release = release.name, revision = release.revision, %error, "unreadable manifest");
+                Vec::new()
+            })
+        };
+        let mut objects = good.map(objects_of).unwrap_or_default();
+        let good = objects
+            .iter()
+            .map(|object| (object.key(), object.body.clone()))
+            .collect();
+        objects.extend(others.iter().flat_map(objects_of));
+        Self { good, objects }
+    }
+
+    /// Whether the last good revision had this object, so that it is ours without looking.
+    pub(super) fn owns(&self, object: &Object) -> bool {
+        self.good.contains_key(&object.key())
+    }
+
+    /// What earlier revisions had and `wanted` has not, each once.
+    pub(super) fn vanished(&self, wanted: &[Object]) -> Vec<Object> {
+        let mut seen: HashSet<ObjectKey> = wanted.iter().map(Object::key).collect();
+        self.objects
+            .iter()
+            .filter(|object| seen.insert(object.key()))
+            .cloned()
+            .collect()
+    }
+}
+
+/// Reads what the action builds on. Later revisions that failed may have created objects too.
+pub(super) async fn base(
+    cluster: &Cluster,
+    storage: &Storage,
+    history: &[Head],
+    action: Action,
+    from: Option<&Release>,
+    name: &str,
+) -> Result<Base, DeployError> {
+    let good = action.from().unwrap_or_default();
+    let mut others = Vec::new();
+    for head in history {
+        let is_later = head.revision > good && head.revision != action.revision();
+        if is_later && !matches!(head.status, Status::Uninstalled | Status::Superseded) {
+            others.extend(read_if_possible(storage, name, head.revision).await?);
+        }
+    }
+    if from.is_none() && others.is_empty() {
+        return Ok(Base::default());
+    }
+    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+    Ok(Base::new(from, &others, &discovery))
+}

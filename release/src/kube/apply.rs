@@ -1,0 +1,472 @@
+//! Server-side apply of a manifest: order, conflicts, retries.
+//!
+//! Definitions go first and are waited for when the same manifest uses them; then one kind after
+//! the other in manifest order, the objects of a kind in parallel. A failed object does not stop the
+//! others, so that one report names everything that is wrong; an unreachable server does.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::client::{Cluster, FIELD_MANAGER};
+use super::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
+use super::error::ApiError;
+use super::object::{Object, ObjectKey};
+use super::wait::{Progress, WaitError, established, until_established, until_gone};
+use super::{migrate, wait};
+
+/// How many objects of one kind are sent at a time.
+pub(super) const PARALLEL: usize = 8;
+
+/// How long a definition may take to be served.
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an object that is being deleted may take to go before it is written again.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a write that met another one is tried.
+const TRIES: u32 = 5;
+
+/// How a manifest is applied.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ApplyOptions {
+    /// Recreate an object whose change the API server refuses because a field is immutable.
+    pub recreate: bool,
+    /// Another client wrote these objects before us: take over the fields it owns, so that what the
+    /// chart no longer has goes away.
+    pub migrate: bool,
+}
+
+/// What applying did.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The objects as they are now, without `managedFields`, in the order they were written.
+    pub live: Vec<Value>,
+    /// Fields other managers held.
+    pub conflicts: Vec<FieldConflict>,
+}
+
+/// One object could not be written. The texts are Helm's.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectFailure {
+    /// The API server refused it.
+    #[error("server-side apply failed for object {object}")]
+    Apply {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// Others wrote it each time we tried.
+    #[error("conflict occurred while applying object {object}")]
+    Conflict {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// Field ownership of another client could not be taken over.
+    #[error("failed to upgrade managed fields for object {object}")]
+    Migrate {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// It should have been recreated, and its predecessor could not be deleted.
+    #[error("failed to replace object {object}")]
+    Recreate {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// It is being deleted and does not go.
+    #[error("object {object} is being deleted")]
+    Terminating {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// What it waits for.
+        source: WaitError,
+    },
+    /// It defines kinds, and is not served.
+    #[error("the kinds of {object} are not served")]
+    NotEstablished {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// What it says of itself.
+        source: WaitError,
+    },
+}
+
+impl ObjectFailure {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Apply { source, .. }
+            | Self::Conflict { source, .. }
+            | Self::Migrate { source, .. }
+            | Self::Recreate { source, .. } => source.is_retryable(),
+            Self::Terminating { .. } => true,
+            Self::NotEstablished { source, .. } => source.is_retryable(),
+        }
+    }
+
+    /// The API server's reason, for metrics and conditions.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Apply { source, .. }
+            | Self::Conflict { source, .. }
+            | Self::Migrate { source, .. }
+            | Self::Recreate { source, .. } => source.reason(),
+            Self::Terminating { .. } => "Terminating",
+            Self::NotEstablished { .. } => "NotEstablished",
+        }
+    }
+
+    fn is_unreachable(&self) -> bool {
+        self.reason() == "Unreachable"
+    }
+}
+
+/// Some objects could not be written; the others were.
+#[derive(Debug)]
+pub struct ApplyError {
+    /// What failed, in manifest order; never empty.
+    pub failures: Vec<ObjectFailure>,
+    /// What was written nevertheless.
+    pub applied: Applied,
+}
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, failure) in self.failures.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&crate::error_chain(failure))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+impl ApplyError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        self.failures.iter().all(ObjectFailure::is_retryable)
+    }
+
+    /// The API server's reason for the first failure.
+    pub fn reason(&self) -> &str {
+        self.failures
+            .first()
+            .map_or("Unknown", ObjectFailure::reason)
+    }
+}
+
+/// Writes all objects of a manifest.
+///
+/// `previous` are the objects of the revision before, to tell what the chart changed.
+///
+/// # Errors
+/// Some objects were refused; the rest was written.
+///
+/// # Cancellation
+/// Objects written so far stay. Applying the same objects again is safe.
+pub(crate) async fn apply_all(
+    cluster: &Cluster,
+    objects: &[Object],
+    previous: &BTreeMap<ObjectKey, Value>,
+    options: ApplyOptions,
+) -> Result<Applied, ApplyError> {
+    let work = Work {
+        cluster,
+        previous,
+        options,
+        brought: brought(objects),
+    };
+    let (definitions, others): (Vec<_>, Vec<_>) =
+        objects.iter().partition(|object| object.is_crd());
+    let mut done = Progressed::default();
+    done.add(work.write(&definitions).await);
+    if !definitions.is_empty() {
+        cluster.forget_discovery();
+        if !done.is_unreachable() && !work.brought.is_empty() {
+            done.failures
+                .extend(work.establish(&definitions, &done.applied.live).await);
+        }
+    }
+    for kind in others.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
+        if done.is_unreachable() {
+            break;
+        }
+        done.add(work.write(kind).await);
+    }
+    match done.failures.is_empty() {
+        true => Ok(done.applied),
+        false => Err(ApplyError {
+            failures: done.failures,
+            applied: done.applied,
+        }),
+    }
+}
+
+/// Group and kind of what `objects` use and define themselves.
+fn brought(objects: &[Object]) -> HashSet<(String, String)> {
+    let defined: HashSet<(String, String)> = objects
+        .iter()
+        .filter(|object| object.is_crd())
+        .filter_map(|crd| {
+            let text = |pointer: &str| crd.body.pointer(pointer)?.as_str().map(str::to_owned);
+            Some((text("/spec/group")?, text("/spec/names/kind")?))
+        })
+        .collect();
+    let used = |object: &Object| (object.resource.group.clone(), object.resource.kind.clone());
+    objects
+        .iter()
+        .map(used)
+        .filter(|kind| defined.contains(kind))
+        .collect()
+}
+
+#[derive(Default)]
+struct Progressed {
+    applied: Applied,
+    failures: Vec<ObjectFailure>,
+}
+
+type Written = Result<(Value, Vec<FieldConflict>), ObjectFailure>;
+
+impl Progressed {
+    fn add(&mut self, written: Vec<Written>) {
+        for one in written {
+            match one {
+                Ok((live, conflicts)) => {
+                    self.applied.live.push(live);
+                    self.applied.conflicts.extend(conflicts);
+                }
+                Err(failure) => self.failures.push(failure),
+            }
+        }
+    }
+
+    fn is_unreachable(&self) -> bool {
+        self.failures.iter().any(ObjectFailure::is_unreachable)
+    }
+}
+
+struct Work<'a> {
+    cluster: &'a Cluster,
+    previous: &'a BTreeMap<ObjectKey, Value>,
+    options: ApplyOptions,
+    brought: HashSet<(String, String)>,
+}
+
+impl Work<'_> {
+    async fn write(&self, objects: &[&Object]) -> Vec<Written> {
+        let writes = objects.iter().map(|object| self.write_one(object));
+        stream::iter(writes).buffered(PARALLEL).collect().await
+    }
+
+    /// Waits for those definitions that do not say yet that they are served.
+    async fn establish(&self, definitions: &[&Object], live: &[Value]) -> Vec<ObjectFailure> {
+        let is_served = |object: &&&Object| {
+            live.iter().any(|live| {
+                live.pointer("/metadata/name").and_then(Value::as_str) == Some(&object.name)
+                    && established(live) == Progress::Done
+            })
+        };
+        let mut failures = Vec::new();
+        for object in definitions.iter().filter(|object| !is_served(object)) {
+            let waited = until_established(self.cluster, object, ESTABLISH_TIMEOUT).await;
+            failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
+                object: object.describe(),
+                source,
+            }));
+        }
+        failures
+    }
+
+    async fn write_one(&self, object: &Object) -> Written {
+        let object_name = || object.describe();
+        if object.name.is_empty() {
+            let created = self.cluster.create(object).await;
+            let failed = |source| ObjectFailure::Apply {
+                object: object_name(),
+                source,
+            };
+            return Ok((slim(created.map_err(failed)?), Vec::new()));
+        }
+        if self.options.migrate {
+            migrate::take_over(self.cluster, object)
+                .await
+                .map_err(|source| ObjectFailure::Migrate {
+                    object: object_name(),
+                    source,
+                })?;
+        }
+        let (live, conflicts) = self.write_settled(object).await?;
+        if live.pointer("/metadata/deletionTimestamp").is_none() {
+            return Ok((slim(live), conflicts));
+        }
+        // It was accepted and will vanish all the same: write it again once it is gone.
+        until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+            .await
+            .map_err(|source| ObjectFailure::Terminating {
+                object: object_name(),
+                source,
+            })?;
+        let (live, conflicts) = self.write_settled(object).await?;
+        Ok((slim(live), conflicts))
+    }
+
+    /// Applies without force; what others hold is settled and the rest forced.
+    async fn write_settled(&self, object: &Object) -> Written {
+        let refused = |source: ApiError| {
+            let object = object.describe();
+            match source.is_conflict() {
+                true => ObjectFailure::Conflict { object, source },
+                false => ObjectFailure::Apply { object, source },
+            }
+        };
+        match self.send(object, &object.body, false).await {
+            Ok(live) => Ok((live, Vec::new())),
+            Err(error) if !contested_paths(&error).is_empty() => {
+                let conflicts = self.settle(object, &error).await.map_err(refused)?;
+                let mut body = object.body.clone();
+                for left in conflicts.iter().filter(|one| one.outcome == Outcome::Left) {
+                    leave_out(&mut body, &left.field);
+                }
+                let live = self.send(object, &body, true).await.map_err(refused)?;
+                Ok((live, conflicts))
+            }
+            Err(error) if self.options.recreate && is_immutable(&error) => {
+                self.recreate(object).await.map(|live| (live, Vec::new()))
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Sends one apply, again where that is known to help.
+    async fn send(&self, object: &Object, body: &Value, force: bool) -> Result<Value, ApiError> {
+        let key = (object.resource.group.clone(), object.resource.kind.clone());
+        let is_new_kind = self.brought.contains(&key);
+        let mut tries = 1;
+        loop {
+            match self.cluster.apply(object, body, force).await {
+                // A ResourceQuota that several creations charge at once, or a concurrent write.
+                Err(error)
+                    if error.is_conflict()
+                        && contested_paths(&error).is_empty()
+                        && tries < TRIES => {}
+                // A definition is established a moment before its kind is served.
+                Err(error) if error.is_not_found() && is_new_kind && tries < 2 * TRIES => {}
+                other => return other,
+            }
+            sleep(Duration::from_millis(50) * tries).await;
+            tries += 1;
+        }
+    }
+
+    async fn settle(
+        &self,
+        object: &Object,
+        error: &ApiError,
+    ) -> Result<Vec<FieldConflict>, ApiError> {
+        let paths = contested_paths(error);
+        let live = self.cluster.get(object).await?.unwrap_or_default();
+        let is_autoscaled = concerns_replicas(paths.iter().copied())
+            && self.is_autoscaled(object).await.unwrap_or_default();
+        let previous = self.previous.get(&object.key());
+        let contested = Contested {
+            wanted: object,
+            previous,
+            live: &live,
+            is_autoscaled,
+        };
+        Ok(contested.settle(paths))
+    }
+
+    async fn is_autoscaled(&self, object: &Object) -> Result<bool, ApiError> {
+        let discovery = self.cluster.discovery().await?;
+        let Some(kind) = discovery.resource("autoscaling", "v2", "HorizontalPodAutoscaler") else {
+            return Ok(false);
+        };
+        let list = self
+            .cluster
+            .list(&kind, object.namespace.as_deref())
+            .await?;
+        let autoscalers = list.get("items").and_then(Value::as_array);
+        Ok(autoscalers
+            .into_iter()
+            .flatten()
+            .any(|autoscaler| scales(autoscaler, object)))
+    }
+
+    async fn recreate(&self, object: &Object) -> Result<Value, ObjectFailure> {
+        let failed = |source| ObjectFailure::Recreate {
+            object: object.describe(),
+            source,
+        };
+        let live = self.cluster.get_metadata(object).await.map_err(failed)?;
+        if let Some(live) = live {
+            let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+            match self.cluster.delete(object, uid, "Background").await {
+                Err(error) if !error.is_not_found() => return Err(failed(error)),
+                _ => {}
+            }
+            wait::until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+                .await
+                .map_err(|source| ObjectFailure::Terminating {
+                    object: object.describe(),
+                    source,
+                })?;
+        }
+        self.send(object, &object.body, false)
+            .await
+            .map_err(|source| ObjectFailure::Apply {
+                object: object.describe(),
+                source,
+            })
+    }
+}
+
+/// The fields the API server says others own.
+fn contested_paths(error: &ApiError) -> Vec<&str> {
+    let contested = error
+        .causes()
+        .iter()
+        .filter(|cause| cause.reason == "FieldManagerConflict");
+    contested.map(|cause| cause.field.as_str()).collect()
+}
+
+/// Whether the API server refused because something may not change. It has no reason of its own for
+/// that, only words that are the same since Kubernetes 1.0.
+fn is_immutable(error: &ApiError) -> bool {
+    const WORDS: [&str; 4] = [
+        "field is immutable",
+        "may not be changed",
+        "may not change once set",
+        "updates to statefulset spec for fields other than",
+    ];
+    error.is_invalid()
+        && error
+            .causes()
+            .iter()
+            .any(|cause| WORDS.iter().any(|word| cause.message.contains(word)))
+}
+
+fn slim(mut live: Value) -> Value {
+    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    live
+}
+
+/// Whether a record's writer is another client than ours.
+pub(crate) fn is_foreign_writer(written_by: Option<&str>) -> bool {
+    written_by.is_some_and(|manager| manager != FIELD_MANAGER)
+}

@@ -1,0 +1,501 @@
+//! The cluster handle and the few requests this crate makes.
+//!
+//! Requests are built as plain paths so that any kind can be sent as a JSON tree, byte for byte as
+//! Go would print it. Retrying 429, 503 and 504 is the client's own business.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::Request;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::discovery::{Discovery, Resource, Snapshot};
+use super::error::ApiError;
+use super::object::Object;
+
+/// The name under which all fields are owned: the Go agent's, so that one can follow the other.
+pub const FIELD_MANAGER: &str = "fleetagent";
+
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+const ACCEPT_JSON: &str = "application/json";
+const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const ACCEPT_METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A client, and nothing else.
+pub(super) type Connection = kube::Client;
+
+/// A cluster as one identity sees it. Cloning is cheap and shares discovery.
+///
+/// Everything goes through the client it was made with; [`Cluster::acting_as`] gives a handle for
+/// another identity that shares only what the cluster serves.
+#[derive(Clone)]
+pub struct Cluster {
+    connection: Connection,
+    discovery: Arc<Discovery>,
+    namespaces: Arc<Mutex<HashSet<String>>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// The cluster that `client` talks to, as the identity it has. Nothing is asked yet.
+    pub fn new(client: kube::Client) -> Self {
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        Self {
+            connection: client,
+            discovery,
+            namespaces: Arc::default(),
+        }
+    }
+
+    /// The same cluster as another identity. What the cluster serves is still asked with the first
+    /// one's client: an impersonated account often may not read discovery.
+    #[must_use]
+    pub fn acting_as(&self, client: kube::Client) -> Self {
+        let Self {
+            discovery,
+            namespaces,
+            ..
+        } = self.clone();
+        Self {
+            connection: client,
+            discovery,
+            namespaces,
+        }
+    }
+
+    /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.
+    pub(crate) fn knows_namespace(&self, namespace: &str) -> bool {
+        self.namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(namespace)
+    }
+
+    /// Remembers that `namespace` exists.
+    pub(crate) fn remember_namespace(&self, namespace: &str) {
+        let mut known = self
+            .namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.insert(namespace.to_owned());
+    }
+
+    /// What the cluster serves; at most five minutes old.
+    ///
+    /// # Errors
+    /// The API server was never reached.
+    pub async fn discovery(&self) -> Result<Arc<Snapshot>, ApiError> {
+        self.discovery.snapshot().await
+    }
+
+    /// What the cluster serves; at most a few seconds old.
+    ///
+    /// # Errors
+    /// The API server cannot be reached.
+    pub async fn fresh_discovery(&self) -> Result<Arc<Snapshot>, ApiError> {
+        self.discovery.fresh().await
+    }
+
+    /// Forgets what the cluster serves, for callers that see CustomResourceDefinitions change.
+    pub fn forget_discovery(&self) {
+        self.discovery.forget();
+    }
+
+    async fn send(
+        &self,
+        verb: Verb<'_>,
+        path: String,
+        body: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        let body = body
+            .map(|body| golib::json::encode(body).into_bytes())
+            .unwrap_or_default();
+        let request = Request::builder()
+            .method(verb.method)
+            .uri(path)
+            .header(http::header::ACCEPT, verb.accept)
+            .header(http::header::CONTENT_TYPE, verb.content)
+            .body(body)
+            .map_err(ApiError::Request)?;
+        answer(&self.connection, request).await
+    }
+
+    /// One object, none if it does not exist.
+    pub(crate) async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
+        found(
+            self.send(Verb::get(ACCEPT_JSON), object_path(object, ""), None)
+                .await,
+        )
+    }
+
+    /// One object's metadata, none if it does not exist.
+    pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
+        found(
+            self.send(Verb::get(ACCEPT_METADATA), object_path(object, ""), None)
+                .await,
+        )
+    }
+
+    /// An object by kind, namespace and name, none if it does not exist.
+    pub(crate) async fn get_named(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let path = path(resource, namespace, Some(name), "");
+        found(self.send(Verb::get(ACCEPT_JSON), path, None).await)
+    }
+
+    /// All objects of a kind, of one namespace or of all.
+    pub(crate) async fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+    ) -> Result<Value, ApiError> {
+        self.send(
+            Verb::get(ACCEPT_JSON),
+            path(resource, namespace, None, ""),
+            None,
+        )
+        .await
+    }
+
+    /// Sends the full object as server-side apply with strict field validation. The answer is the
+    /// live object.
+    pub(crate) async fn apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict&force={force}");
+        let verb = Verb {
+            method: "PATCH",
+            accept: ACCEPT_JSON,
+            content: "application/apply-patch+yaml",
+        };
+        self.send(verb, object_path(object, &query), Some(body))
+            .await
+    }
+
+    /// Creates an object with strict field validation.
+    pub(crate) async fn create(&self, object: &Object) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        let path = path(&object.resource, object.namespace.as_deref(), None, &query);
+        self.send(Verb::write("POST"), path, Some(&object.body))
+            .await
+    }
+
+    /// Sends a JSON patch.
+    pub(crate) async fn json_patch(
+        &self,
+        object: &Object,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}");
+        let verb = Verb {
+            method: "PATCH",
+            accept: ACCEPT_JSON,
+            content: "application/json-patch+json",
+        };
+        self.send(verb, object_path(object, &query), Some(patch))
+            .await
+    }
+
+    /// Deletes an object in the background, only while it still has `uid` if one is given.
+    pub(crate) async fn delete(
+        &self,
+        object: &Object,
+        uid: Option<&str>,
+        propagation: &str,
+    ) -> Result<(), ApiError> {
+        let mut options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
+        });
+        if let Some(uid) = uid {
+            options["preconditions"] = json!({"uid": uid});
+        }
+        self.send(
+            Verb::write("DELETE"),
+            object_path(object, ""),
+            Some(&options),
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Creates a namespace labelled as Helm labels it. Says whether it was created; one that exists
+    /// already is fine and stays untouched.
+    pub(crate) async fn create_namespace(&self, name: &str) -> Result<bool, ApiError> {
+        let body = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"name": name}},
+        });
+        let path = format!("/api/v1/namespaces?fieldManager={FIELD_MANAGER}");
+        match self.send(Verb::write("POST"), path, Some(&body)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The metadata of core objects that carry all of `labels`.
+    pub(crate) async fn list_records(
+        &self,
+        plural: &str,
+        namespace: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Vec<RecordMetadata>, ApiError> {
+        let selector: Vec<String> = labels
+            .iter()
+            .map(|(label, value)| format!("{label}%3D{}", escape(value)))
+            .collect();
+        let path = format!(
+            "/api/v1/namespaces/{}/{plural}?labelSelector={}",
+            escape(namespace),
+            selector.join("%2C")
+        );
+        let list = self
+            .send(Verb::get(ACCEPT_METADATA_LIST), path, None)
+            .await?;
+        let items = list
+            .get("items")
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        Ok(items.iter().map(RecordMetadata::read).collect())
+    }
+
+    /// Reads, creates, replaces or deletes one core object by name, for storage.
+    pub(crate) async fn record(
+        &self,
+        method: RecordRequest<'_>,
+        plural: &str,
+        namespace: &str,
+    ) -> Result<Value, ApiError> {
+        let root = format!("/api/v1/namespaces/{}/{plural}", escape(namespace));
+        let manager = format!("?fieldManager={FIELD_MANAGER}");
+        match method {
+            RecordRequest::Get(name) => {
+                self.send(
+                    Verb::get(ACCEPT_JSON),
+                    format!("{root}/{}", escape(name)),
+                    None,
+                )
+                .await
+            }
+            RecordRequest::Create(body) => {
+                self.send(Verb::record("POST"), format!("{root}{manager}"), Some(body))
+                    .await
+            }
+            RecordRequest::Replace(name, body) => {
+                let path = format!("{root}/{}{manager}", escape(name));
+                self.send(Verb::record("PUT"), path, Some(body)).await
+            }
+            RecordRequest::Delete(name) => {
+                self.send(
+                    Verb::record("DELETE"),
+                    format!("{root}/{}", escape(name)),
+                    None,
+                )
+                .await
+            }
+        }
+    }
+}
+
+/// What storage asks of one object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RecordRequest<'a> {
+    Get(&'a str),
+    Create(&'a Value),
+    Replace(&'a str, &'a Value),
+    Delete(&'a str),
+}
+
+/// The metadata of a storage object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecordMetadata {
+    pub(crate) name: String,
+    pub(crate) labels: std::collections::BTreeMap<String, String>,
+    /// The latest entry of `managedFields`.
+    pub(crate) written_at: Option<Timestamp>,
+    pub(crate) written_by: Option<String>,
+}
+
+impl RecordMetadata {
+    fn read(item: &Value) -> Self {
+        let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
+        let labels = item.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels = labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
+            .collect();
+        let entries = item
+            .pointer("/metadata/managedFields")
+            .and_then(Value::as_array);
+        let latest = entries
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| {
+                let at: Timestamp = entry.get("time")?.as_str()?.parse().ok()?;
+                Some((at, entry.get("manager")?.as_str()?.to_owned()))
+            })
+            .max();
+        let (written_at, written_by) = latest.unzip();
+        Self {
+            name: text("/metadata/name").unwrap_or_default().to_owned(),
+            labels,
+            written_at,
+            written_by,
+        }
+    }
+}
+
+/// Method and media types of a request.
+struct Verb<'a> {
+    method: &'a str,
+    accept: &'a str,
+    content: &'a str,
+}
+
+impl<'a> Verb<'a> {
+    fn get(accept: &'a str) -> Self {
+        Self {
+            method: "GET",
+            accept,
+            content: ACCEPT_JSON,
+        }
+    }
+
+    fn write(method: &'a str) -> Self {
+        Self {
+            method,
+            accept: ACCEPT_JSON,
+            content: ACCEPT_JSON,
+        }
+    }
+
+    /// A write whose answer's payload nobody needs.
+    fn record(method: &'a str) -> Self {
+        Self {
+            method,
+            accept: ACCEPT_METADATA,
+            content: ACCEPT_JSON,
+        }
+    }
+}
+
+/// A GET that answers with JSON.
+pub(super) async fn get_json(
+    connection: &Connection,
+    path: &str,
+    accept: &str,
+) -> Result<Value, ApiError> {
+    let request = Request::get(path)
+        .header(http::header::ACCEPT, accept)
+        .body(Vec::new())
+        .map_err(ApiError::Request)?;
+    answer(connection, request).await
+}
+
+async fn answer(connection: &Connection, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, connection.request(request)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ApiError::Timeout(REQUEST_TIMEOUT)),
+    }
+}
+
+fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn object_path(object: &Object, query: &str) -> String {
+    path(
+        &object.resource,
+        object.namespace.as_deref(),
+        Some(&object.name),
+        query,
+    )
+}
+
+fn path(resource: &Resource, namespace: Option<&str>, name: Option<&str>, query: &str) -> String {
+    let mut path = match resource.group.as_str() {
+        "" => format!("/api/{}", resource.version),
+        group => format!("/apis/{group}/{}", resource.version),
+    };
+    if let Some(namespace) = namespace.filter(|_| resource.namespaced) {
+        path.push_str("/namespaces/");
+        path.push_str(&escape(namespace));
+    }
+    path.push('/');
+    path.push_str(&resource.plural);
+    if let Some(name) = name {
+        path.push('/');
+        path.push_str(&escape(name));
+    }
+    path + query
+}
+
+/// Escapes what may not stand in one segment of a path.
+fn escape(segment: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(segment.len());
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':') {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_segment() {
+        assert_eq!(escape("../a?b#c%"), "..%2Fa%3Fb%23c%25");
+        assert_eq!(escape("system:node"), "system:node");
+    }
+
+    #[test]
+    fn paths_follow_group_and_scope() {
+        let mut resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            plural: "namespaces".to_owned(),
+            namespaced: false,
+        };
+        assert_eq!(
+            path(&resource, Some("n"), Some("a"), ""),
+            "/api/v1/namespaces/a"
+        );
+        resource.group = "apps".to_owned();
+        resource.namespaced = true;
+        resource.plural = "deployments".to_owned();
+        assert_eq!(
+            path(&resource, Some("n"), None, "?x=1"),
+            "/apis/apps/v1/namespaces/n/deployments?x=1"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Deleting what a release no longer has, and only what is provably its own.
+//!
+//! An object that vanished from the manifest, or whose release is uninstalled, is looked at first:
+//! it must carry the release's marks and must not ask to be kept. The deletion names the uid that
+//! was looked at, so an object recreated by somebody else in between survives.
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+
+use super::apply::PARALLEL;
+use super::client::Cluster;
+use super::error::ApiError;
+use super::object::Object;
+use super::ownership::{Owner, is_kept};
+
+/// What became of one object that was to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It was deleted.
+    Deleted,
+    /// It was gone already.
+    Absent,
+    /// It asks to be kept.
+    Kept,
+    /// It is not this release's.
+    NotOwned,
+}
+
+/// What became of each object.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// In the order of the objects given.
+    pub objects: Vec<(Object, Removal)>,
+}
+
+impl Removed {
+    /// The objects with this fate.
+    pub fn with(&self, removal: Removal) -> impl Iterator<Item = &Object> {
+        self.objects
+            .iter()
+            .filter(move |(_, fate)| *fate == removal)
+            .map(|(object, _)| object)
+    }
+}
+
+/// An object could not be deleted. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to delete resource namespace={namespace}, name={name}, kind={kind}")]
+pub struct DeleteError {
+    namespace: String,
+    name: String,
+    kind: String,
+    source: ApiError,
+}
+
+impl DeleteError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        self.source.is_retryable()
+    }
+
+    /// The API server's reason.
+    pub fn reason(&self) -> &str {
+        self.source.reason()
+    }
+
+    fn new(object: &Object, source: ApiError) -> Self {
+        Self {
+            namespace: object.namespace.clone().unwrap_or_default(),
+            name: object.name.clone(),
+            kind: object.resource.kind.clone(),
+            source,
+        }
+    }
+}
+
+/// Deletes those of `objects` that are `owner`'s, kind by kind in the given order. All are tried.
+///
+/// # Errors
+/// What could not be deleted.
+///
+/// # Cancellation
+/// What was deleted stays so; asking again is safe.
+pub(crate) async fn delete_all(
+    cluster: &Cluster,
+    owner: &Owner,
+    objects: Vec<Object>,
+    propagation: &str,
+) -> Result<Removed, Vec<DeleteError>> {
+    let mut removed = Removed::default();
+    let mut failures = Vec::new();
+    for kind in objects.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
+        let deletions = kind.iter().map(|object| async move {
+            (
+                object,
+                delete_owned(cluster, owner, object, propagation).await,
+            )
+        });
+        let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
+        for (object, fate) in fates {
+            match fate {
+                Ok(fate) => removed.objects.push((object.clone(), fate)),
+                Err(source) => failures.push(DeleteError::new(object, source)),
+            }
+        }
+    }
+    if failures.is_empty() {
+        Ok(removed)
+    } else {
+        Err(failures)
+    }
+}
+
+async fn delete_owned(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+    propagation: &str,
+) -> Result<Removal, ApiError> {
+    if object.name.is_empty() {
+        return Ok(Removal::Absent); // A generated name is not in the manifest.
+    }
+    let Some(live) = cluster.get_metadata(object).await? else {
+        return Ok(Removal::Absent);
+    };
+    if is_kept(&live) {
+        return Ok(Removal::Kept);
+    }
+    if !owner.owns(&live) {
+        return Ok(Removal::NotOwned);
+    }
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+    match cluster.delete(object, uid, propagation).await {
+        Ok(()) => Ok(Removal::Deleted),
+        Err(error) if error.is_not_found() => Ok(Removal::Absent),
+        // The uid does not match any more: what is there now is somebody else's.
+        Err(error) if error.is_conflict() => Ok(Removal::NotOwned),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a hook's object, whoever made it; hooks carry no marks. One that is gone is fine.
+pub(crate) async fn delete_one(cluster: &Cluster, object: &Object) -> Result<(), DeleteError> {
+    match cluster.delete(object, None, "Background").await {
+        Err(error) if !error.is_not_found() => Err(DeleteError::new(object, error)),
+        _ => Ok(()),
+    }
+}

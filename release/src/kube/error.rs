@@ -1,0 +1,97 @@
+//! What the API server, or the way to it, says when a request fails.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use kube::core::response::StatusCause;
+
+/// A request failed. The text is the API server's where it answered.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The API server refused.
+    #[error("{}", .0.message)]
+    Refused(Box<Status>),
+    /// There was no answer.
+    #[error("kubernetes cluster unreachable")]
+    Unreachable(#[source] kube::Error),
+    /// The answer took too long.
+    #[error("no answer from the kubernetes cluster within {0:?}")]
+    Timeout(Duration),
+    /// A name or path cannot be part of a request.
+    #[error("invalid request")]
+    Request(#[source] http::Error),
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Refused(status),
+            other => Self::Unreachable(other),
+        }
+    }
+}
+
+impl ApiError {
+    /// HTTP status code, if the API server answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// The API server's reason (`NotFound`, `Forbidden`, …), or `Unreachable`. A small fixed set,
+    /// fit for metrics.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Refused(status) if status.reason.is_empty() => "Unknown",
+            Self::Refused(status) => &status.reason,
+            Self::Unreachable(_) | Self::Timeout(_) => "Unreachable",
+            Self::Request(_) => "BadRequest",
+        }
+    }
+
+    /// The object, or the kind itself, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// The object exists already.
+    pub fn is_already_exists(&self) -> bool {
+        self.reason() == "AlreadyExists"
+    }
+
+    /// Somebody else changed the object, or owns a field of it.
+    pub fn is_conflict(&self) -> bool {
+        self.reason() == "Conflict"
+    }
+
+    /// The identity may not do this.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The object is invalid for the API server.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
+    /// Details the API server gave.
+    pub fn causes(&self) -> &[StatusCause] {
+        match self {
+            Self::Refused(status) => status
+                .details
+                .as_ref()
+                .map_or(&[], |details| &details.causes),
+            _ => &[],
+        }
+    }
+
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self.code() {
+            Some(code) => code >= 500 || code == 429 || code == 409,
+            None => !matches!(self, Self::Request(_)),
+        }
+    }
+}

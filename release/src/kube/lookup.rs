@@ -1,0 +1,106 @@
+//! `lookup` in templates: reading live objects while rendering.
+//!
+//! Templates run outside the async runtime; each lookup blocks the rendering thread on it.
+
+use serde_json::{Map, Value};
+use tokio::runtime::Handle;
+
+use super::client::Cluster;
+use super::error::ApiError;
+
+/// Reads live objects for templates, as the identity of its cluster.
+///
+/// It must be used from a thread that may block, such as one of `spawn_blocking`.
+#[derive(Debug, Clone)]
+pub struct ClusterLookup {
+    cluster: Cluster,
+    runtime: Handle,
+}
+
+impl ClusterLookup {
+    /// Lookups through `cluster`, run by the current runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            runtime: Handle::current(),
+        }
+    }
+
+    /// One object, or with an empty name the list of a namespace, or with both empty of the whole
+    /// cluster. What does not exist is an empty object.
+    ///
+    /// # Errors
+    /// The kind is not served, or the API server refused.
+    pub fn lookup(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, LookupError> {
+        self.runtime
+            .block_on(self.find(api_version, kind, namespace, name))
+    }
+
+    async fn find(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, LookupError> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut found = self
+            .cluster
+            .discovery()
+            .await?
+            .resource(group, version, kind);
+        if found.is_none() {
+            found = self
+                .cluster
+                .fresh_discovery()
+                .await?
+                .resource(group, version, kind);
+        }
+        let Some(resource) = found else {
+            return Err(LookupError::NoMatch {
+                kind: kind.to_owned(),
+                api_version: api_version.to_owned(),
+            });
+        };
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let nothing = || Value::Object(Map::new());
+        if name.is_empty() {
+            return match self.cluster.list(&resource, namespace).await {
+                Err(error) if error.is_not_found() => Ok(nothing()),
+                other => Ok(other?),
+            };
+        }
+        Ok(self
+            .cluster
+            .get_named(&resource, namespace, name)
+            .await?
+            .unwrap_or_else(nothing))
+    }
+}
+
+/// A lookup failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The cluster does not serve the kind.
+    #[error(
+        "failed to get apiresource from unstructured: {kind} in {api_version}: the server could not find the requested resource"
+    )]
+    NoMatch {
+        /// Kind.
+        kind: String,
+        /// `apiVersion`.
+        api_version: String,
+    },
+    /// The API server refused.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}

@@ -1,0 +1,37 @@
+//! The cluster: discovery, requests, server-side apply, ownership, deletion and waiting.
+//!
+//! Objects travel as `serde_json::Value`, never as Rust types, so that no field a chart writes is
+//! lost. Everything is sent through the [`kube::Client`] that a [`Cluster`] was made with; this
+//! crate cannot reach another identity. Decisions (which fields to leave to whom, what to delete)
+//! are pure functions beside the code that acts on them.
+//!
+//! Mirrors `pkg/kube` of Helm 4.
+
+mod apply;
+mod client;
+mod conflict;
+mod delete;
+mod discovery;
+mod error;
+mod lookup;
+mod migrate;
+mod object;
+mod ownership;
+mod wait;
+
+pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure};
+pub use client::{Cluster, FIELD_MANAGER};
+pub use conflict::{FieldConflict, Outcome};
+pub use delete::{DeleteError, Removal, Removed};
+pub use discovery::{Resource, Snapshot};
+pub use error::ApiError;
+pub use lookup::{ClusterLookup, LookupError};
+pub use object::{BuildError, Object, ObjectKey, build, build_stored, defined_kinds};
+pub use ownership::{Owner, OwnershipError};
+pub use wait::WaitError;
+
+pub(crate) use apply::{apply_all, is_foreign_writer};
+pub(crate) use client::RecordRequest;
+pub(crate) use delete::{delete_all, delete_one};
+pub(crate) use ownership::{Claim, check_all, stored_policy};
+pub(crate) use wait::{until_established, until_finished, until_gone};

@@ -1,0 +1,430 @@
+//! From manifest text to objects the API server can be sent.
+//!
+//! A kind is looked up in discovery, or in the CustomResourceDefinitions of the same manifest, so
+//! that a chart may bring both. Mirrors `Build` of `pkg/kube/client.go`.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::discovery::{Resource, Snapshot};
+
+/// An object of a manifest and where it belongs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// Its kind, as the API server serves it.
+    pub resource: Arc<Resource>,
+    /// Its namespace; none for kinds without.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The object itself.
+    pub body: Value,
+}
+
+/// What makes an object the same across revisions: the API version does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; empty for kinds without.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// A manifest cannot be turned into objects. The texts are Helm's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// A document is no YAML.
+    #[error("error parsing document {index}: {problem}")]
+    Yaml {
+        /// Position of the document, from 0.
+        index: usize,
+        /// The parser's words.
+        problem: String,
+    },
+    /// A document is no object.
+    #[error("error validating document {index}: {problem}")]
+    Shape {
+        /// Position of the document, from 0.
+        index: usize,
+        /// What is missing.
+        problem: &'static str,
+    },
+    /// A name is given twice over.
+    #[error("metadata.name and metadata.generateName cannot both be set")]
+    TwoNames,
+    /// The cluster does not serve the kind.
+    #[error(
+        "resource mapping not found for name: {name:?} namespace: {namespace:?} from \"\": no \
+         matches for kind {kind:?} in version {api_version:?}\nensure CRDs are installed first"
+    )]
+    NoMatch {
+        /// `metadata.name`.
+        name: String,
+        /// `metadata.namespace`.
+        namespace: String,
+        /// Kind.
+        kind: String,
+        /// `apiVersion`.
+        api_version: String,
+    },
+    /// Several documents are wrong.
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<BuildError>),
+}
+
+impl BuildError {
+    /// Whether only unknown kinds are the problem; a fresh look at the cluster may solve that.
+    pub fn is_no_match(&self) -> bool {
+        match self {
+            Self::NoMatch { .. } => true,
+            Self::Several(all) => all.iter().any(Self::is_no_match),
+            _ => false,
+        }
+    }
+}
+
+impl Object {
+    /// Identity across revisions.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey {
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// `namespace/name group/version, Kind=kind`, as Helm names an object in apply errors.
+    pub fn describe(&self) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let Resource {
+            group,
+            version,
+            kind,
+            ..
+        } = &*self.resource;
+        format!("{namespace}/{} {group}/{version}, Kind={kind}", self.name)
+    }
+
+    /// `Kind "name" in namespace "namespace"`, as Helm names an object in ownership errors.
+    pub fn describe_for_people(&self) -> String {
+        format!(
+            "{} {:?} in namespace {:?}",
+            self.resource.kind,
+            self.name,
+            self.namespace.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// Whether this defines a kind.
+    pub fn is_crd(&self) -> bool {
+        self.resource.kind == "CustomResourceDefinition"
+            && self.resource.group == "apiextensions.k8s.io"
+    }
+}
+
+/// The documents of `manifest`, comments-only ones left out and lists flattened.
+fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
+    let mut documents = Vec::new();
+    for (index, text) in split(manifest).into_iter().enumerate() {
+        let value = golib::json::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
+            index,
+            problem: error.to_string(),
+        })?;
+        match value {
+            Value::Null => {}
+            Value::Object(map) if map.is_empty() => {}
+            Value::Object(map) => flatten(map, &mut documents),
+            _ => {
+                return Err(BuildError::Shape {
+                    index,
+                    problem: "it is not an object",
+                });
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// Cuts at lines that begin with `---`; what follows on such a line is dropped.
+fn split(manifest: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    for line in manifest.split_inclusive('\n') {
+        if line.starts_with("---") {
+            pieces.push(&manifest[start..at]);
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    pieces.push(&manifest[start..]);
+    pieces.retain(|piece| !piece.trim().is_empty());
+    pieces
+}
+
+fn flatten(mut map: Map<String, Value>, out: &mut Vec<Value>) {
+    let is_list = map
+        .get("kind")
+        .and_then(Value::as_str)
+        .is_some_and(|kind| kind.ends_with("List"));
+    match map.get_mut("items") {
+        Some(Value::Array(items)) if is_list => out.append(items),
+        _ => out.push(Value::Object(map)),
+    }
+}
+
+/// Turns manifest text into objects. `namespace` is for objects that name none; `brought` are kinds
+/// that will be served by the time the objects are written.
+///
+/// # Errors
+/// Every document that is broken, or whose kind nobody knows, is told.
+pub fn build(
+    manifest: &str,
+    namespace: &str,
+    discovery: &Snapshot,
+    brought: &[Resource],
+) -> Result<Vec<Object>, BuildError> {
+    let (objects, mut problems) =
+        build_lenient(documents(manifest)?, namespace, discovery, brought);
+    match problems.len() {
+        0 => Ok(objects),
+        1 => Err(problems.remove(0)),
+        _ => Err(BuildError::Several(problems)),
+    }
+}
+
+/// Turns the manifest of an earlier revision into those objects that can still be there: a kind the
+/// cluster does not serve any more has none, and a version it does not serve is replaced by one it
+/// does.
+///
+/// # Errors
+/// The manifest is no YAML.
+pub fn build_stored(
+    manifest: &str,
+    namespace: &str,
+    discovery: &Snapshot,
+) -> Result<Vec<Object>, BuildError> {
+    let mut documents = documents(manifest)?;
+    for body in &mut documents {
+        let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion").to_owned(), text("kind").to_owned());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        if discovery.resource(group, version, &kind).is_none()
+            && let Some(served) = discovery.any_version(group, &kind)
+        {
+            body["apiVersion"] = served.api_version().into();
+        }
+    }
+    Ok(build_lenient(documents, namespace, discovery, &[]).0)
+}
+
+fn build_lenient(
+    documents: Vec<Value>,
+    namespace: &str,
+    discovery: &Snapshot,
+    brought: &[Resource],
+) -> (Vec<Object>, Vec<BuildError>) {
+    let mut brought = brought.to_vec();
+    brought.extend(brought_kinds(&documents));
+    let mut objects = Vec::with_capacity(documents.len());
+    let mut problems = Vec::new();
+    for (index, body) in documents.into_iter().enumerate() {
+        match build_one(body, index, namespace, discovery, &brought) {
+            Ok(object) => objects.push(object),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (objects, problems)
+}
+
+/// The kinds that the CustomResourceDefinitions in `manifest` define; broken text defines none.
+pub fn defined_kinds(manifest: &str) -> Vec<Resource> {
+    documents(manifest)
+        .map(|documents| brought_kinds(&documents))
+        .unwrap_or_default()
+}
+
+fn build_one(
+    mut body: Value,
+    index: usize,
+    default_namespace: &str,
+    discovery: &Snapshot,
+    brought: &[Resource],
+) -> Result<Object, BuildError> {
+    let text = |pointer: &str| {
+        body.pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (api_version, kind) = (text("/apiVersion").to_owned(), text("/kind").to_owned());
+    let (name, named_namespace) = (
+        text("/metadata/name").to_owned(),
+        text("/metadata/namespace").to_owned(),
+    );
+    let generates = !text("/metadata/generateName").is_empty();
+    if api_version.is_empty() {
+        return Err(BuildError::Shape {
+            index,
+            problem: "apiVersion not set",
+        });
+    }
+    if kind.is_empty() {
+        return Err(BuildError::Shape {
+            index,
+            problem: "kind not set",
+        });
+    }
+    match (name.is_empty(), generates) {
+        (false, true) => return Err(BuildError::TwoNames),
+        (true, false) => {
+            return Err(BuildError::Shape {
+                index,
+                problem: "resource name may not be empty",
+            });
+        }
+        _ => {}
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let is_it = |resource: &&Resource| {
+        resource.group == group && resource.version == version && resource.kind == kind
+    };
+    let found = discovery.resource(group, version, &kind);
+    let resource = found.or_else(|| brought.iter().find(is_it).cloned().map(Arc::new));
+    let Some(resource) = resource else {
+        return Err(BuildError::NoMatch {
+            name,
+            namespace: named_namespace,
+            kind,
+            api_version,
+        });
+    };
+    let namespace = resource.namespaced.then(|| {
+        if named_namespace.is_empty() {
+            default_namespace.to_owned()
+        } else {
+            named_namespace
+        }
+    });
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+        match &namespace {
+            Some(namespace) => {
+                metadata.insert("namespace".to_owned(), namespace.clone().into());
+            }
+            None => {
+                metadata.remove("namespace");
+            }
+        }
+    }
+    Ok(Object {
+        resource,
+        namespace,
+        name,
+        body,
+    })
+}
+
+/// The kinds that CustomResourceDefinitions among `documents` will bring.
+fn brought_kinds(documents: &[Value]) -> Vec<Resource> {
+    let mut kinds = Vec::new();
+    for crd in documents {
+        let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str);
+        if text("/kind") != Some("CustomResourceDefinition") {
+            continue;
+        }
+        let (Some(group), Some(kind), Some(plural)) = (
+            text("/spec/group"),
+            text("/spec/names/kind"),
+            text("/spec/names/plural"),
+        ) else {
+            continue;
+        };
+        let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+        for version in versions.into_iter().flatten() {
+            if let Some(version) = version.get("name").and_then(Value::as_str) {
+                kinds.push(Resource {
+                    group: group.to_owned(),
+                    version: version.to_owned(),
+                    kind: kind.to_owned(),
+                    plural: plural.to_owned(),
+                    namespaced: text("/spec/scope") == Some("Namespaced"),
+                });
+            }
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn core() -> Snapshot {
+        let resource = |kind: &str, plural: &str, namespaced| Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespaced,
+        };
+        Snapshot::from_resources([
+            resource("ConfigMap", "configmaps", true),
+            resource("Namespace", "namespaces", false),
+            Resource {
+                group: "apiextensions.k8s.io".to_owned(),
+                version: "v1".to_owned(),
+                kind: "CustomResourceDefinition".to_owned(),
+                plural: "customresourcedefinitions".to_owned(),
+                namespaced: false,
+            },
+        ])
+    }
+
+    #[test]
+    fn namespaces_are_defaulted_kept_or_dropped() {
+        let manifest = "---\n# Source: a\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n\
+            --- # next\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: other}\n\
+            ---\napiVersion: v1\nkind: Namespace\nmetadata: {name: c, namespace: odd}\n---\n# nothing\n";
+        let objects = build(manifest, "here", &core(), &[]).unwrap();
+        let places: Vec<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
+        assert_eq!(places, [Some("here"), Some("other"), None]);
+        assert_eq!(objects[2].body["metadata"].get("namespace"), None);
+    }
+
+    #[test]
+    fn a_kind_may_come_with_its_definition() {
+        let manifest = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+            metadata: {name: cars.x.io}\nspec: {group: x.io, scope: Namespaced, \
+            names: {kind: Car, plural: cars}, versions: [{name: v1}]}\n\
+            ---\napiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}\n";
+        let objects = build(manifest, "here", &core(), &[]).unwrap();
+        assert_eq!(objects[1].resource.plural, "cars");
+    }
+
+    #[test]
+    fn unknown_kinds_are_told_as_helm_tells_them() {
+        let error = build(
+            "apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}",
+            "n",
+            &core(),
+            &[],
+        );
+        let error = error.unwrap_err();
+        assert!(error.is_no_match());
+        assert_eq!(
+            error.to_string(),
+            "resource mapping not found for name: \"a\" namespace: \"\" from \"\": no matches for \
+             kind \"Car\" in version \"x.io/v1\"\nensure CRDs are installed first"
+        );
+    }
+
+    #[test]
+    fn lists_are_flattened() {
+        let manifest = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: a}\n";
+        assert_eq!(build(manifest, "n", &core(), &[]).unwrap().len(), 1);
+    }
+}

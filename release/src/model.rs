@@ -1,0 +1,374 @@
+//! The release record: what Helm remembers of one revision, field by field as Helm 4 writes it.
+//!
+//! Reading and writing the stored form is in [`crate::storage`]; what to do with a record is decided
+//! in [`crate::state`]. Mirrors `pkg/release/v1` and `pkg/release/common`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use chart::{Chart, Time};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// One revision of a release. Empty fields are left out of its JSON, as Go's `omitempty` does.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Release {
+    /// Name of the release.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Status, times and notes. Absent only in records that others damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub info: Option<Info>,
+    /// The chart, without its subcharts.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "shared_chart"
+    )]
+    pub chart: Option<Arc<Chart>>,
+    /// The user's values, as given.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub config: Map<String, Value>,
+    /// Every applied document but the hooks, in install order, each with its `# Source:` line.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub manifest: String,
+    /// The hooks, in kind order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    /// Number of the revision, counted from 1; Helm's JSON calls it `version`.
+    #[serde(rename = "version", skip_serializing_if = "is_zero")]
+    pub revision: i64,
+    /// Namespace of the release; its records live there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// How the objects were written; absent in records of Helm 3.
+    #[serde(skip_serializing_if = "ApplyMethod::is_unset")]
+    pub apply_method: ApplyMethod,
+    /// User labels. They are labels of the storage object, not part of the JSON.
+    #[serde(skip)]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Release {
+    /// The status; [`Status::Unset`] when the record has no info.
+    pub fn status(&self) -> Status {
+        self.info
+            .as_ref()
+            .map(|info| info.status.clone())
+            .unwrap_or_default()
+    }
+
+    /// The description; empty when the record has no info.
+    pub fn description(&self) -> &str {
+        self.info.as_ref().map_or("", |info| &info.description)
+    }
+
+    /// Sets status and description, creating the info if it is missing.
+    pub fn set_status(&mut self, status: Status, description: impl Into<String>) {
+        let info = self.info.get_or_insert_with(Info::default);
+        info.status = status;
+        info.description = description.into();
+    }
+}
+
+fn shared_chart<S: Serializer>(chart: &Option<Arc<Chart>>, out: S) -> Result<S::Ok, S::Error> {
+    chart.as_deref().serialize(out)
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Status, times and notes of a revision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Info {
+    /// When revision 1 was deployed.
+    #[serde(skip_serializing_if = "Time::is_zero")]
+    pub first_deployed: Time,
+    /// When this revision was deployed.
+    #[serde(skip_serializing_if = "Time::is_zero")]
+    pub last_deployed: Time,
+    /// When the uninstallation began.
+    #[serde(skip_serializing_if = "Time::is_zero")]
+    pub deleted: Time,
+    /// One line for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Where the revision stands.
+    #[serde(skip_serializing_if = "Status::is_unset")]
+    pub status: Status,
+    /// The revision that was rolled back to; 0 if this is no rollback.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rollback_revision: i64,
+    /// The rendered `NOTES.txt`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub notes: String,
+    /// Live objects by kind. Helm fills it for display only; ours is empty, others' is carried.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub resources: Map<String, Value>,
+}
+
+/// Where a revision stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The record does not say.
+    #[default]
+    Unset,
+    /// Helm could not tell.
+    Unknown,
+    /// The revision that is in the cluster.
+    Deployed,
+    /// Removed, with its history kept.
+    Uninstalled,
+    /// A later revision took its place.
+    Superseded,
+    /// It could not be applied completely.
+    Failed,
+    /// Removal has begun.
+    Uninstalling,
+    /// A first install is under way, or was cut off.
+    PendingInstall,
+    /// An upgrade is under way, or was cut off.
+    PendingUpgrade,
+    /// A rollback is under way, or was cut off.
+    PendingRollback,
+    /// A word Helm does not know; kept as it was found.
+    Other(String),
+}
+
+impl Status {
+    /// Helm's word for it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Unset => "",
+            Self::Unknown => "unknown",
+            Self::Deployed => "deployed",
+            Self::Uninstalled => "uninstalled",
+            Self::Superseded => "superseded",
+            Self::Failed => "failed",
+            Self::Uninstalling => "uninstalling",
+            Self::PendingInstall => "pending-install",
+            Self::PendingUpgrade => "pending-upgrade",
+            Self::PendingRollback => "pending-rollback",
+            Self::Other(word) => word,
+        }
+    }
+
+    /// Whether an operation is under way, or was cut off.
+    pub fn is_pending(&self) -> bool {
+        matches!(
+            self,
+            Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback
+        )
+    }
+
+    fn is_unset(&self) -> bool {
+        self.as_str().is_empty()
+    }
+}
+
+impl From<&str> for Status {
+    fn from(word: &str) -> Self {
+        match word {
+            "" => Self::Unset,
+            "unknown" => Self::Unknown,
+            "deployed" => Self::Deployed,
+            "uninstalled" => Self::Uninstalled,
+            "superseded" => Self::Superseded,
+            "failed" => Self::Failed,
+            "uninstalling" => Self::Uninstalling,
+            "pending-install" => Self::PendingInstall,
+            "pending-upgrade" => Self::PendingUpgrade,
+            "pending-rollback" => Self::PendingRollback,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// How a revision's objects were written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ApplyMethod {
+    /// Not recorded: Helm 3, which merged on the client's side.
+    #[default]
+    Unset,
+    /// Merged on the client's side.
+    ClientSide,
+    /// Applied by the server.
+    ServerSide,
+    /// A word Helm does not know; kept as it was found.
+    Other(String),
+}
+
+impl ApplyMethod {
+    /// Helm's word for it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Unset => "",
+            Self::ClientSide => "csa",
+            Self::ServerSide => "ssa",
+            Self::Other(word) => word,
+        }
+    }
+
+    fn is_unset(&self) -> bool {
+        self.as_str().is_empty()
+    }
+}
+
+impl From<&str> for ApplyMethod {
+    fn from(word: &str) -> Self {
+        match word {
+            "" => Self::Unset,
+            "csa" => Self::ClientSide,
+            "ssa" => Self::ServerSide,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+impl Serialize for ApplyMethod {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A document that is run at an event of the release instead of belonging to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Hook {
+    /// Name of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its kind.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The template it came from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The document.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub manifest: String,
+    /// Events it runs at, in Helm's words; see [`HookEvent`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// Its last run.
+    pub last_run: HookExecution,
+    /// Hooks of one event run by ascending weight.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub weight: i64,
+    /// When it is deleted, in Helm's words; see [`HookDeletePolicy`]. Unknown words have no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delete_policies: Vec<String>,
+    /// When its log is copied, in Helm's words. Unknown words have no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub output_log_policies: Vec<String>,
+}
+
+impl Hook {
+    /// Whether it runs at `event`.
+    pub fn runs_at(&self, event: HookEvent) -> bool {
+        self.events.iter().any(|word| word == event.as_str())
+    }
+
+    /// Whether `policy` applies. Without any policy it is `before-hook-creation` that does.
+    pub fn is_deleted(&self, policy: HookDeletePolicy) -> bool {
+        if self.delete_policies.is_empty() {
+            return policy == HookDeletePolicy::BeforeHookCreation;
+        }
+        self.delete_policies
+            .iter()
+            .any(|word| word == policy.as_str())
+    }
+}
+
+/// When and how a hook was last run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct HookExecution {
+    /// When it was created.
+    #[serde(skip_serializing_if = "Time::is_zero")]
+    pub started_at: Time,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Time::is_zero")]
+    pub completed_at: Time,
+    /// `Unknown`, `Running`, `Succeeded`, `Failed`, or empty when it never ran.
+    pub phase: String,
+}
+
+impl HookExecution {
+    /// The hook is running.
+    pub const RUNNING: &str = "Running";
+    /// The hook ended well.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// The hook failed.
+    pub const FAILED: &str = "Failed";
+}
+
+/// The moments hooks can run at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookEvent {
+    /// Before the first objects are created.
+    PreInstall,
+    /// After they were.
+    PostInstall,
+    /// Before a release is removed.
+    PreDelete,
+    /// After it was.
+    PostDelete,
+    /// Before the objects of the next revision are applied.
+    PreUpgrade,
+    /// After they were.
+    PostUpgrade,
+    /// Before the objects of an earlier revision are applied again.
+    PreRollback,
+    /// After they were.
+    PostRollback,
+}
+
+impl HookEvent {
+    /// Helm's word, as the annotation `helm.sh/hook` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PreInstall => "pre-install",
+            Self::PostInstall => "post-install",
+            Self::PreDelete => "pre-delete",
+            Self::PostDelete => "post-delete",
+            Self::PreUpgrade => "pre-upgrade",
+            Self::PostUpgrade => "post-upgrade",
+            Self::PreRollback => "pre-rollback",
+            Self::PostRollback => "post-rollback",
+        }
+    }
+}
+
+/// When a hook's object is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookDeletePolicy {
+    /// Once every hook of the event ended well.
+    Succeeded,
+    /// When it failed.
+    Failed,
+    /// Just before it is created anew.
+    BeforeHookCreation,
+}
+
+impl HookDeletePolicy {
+    /// Helm's word, as the annotation `helm.sh/hook-delete-policy` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "hook-succeeded",
+            Self::Failed => "hook-failed",
+            Self::BeforeHookCreation => "before-hook-creation",
+        }
+    }
+}

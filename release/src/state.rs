@@ -1,0 +1,408 @@
+//! Which action a release needs now: a pure function from what is stored to a named state, an action
+//! and a reason.
+//!
+//! [`decide`] looks at the history alone, because templates must know revision and kind of action
+//! before they can be rendered; [`Plan::confirm`] then compares what was rendered with what is
+//! stored. Nothing here ever answers "uninstall in order to deploy": whatever was cut off is finished
+//! forward, and the last revision that was deployed stays the base until a new one is.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::kube::is_foreign_writer;
+use crate::model::Status;
+use crate::storage::{Head, last};
+
+/// How long another client's operation is waited for before it counts as cut off.
+pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(600);
+
+/// What a release is found as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing is stored.
+    Absent,
+    /// The newest revision is deployed and is what is wanted.
+    InSync,
+    /// The newest revision is deployed and something else is wanted.
+    OutOfSync,
+    /// An operation of ours was cut off.
+    Interrupted,
+    /// The newest revision failed over a deployed one.
+    Failed,
+    /// Every revision so far failed before it was deployed.
+    NeverDeployed,
+    /// A removal has begun, and the release is wanted again.
+    Uninstalling,
+    /// It was removed and its history kept.
+    Uninstalled,
+    /// Another client is at work on it.
+    Locked,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    None,
+    /// Write `revision` as an install, with install hooks.
+    Install {
+        /// The new revision.
+        revision: i64,
+    },
+    /// Write `revision` as an upgrade of `from`.
+    Upgrade {
+        /// The new revision.
+        revision: i64,
+        /// The last good revision.
+        from: i64,
+    },
+    /// Carry on with the stored `revision`, if it is what is wanted.
+    Finish {
+        /// The revision that was cut off or failed.
+        revision: i64,
+        /// The last good revision; an install has none.
+        from: Option<i64>,
+    },
+    /// Come back later.
+    Wait,
+}
+
+/// A state, what follows from it, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// What the release was found as.
+    pub state: State,
+    /// What to do.
+    pub action: Action,
+    /// Why, for logs and events.
+    pub reason: &'static str,
+}
+
+impl Action {
+    /// The revision it writes; 0 if it writes none.
+    pub fn revision(self) -> i64 {
+        match self {
+            Self::None | Self::Wait => 0,
+            Self::Install { revision }
+            | Self::Upgrade { revision, .. }
+            | Self::Finish { revision, .. } => revision,
+        }
+    }
+
+    /// The last good revision, if there is one.
+    pub fn from(self) -> Option<i64> {
+        match self {
+            Self::None | Self::Wait | Self::Install { .. } => None,
+            Self::Upgrade { from, .. } => Some(from),
+            Self::Finish { from, .. } => from,
+        }
+    }
+
+    /// Whether it is an install for templates and hooks: nothing was ever deployed.
+    pub fn is_install(self) -> bool {
+        self.from().is_none()
+    }
+}
+
+/// Decides from the stored history. `now` tells how old another client's operation is.
+pub fn decide(history: &[Head], now: Timestamp) -> Plan {
+    let plan = |state, action, reason| Plan {
+        state,
+        action,
+        reason,
+    };
+    let Some(newest) = last(history) else {
+        return plan(
+            State::Absent,
+            Action::Install { revision: 1 },
+            "the release does not exist",
+        );
+    };
+    let next = newest.revision + 1;
+    let unfinished = Action::Finish {
+        revision: newest.revision,
+        from: base(history),
+    };
+    match &newest.status {
+        Status::Deployed => plan(
+            State::OutOfSync,
+            Action::Upgrade {
+                revision: next,
+                from: newest.revision,
+            },
+            "the newest revision is deployed",
+        ),
+        status if status.is_pending() && is_foreign_and_recent(newest, now) => plan(
+            State::Locked,
+            Action::Wait,
+            "another operation (install/upgrade/rollback) is in progress",
+        ),
+        status if status.is_pending() => {
+            plan(State::Interrupted, unfinished, "an operation was cut off")
+        }
+        Status::Uninstalling => plan(
+            State::Uninstalling,
+            Action::Install { revision: next },
+            "its removal had begun",
+        ),
+        Status::Uninstalled => plan(
+            State::Uninstalled,
+            Action::Install { revision: next },
+            "it had been removed",
+        ),
+        Status::Superseded => plan(
+            State::Failed,
+            Action::Upgrade {
+                revision: next,
+                from: newest.revision,
+            },
+            "the revision that superseded it is not stored",
+        ),
+        // What Helm cannot tell, or somebody invented, may have been applied in part.
+        _ if base(history).is_some() => {
+            plan(State::Failed, unfinished, "the newest revision failed")
+        }
+        _ => plan(
+            State::NeverDeployed,
+            unfinished,
+            "no revision was ever deployed",
+        ),
+    }
+}
+
+/// The last good revision: the newest deployed one, else the newest that once was, unless the
+/// release was removed since.
+fn base(history: &[Head]) -> Option<i64> {
+    let removed_at = history
+        .iter()
+        .filter(|head| matches!(head.status, Status::Uninstalled | Status::Uninstalling))
+        .map(|head| head.revision)
+        .max()
+        .unwrap_or_default();
+    let newest = |status: Status| {
+        history
+            .iter()
+            .filter(|head| head.status == status && head.revision > removed_at)
+            .map(|head| head.revision)
+            .max()
+    };
+    newest(Status::Deployed).or_else(|| newest(Status::Superseded))
+}
+
+fn is_foreign_and_recent(head: &Head, now: Timestamp) -> bool {
+    let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
+    is_foreign_writer(head.written_by.as_deref())
+        && head
+            .written_at
+            .is_some_and(|at| now.duration_since(at) < limit)
+}
+
+impl Plan {
+    /// What remains of the plan once it is known whether the stored revision (the base of an
+    /// upgrade, the one to finish) has the wanted content.
+    #[must_use]
+    pub fn confirm(self, is_same: bool) -> Self {
+        let (state, action, reason) = match self.action {
+            Action::Upgrade { .. } if is_same && self.state == State::OutOfSync => (
+                State::InSync,
+                Action::None,
+                "the deployed revision is what is wanted",
+            ),
+            Action::Finish {
+                revision,
+                from: Some(from),
+            } if !is_same => {
+                let action = Action::Upgrade {
+                    revision: revision + 1,
+                    from,
+                };
+                (self.state, action, "something else is wanted by now")
+            }
+            Action::Finish {
+                revision,
+                from: None,
+            } if !is_same => {
+                let action = Action::Install {
+                    revision: revision + 1,
+                };
+                (self.state, action, "something else is wanted by now")
+            }
+            action => (self.state, action, self.reason),
+        };
+        Self {
+            state,
+            action,
+            reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn history(words: &str) -> Vec<Head> {
+        let heads = words.split_whitespace().enumerate();
+        heads
+            .map(|(at, word)| Head::new(i64::try_from(at).unwrap() + 1, Status::from(word)))
+            .collect()
+    }
+
+    fn install(revision: i64) -> Action {
+        Action::Install { revision }
+    }
+
+    fn upgrade(revision: i64, from: i64) -> Action {
+        Action::Upgrade { revision, from }
+    }
+
+    fn finish(revision: i64, from: impl Into<Option<i64>>) -> Action {
+        Action::Finish {
+            revision,
+            from: from.into(),
+        }
+    }
+
+    #[rstest]
+    #[case::nothing_stored("", State::Absent, install(1), install(1))]
+    #[case::deployed("deployed", State::OutOfSync, Action::None, upgrade(2, 1))]
+    #[case::deployed_after_history(
+        "superseded deployed",
+        State::OutOfSync,
+        Action::None,
+        upgrade(3, 2)
+    )]
+    #[case::two_deployed("deployed deployed", State::OutOfSync, Action::None, upgrade(3, 2))]
+    #[case::first_install_cut_off(
+        "pending-install",
+        State::Interrupted,
+        finish(1, None),
+        install(2)
+    )]
+    #[case::second_install_cut_off(
+        "failed pending-install",
+        State::Interrupted,
+        finish(2, None),
+        install(3)
+    )]
+    #[case::upgrade_cut_off(
+        "deployed pending-upgrade",
+        State::Interrupted,
+        finish(2, 1),
+        upgrade(3, 1)
+    )]
+    #[case::upgrade_cut_off_between_its_last_writes(
+        "superseded pending-upgrade",
+        State::Interrupted,
+        finish(2, 1),
+        upgrade(3, 1)
+    )]
+    #[case::rollback_cut_off(
+        "superseded deployed pending-rollback",
+        State::Interrupted,
+        finish(3, 2),
+        upgrade(4, 2)
+    )]
+    #[case::pending_twice(
+        "deployed pending-upgrade pending-upgrade",
+        State::Interrupted,
+        finish(3, 1),
+        upgrade(4, 1)
+    )]
+    #[case::first_install_failed("failed", State::NeverDeployed, finish(1, None), install(2))]
+    #[case::every_install_failed(
+        "failed failed",
+        State::NeverDeployed,
+        finish(2, None),
+        install(3)
+    )]
+    #[case::upgrade_failed("deployed failed", State::Failed, finish(2, 1), upgrade(3, 1))]
+    #[case::upgrades_failed("deployed failed failed", State::Failed, finish(3, 1), upgrade(4, 1))]
+    #[case::good_one_marked_superseded(
+        "superseded failed",
+        State::Failed,
+        finish(2, 1),
+        upgrade(3, 1)
+    )]
+    #[case::newest_superseded("superseded superseded", State::Failed, upgrade(3, 2), upgrade(3, 2))]
+    #[case::removal_cut_off("deployed uninstalling", State::Uninstalling, install(3), install(3))]
+    #[case::removed("superseded uninstalled", State::Uninstalled, install(3), install(3))]
+    #[case::failed_after_removal(
+        "superseded uninstalled failed",
+        State::NeverDeployed,
+        finish(3, None),
+        install(4)
+    )]
+    #[case::unknown_over_deployed("deployed unknown", State::Failed, finish(2, 1), upgrade(3, 1))]
+    #[case::invented_word("surprise", State::NeverDeployed, finish(1, None), install(2))]
+    fn situations(
+        #[case] words: &str,
+        #[case] state: State,
+        #[case] if_same: Action,
+        #[case] if_other: Action,
+    ) {
+        let plan = decide(&history(words), NOW);
+        assert_eq!(plan.state, state);
+        assert_eq!(
+            plan.confirm(true).action,
+            if_same,
+            "the stored content is wanted"
+        );
+        assert_eq!(
+            plan.confirm(false).action,
+            if_other,
+            "other content is wanted"
+        );
+    }
+
+    #[rstest]
+    #[case::somebody_at_work("helm", 60, State::Locked)]
+    #[case::somebody_died("helm", 3600, State::Interrupted)]
+    #[case::we_died("fleetagent", 60, State::Interrupted)]
+    fn pending_records_of_others_are_respected_for_a_while(
+        #[case] manager: &str,
+        #[case] seconds_ago: i64,
+        #[case] state: State,
+    ) {
+        let head = Head {
+            written_at: Some(NOW - SignedDuration::from_secs(seconds_ago)),
+            written_by: Some(manager.to_owned()),
+            ..Head::new(1, Status::PendingUpgrade)
+        };
+        assert_eq!(decide(&[head], NOW).state, state);
+    }
+
+    /// Whatever is stored, a plan exists, moves forward, and never forgets a deployed revision.
+    #[test]
+    fn every_history_has_a_forward_plan() {
+        const WORDS: [&str; 9] = [
+            "deployed",
+            "superseded",
+            "failed",
+            "unknown",
+            "uninstalled",
+            "uninstalling",
+            "pending-install",
+            "pending-upgrade",
+            "pending-rollback",
+        ];
+        for first in WORDS {
+            for second in WORDS {
+                for third in WORDS {
+                    let history = history(&format!("{first} {second} {third}"));
+                    let plan = decide(&history, NOW).confirm(false);
+                    assert_eq!(plan.action.revision(), 4);
+                    let is_removed = [second, third].iter().any(|word| word.starts_with("unin"));
+                    if first == "deployed" && !is_removed {
+                        assert!(!plan.action.is_install(), "{first} {second} {third}");
+                    }
+                }
+            }
+        }
+    }
+}

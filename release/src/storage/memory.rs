@@ -1,0 +1,76 @@
+//! Records in memory, for tests and for rendering without a cluster.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+
+use super::{Driver, Head, StorageError, key};
+use crate::model::Release;
+
+/// Records of one namespace, gone when dropped.
+#[derive(Debug, Default)]
+pub struct Memory {
+    records: Mutex<BTreeMap<String, Release>>,
+}
+
+impl Memory {
+    fn records(&self) -> MutexGuard<'_, BTreeMap<String, Release>> {
+        // A panic elsewhere cannot leave the map half-written.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Driver for Memory {
+    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>> {
+        let heads = self
+            .records()
+            .values()
+            .filter(|record| record.name == release)
+            .map(|record| Head::new(record.revision, record.status()))
+            .collect();
+        ready(Ok(heads)).boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
+        ready(
+            self.records()
+                .get(key)
+                .cloned()
+                .ok_or(StorageError::NotFound),
+        )
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        let mut records = self.records();
+        let key = key(&release.name, release.revision);
+        let result = if records.contains_key(&key) {
+            Err(StorageError::Exists)
+        } else {
+            records.insert(key, release.clone());
+            Ok(())
+        };
+        ready(result).boxed()
+    }
+
+    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        let result = match self
+            .records()
+            .get_mut(&key(&release.name, release.revision))
+        {
+            Some(record) => {
+                record.clone_from(release);
+                Ok(())
+            }
+            None => Err(StorageError::NotFound),
+        };
+        ready(result).boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>> {
+        let removed = self.records().remove(key);
+        ready(removed.map(drop).ok_or(StorageError::NotFound)).boxed()
+    }
+}

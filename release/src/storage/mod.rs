@@ -1,0 +1,215 @@
+//! Where release records live: one object per revision, as Helm's drivers write them.
+//!
+//! [`Storage`] is bound to one namespace, as Helm's drivers are. A [`Driver`] knows five operations;
+//! [`Memory`] is the in-memory twin of [`Objects`] (Secrets or ConfigMaps), so that every action can
+//! be tested without a cluster. Records are found by listing *metadata* and read one by one by name:
+//! nothing here ever lists the payload of more than one release.
+//!
+//! Mirrors `pkg/storage` and `pkg/storage/driver`.
+
+mod decode;
+mod encoding;
+mod go_json;
+mod history;
+mod labels;
+mod memory;
+mod objects;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
+pub use history::{Head, deployed, last, prunable};
+pub use labels::{
+    SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
+};
+pub use memory::Memory;
+pub use objects::{Objects, RecordKind};
+
+use crate::kube::ApiError;
+use crate::model::Release;
+
+/// What the names of storage objects begin with.
+pub const STORAGE_TYPE: &str = "sh.helm.release.v1";
+
+/// The name of the object that stores one revision.
+pub fn key(name: &str, revision: i64) -> String {
+    format!("{STORAGE_TYPE}.{name}.v{revision}")
+}
+
+/// A storage operation failed. The texts are Helm's where Helm has one.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// There is no such record.
+    #[error("release: not found")]
+    NotFound,
+    /// Somebody else wrote this revision first.
+    #[error("release: already exists")]
+    Exists,
+    /// The record's payload cannot be read.
+    #[error("get: failed to decode data {key:?}")]
+    Decode {
+        /// Name of the storage object.
+        key: String,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// The record cannot be written down.
+    #[error("create: failed to encode release {name:?}")]
+    Encode {
+        /// Name of the release.
+        name: String,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// A name cannot be a label's value.
+    #[error("invalid label value: {value:?}: {problem}")]
+    Label {
+        /// The value.
+        value: String,
+        /// The API server's rule that it breaks.
+        problem: String,
+    },
+    /// The namespace of the record is missing.
+    #[error("namespace {namespace:?} not found")]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+    },
+    /// The API server refused.
+    #[error("{verb}: failed to {verb}")]
+    Api {
+        /// `create`, `update`, `get`, `list` or `delete`.
+        verb: &'static str,
+        /// Why.
+        source: ApiError,
+    },
+}
+
+impl StorageError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => source.is_retryable(),
+            Self::Exists | Self::NoNamespace { .. } => true,
+            Self::NotFound | Self::Decode { .. } | Self::Encode { .. } | Self::Label { .. } => {
+                false
+            }
+        }
+    }
+}
+
+/// Which time a write stamps on the record's labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// `createdAt`.
+    Created(Timestamp),
+    /// `modifiedAt`.
+    Modified(Timestamp),
+}
+
+/// Stores records of one namespace.
+///
+/// Every future may be dropped at any point: a write happened completely or not at all.
+pub trait Driver: Send + Sync + std::fmt::Debug {
+    /// What is stored under the name of `release`, unordered. No payload is read.
+    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>>;
+    /// Reads one record, without its system labels.
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>>;
+    /// Writes a new record; [`StorageError::Exists`] is the lock between two writers.
+    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>>;
+    /// Overwrites a record.
+    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>>;
+    /// Deletes a record; [`StorageError::NotFound`] if it is gone already.
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>>;
+}
+
+/// The records of one namespace.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    driver: Arc<dyn Driver>,
+}
+
+impl Storage {
+    /// Records kept by `driver`.
+    pub fn new(driver: impl Driver + 'static) -> Self {
+        Self {
+            driver: Arc::new(driver),
+        }
+    }
+
+    /// Records in Secrets of `namespace`, Helm's default.
+    pub fn secrets(cluster: &crate::kube::Cluster, namespace: &str) -> Self {
+        Self::new(Objects::new(cluster.clone(), namespace, RecordKind::Secret))
+    }
+
+    /// What is stored under `release`, oldest revision first.
+    ///
+    /// # Errors
+    /// The API server refused, or `release` cannot be a label value.
+    pub async fn heads(&self, release: &str) -> Result<Vec<Head>, StorageError> {
+        if let Some(problem) = invalid_label_value(release) {
+            return Err(StorageError::Label {
+                value: release.to_owned(),
+                problem,
+            });
+        }
+        let mut heads = self.driver.heads(release).await?;
+        heads.sort_by_key(|head| head.revision);
+        Ok(heads)
+    }
+
+    /// Reads one revision.
+    ///
+    /// # Errors
+    /// It does not exist, it cannot be decoded, or the API server refused.
+    pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
+        self.driver.get(&key(release, revision)).await
+    }
+
+    /// Writes a new revision.
+    ///
+    /// # Errors
+    /// It exists already, it is too large, or the API server refused.
+    pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
+        self.driver.create(release).await
+    }
+
+    /// Overwrites a revision.
+    ///
+    /// # Errors
+    /// It does not exist, it is too large, or the API server refused.
+    pub async fn update(&self, release: &Release) -> Result<(), StorageError> {
+        self.driver.update(release).await
+    }
+
+    /// Deletes a revision; one that is gone already is fine.
+    ///
+    /// # Errors
+    /// The API server refused.
+    pub async fn delete(&self, release: &str, revision: i64) -> Result<(), StorageError> {
+        match self.driver.delete(&key(release, revision)).await {
+            Err(StorageError::NotFound) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// All labels of the object that stores `release`: user labels, then Helm's own over them.
+pub fn record_labels(release: &Release, stamp: Stamp) -> BTreeMap<String, String> {
+    let mut labels = release.labels.clone();
+    labels.extend(system_labels(
+        &release.name,
+        release.revision,
+        &release.status(),
+    ));
+    let (label, at) = match stamp {
+        Stamp::Created(at) => ("createdAt", at),
+        Stamp::Modified(at) => ("modifiedAt", at),
+    };
+    labels.insert(label.to_owned(), at.as_second().to_string());
+    labels
+}

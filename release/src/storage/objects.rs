@@ -1,0 +1,217 @@
+//! Records as Secrets or ConfigMaps of one namespace.
+//!
+//! Mirrors `pkg/storage/driver/secrets.go` and `cfgmaps.go`.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    Driver, Head, MAX_PAYLOAD_BYTES, Stamp, StorageError, decode, encode_within, key,
+    record_labels, user_labels,
+};
+use crate::kube::{ApiError, Cluster, RecordRequest};
+use crate::model::Release;
+
+/// The kind of object that holds a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A Secret of type `helm.sh/release.v1`; Helm's default.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+}
+
+impl RecordKind {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Secret => "secrets",
+            Self::ConfigMap => "configmaps",
+        }
+    }
+
+    /// The object that stores `payload`.
+    fn object(self, release: &Release, namespace: &str, payload: String, stamp: Stamp) -> Value {
+        let metadata = json!({
+            "name": key(&release.name, release.revision),
+            "namespace": namespace,
+            "labels": record_labels(release, stamp),
+        });
+        match self {
+            // The payload is base64 already; a Secret's data are base64 once more on the wire.
+            Self::Secret => json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+                "metadata": metadata, "data": {"release": STANDARD.encode(payload)},
+            }),
+            Self::ConfigMap => json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": metadata, "data": {"release": payload},
+            }),
+        }
+    }
+
+    fn payload(self, object: &Value) -> Vec<u8> {
+        let data = object
+            .pointer("/data/release")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        match self {
+            Self::Secret => STANDARD.decode(data).unwrap_or_default(),
+            Self::ConfigMap => data.as_bytes().to_vec(),
+        }
+    }
+}
+
+/// Records of one namespace, written as the identity of `cluster`.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    cluster: Cluster,
+    namespace: String,
+    kind: RecordKind,
+}
+
+impl Objects {
+    /// Records of `namespace`.
+    pub fn new(cluster: Cluster, namespace: impl Into<String>, kind: RecordKind) -> Self {
+        Self {
+            cluster,
+            namespace: namespace.into(),
+            kind,
+        }
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        request: RecordRequest<'_>,
+    ) -> Result<Value, StorageError> {
+        let answer = self
+            .cluster
+            .record(request, self.kind.plural(), &self.namespace)
+            .await;
+        answer.map_err(|source| self.refused(verb, source))
+    }
+
+    fn refused(&self, verb: &'static str, source: ApiError) -> StorageError {
+        if source.is_not_found() {
+            let missing_kind = match &source {
+                ApiError::Refused(status) => status
+                    .details
+                    .as_ref()
+                    .map_or("", |details| details.kind.as_str()),
+                _ => "",
+            };
+            return match missing_kind {
+                "namespaces" => StorageError::NoNamespace {
+                    namespace: self.namespace.clone(),
+                },
+                _ => StorageError::NotFound,
+            };
+        }
+        if source.is_already_exists() {
+            return StorageError::Exists;
+        }
+        StorageError::Api { verb, source }
+    }
+
+    fn pack(&self, release: &Release, stamp: Stamp) -> Result<Value, StorageError> {
+        let (payload, is_slim) =
+            encode_within(release, MAX_PAYLOAD_BYTES).map_err(|source| StorageError::Encode {
+                name: release.name.clone(),
+                source,
+            })?;
+        if is_slim {
+            tracing::warn!(
+                release = release.name,
+                revision = release.revision,
+                "the record leaves out the chart's files or templates to fit into one object"
+            );
+        }
+        Ok(self.kind.object(release, &self.namespace, payload, stamp))
+    }
+}
+
+impl Driver for Objects {
+    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>> {
+        async move {
+            let labels = [("name", release), ("owner", "helm")];
+            let listed = self
+                .cluster
+                .list_records(self.kind.plural(), &self.namespace, &labels)
+                .await;
+            let listed = listed.map_err(|source| StorageError::Api {
+                verb: "list",
+                source,
+            })?;
+            let heads = listed.into_iter().filter_map(|record| {
+                let mut head = Head::from_labels(&record.labels)?;
+                // Helm reads a record by its name, so one under another name is not ours to count.
+                if record.name != key(release, head.revision) {
+                    return None;
+                }
+                head.written_at = record.written_at;
+                head.written_by = record.written_by;
+                Some(head)
+            });
+            Ok(heads.collect())
+        }
+        .boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
+        async move {
+            let object = self.send("get", RecordRequest::Get(key)).await?;
+            let mut release =
+                decode(&self.kind.payload(&object)).map_err(|source| StorageError::Decode {
+                    key: key.to_owned(),
+                    source,
+                })?;
+            let labels = object
+                .pointer("/metadata/labels")
+                .and_then(Value::as_object);
+            let labels: BTreeMap<String, String> = labels
+                .into_iter()
+                .flatten()
+                .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
+                .collect();
+            release.labels = user_labels(&labels);
+            Ok(release)
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        async move {
+            let object = self.pack(release, Stamp::Created(Timestamp::now()))?;
+            self.send("create", RecordRequest::Create(&object))
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }
+
+    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        async move {
+            let object = self.pack(release, Stamp::Modified(Timestamp::now()))?;
+            let key = key(&release.name, release.revision);
+            self.send("update", RecordRequest::Replace(&key, &object))
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>> {
+        async move {
+            self.send("delete", RecordRequest::Delete(key))
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }
+}
