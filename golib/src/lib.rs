@@ -13,3 +13,4 @@ pub mod regexp;
 pub mod semver;
 pub mod strconv;
 pub mod time;
+pub mod yaml;

@@ -6,6 +6,7 @@
 mod decode;
 mod encode;
 
+pub(crate) use decode::push_go_utf8;
 pub use decode::{decode, decode_list, decode_map};
 pub use encode::{encode, encode_indent, encode_raw, format_number};
 

@@ -1,0 +1,196 @@
+//! YAML as Helm sees it: read and written as by sigs.k8s.io/yaml 1.6.0 over yaml.v2 2.4.4, error texts included.
+//!
+//! Reading is a scanner, a parser, a composer and a decoder of our own, because what charts rely on is what yaml.v2 does
+//! where it differs from everyone else: YAML 1.1 booleans (also as keys), `010` as eight, merge keys at their position, a
+//! block scalar at the end of the text without a newline, and the words of its messages. Writing is yaml.v2's emitter:
+//! natural key order, its choice of quotes and its folding at 80 columns.
+//!
+//! Depth costs memory and never the thread's stack; what aliases may repeat is limited as in Go. The one thing left to the
+//! caller is to drop a deep [`Value`] on a stack that can hold it: its destructor recurses, up to 10,000 levels.
+
+mod compose;
+mod decode;
+mod emitter;
+mod encode;
+mod order;
+mod parser;
+mod pretty;
+mod properties;
+mod reader;
+mod resolve;
+mod scalar;
+mod scanner;
+mod token;
+mod value;
+
+pub use encode::{encode, json_to_yaml};
+pub use pretty::encode_pretty;
+pub use value::scalar_text;
+
+use serde_json::{Map, Value};
+
+use crate::json;
+use compose::Composer;
+use token::Mark;
+use value::{Raw, Target};
+
+/// Why a text is not read or a value not written, printed as Go prints it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not YAML, or YAML that yaml.v2 refuses.
+    #[error("error converting YAML to JSON: yaml: {0}")]
+    Yaml(String),
+    /// YAML that has no counterpart in JSON.
+    #[error("error converting YAML to JSON: {0}")]
+    Conversion(String),
+    /// JSON of another shape than asked for.
+    #[error("error unmarshaling JSON: while decoding JSON: {0}")]
+    Json(String),
+    /// A value that yaml.v2 cannot write.
+    #[error("yaml: {0}")]
+    Encode(String),
+}
+
+impl Error {
+    fn yaml(text: impl Into<String>) -> Self {
+        Self::Yaml(text.into())
+    }
+}
+
+/// What the reader, scanner or parser objects to, and on which line (from 1) yaml.v2 says it is.
+#[derive(Debug, Clone, PartialEq)]
+struct Problem {
+    text: &'static str,
+    line: Option<usize>,
+}
+
+impl Problem {
+    fn bare(text: &'static str) -> Self {
+        Self { text, line: None }
+    }
+
+    fn reader(text: &'static str) -> Self {
+        Self::bare(text)
+    }
+
+    /// yaml.v2 counts lines of its scanner's problems from 1, of its parser's from 0, and on the first line gives none, or
+    /// that of the context.
+    fn scanner(text: &'static str, context: Mark, mark: Mark) -> Self {
+        let line = if mark.line > 0 {
+            mark.line + 1
+        } else {
+            context.line
+        };
+        Self {
+            text,
+            line: (line > 0).then_some(line),
+        }
+    }
+
+    fn parser(text: &'static str, context: Option<Mark>, mark: Mark) -> Self {
+        let line = if mark.line > 0 {
+            mark.line
+        } else {
+            context.map_or(0, |mark| mark.line)
+        };
+        Self {
+            text,
+            line: (line > 0).then_some(line),
+        }
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        match problem.line {
+            Some(line) => Self::Yaml(format!("line {line}: {}", problem.text)),
+            None => Self::yaml(problem.text),
+        }
+    }
+}
+
+/// The first document, as `YAMLToJSON` gives it: integers exact, `Null` for an empty text.
+///
+/// # Errors
+/// Text that yaml.v2 refuses, and what JSON cannot hold (null keys, infinite floats).
+pub fn decode(text: &[u8]) -> Result<Value, Error> {
+    read(text, false)?.into_json(Target::Any)
+}
+
+/// As [`decode`], with every key given twice an error (`UnmarshalStrict`).
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_strict(text: &[u8]) -> Result<Value, Error> {
+    read(text, true)?.into_json(Target::Any)
+}
+
+/// The first document, as `Unmarshal` puts it into an `any`: every number is a float.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
+    decode(text).map(json::floats)
+}
+
+/// The first document, as `Unmarshal` puts it into a `map[string]any`: every number is a float; null is an empty map.
+///
+/// # Errors
+/// As [`decode`], and for a document that is a list or a scalar.
+pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
+    match decode_floats(text)? {
+        Value::Object(entries) => Ok(entries),
+        Value::Null => Ok(Map::new()),
+        other => Err(wrong_type(&other, "map[string]interface {}")),
+    }
+}
+
+/// The first document, as `Unmarshal` puts it into a `map[string]string`: numbers and booleans become text, null the empty
+/// string.
+///
+/// # Errors
+/// As [`decode`], for a document that is no map, and for values that are collections.
+pub fn decode_into_strings(
+    text: &[u8],
+) -> Result<std::collections::BTreeMap<String, String>, Error> {
+    let entries = match read(text, false)?.into_json(Target::Strings)? {
+        Value::Object(entries) => entries,
+        Value::Null => Map::new(),
+        other => return Err(wrong_type(&other, "map[string]string")),
+    };
+    entries
+        .into_iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => Ok((key, text)),
+            Value::Null => Ok((key, String::new())),
+            other => Err(wrong_type(&other, "string")),
+        })
+        .collect()
+}
+
+/// Every document of a stream, as yaml.v2's `Decoder` reads them one after the other.
+///
+/// # Errors
+/// As [`decode`], at the first document that fails.
+pub fn decode_all(text: &[u8]) -> Result<Vec<Value>, Error> {
+    let mut composer = Composer::new(text);
+    let mut documents = Vec::new();
+    while let Some(document) = composer.document()? {
+        documents.push(decode::decode(&document, false)?.into_json(Target::Any)?);
+    }
+    Ok(documents)
+}
+
+fn wrong_type(value: &Value, wanted: &'static str) -> Error {
+    Error::Json(json::Error::wrong_type(value, wanted).to_string())
+}
+
+fn read(text: &[u8], strict: bool) -> Result<Raw, Error> {
+    match Composer::new(text).document()? {
+        Some(document) => decode::decode(&document, strict),
+        None => Ok(Raw::Null),
+    }
+}
+
+#[cfg(test)]
+mod tests;

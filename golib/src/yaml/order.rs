@@ -1,0 +1,154 @@
+//! The natural order of keys in written YAML (`sorter.go` of yaml.v2 and yaml.v3).
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::encode::{Dialect, Scalar};
+
+/// Sorts entries by their keys. The order of strings is no total order (`a10` < `a1b` < `a2` < `a10`), which the standard
+/// library's sort may answer with a panic: hence a merge sort that takes whatever the comparison says.
+pub(super) fn sort<'a, T>(entries: Vec<(Scalar<'a>, T)>, dialect: Dialect) -> Vec<(Scalar<'a>, T)> {
+    let mut runs: Vec<Vec<_>> = entries.into_iter().map(|entry| vec![entry]).collect();
+    while runs.len() > 1 {
+        let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
+        let mut pairs = runs.into_iter();
+        while let Some(left) = pairs.next() {
+            merged.push(match pairs.next() {
+                Some(right) => merge(left, right, dialect),
+                None => left,
+            });
+        }
+        runs = merged;
+    }
+    runs.pop().unwrap_or_default()
+}
+
+fn merge<'a, T>(
+    left: Vec<(Scalar<'a>, T)>,
+    right: Vec<(Scalar<'a>, T)>,
+    dialect: Dialect,
+) -> Vec<(Scalar<'a>, T)> {
+    let mut out = Vec::with_capacity(left.len() + right.len());
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    while let (Some((a, _)), Some((b, _))) = (left.peek(), right.peek()) {
+        let next = if compare(b, a, dialect) == Ordering::Less {
+            right.next()
+        } else {
+            left.next()
+        };
+        out.extend(next);
+    }
+    out.extend(left);
+    out.extend(right);
+    out
+}
+
+fn compare(a: &Scalar<'_>, b: &Scalar<'_>, dialect: Dialect) -> Ordering {
+    if let (Scalar::Str(a), Scalar::Str(b)) = (a, b) {
+        return compare_text(a, b, dialect);
+    }
+    let kinds = go_kind(a).cmp(&go_kind(b));
+    match (as_float(a), as_float(b)) {
+        (Some(x), Some(y)) => x.total_cmp(&y).then(kinds),
+        _ => kinds,
+    }
+}
+
+/// The order of Go's `reflect.Kind`.
+fn go_kind(key: &Scalar<'_>) -> u8 {
+    match key {
+        Scalar::Bool(_) => 1,
+        Scalar::Int(_) => 2,
+        Scalar::Uint(_) => 11,
+        Scalar::Float(_) => 14,
+        Scalar::Null => 20,
+        Scalar::Str(_) => 24,
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "Go compares numbers of two types as floats"
+)]
+fn as_float(key: &Scalar<'_>) -> Option<f64> {
+    match key {
+        Scalar::Bool(value) => Some(f64::from(u8::from(*value))),
+        Scalar::Int(value) => Some(*value as f64),
+        Scalar::Uint(value) => Some(*value as f64),
+        Scalar::Float(value) => Some(*value),
+        Scalar::Null | Scalar::Str(_) => None,
+    }
+}
+
+fn compare_text(a: &str, b: &str, dialect: Dialect) -> Ordering {
+    let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    // Back to the beginning of the character in which they differ.
+    let at = (0..=at)
+        .rev()
+        .find(|&at| a.is_char_boundary(at) && b.is_char_boundary(at))
+        .unwrap_or(0);
+    let (equal, rest_a, rest_b) = (&a[..at], &a[at..], &b[at..]);
+    let (Some(x), Some(y)) = (rest_a.chars().next(), rest_b.chars().next()) else {
+        return a.len().cmp(&b.len());
+    };
+    match (is_letter(x), is_letter(y)) {
+        (true, true) => return x.cmp(&y),
+        (false, false) => {}
+        (x_is_letter, _) => {
+            let after_digit = equal.chars().next_back().is_some_and(is_digit);
+            // Only yaml.v3 puts the letter first behind a digit.
+            let letter_first = dialect == Dialect::V3 && after_digit;
+            return if x_is_letter == letter_first {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            };
+        }
+    }
+    // A zero behind other digits continues a number, elsewhere it leads one.
+    let continues = (x == '0' || y == '0')
+        && equal
+            .chars()
+            .rev()
+            .take_while(|&c| is_digit(c))
+            .any(|c| c != '0');
+    let start = i64::from(continues);
+    let (number_a, digits_a) = leading_number(rest_a, start);
+    let (number_b, digits_b) = leading_number(rest_b, start);
+    number_a
+        .cmp(&number_b)
+        .then(digits_a.cmp(&digits_b))
+        .then(x.cmp(&y))
+}
+
+/// The number a text begins with, wrapping as Go's does, and how many digits it has.
+fn leading_number(text: &str, start: i64) -> (i64, usize) {
+    text.chars()
+        .take_while(|&c| is_digit(c))
+        .fold((start, 0), |(number, count), c| {
+            let digit = i64::from(u32::from(c)) - i64::from(u32::from('0'));
+            (number.wrapping_mul(10).wrapping_add(digit), count + 1)
+        })
+}
+
+fn is_letter(c: char) -> bool {
+    static LETTER: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\A\p{L}\z").expect("a valid pattern"));
+    if c.is_ascii() {
+        c.is_ascii_alphabetic()
+    } else {
+        LETTER.is_match(c.encode_utf8(&mut [0; 4]))
+    }
+}
+
+fn is_digit(c: char) -> bool {
+    static DIGIT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\A\p{Nd}\z").expect("a valid pattern"));
+    if c.is_ascii() {
+        c.is_ascii_digit()
+    } else {
+        DIGIT.is_match(c.encode_utf8(&mut [0; 4]))
+    }
+}

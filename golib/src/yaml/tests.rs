@@ -1,0 +1,129 @@
+//! The public functions on hostile and on ordinary text. Conformance is shown by the recorded vectors.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn reads_yaml_1_1() {
+    let text =
+        b"y: 2\noctal: 010\nsexagesimal: 190:20:30\nbig: 18446744073709551615\nf: 1e3\n? [] \n";
+    assert!(decode(text).is_err());
+    let value =
+        decode(b"y: 2\noctal: 010\nbase60: 1:2\nbig: 18446744073709551615\nf: 1e3\n").unwrap();
+    assert_eq!(
+        value,
+        json!({"true": 2, "octal": 8, "base60": "1:2", "big": u64::MAX, "f": 1000.0})
+    );
+    assert_eq!(decode(b"").unwrap(), Value::Null);
+    assert_eq!(
+        decode_all(b"a: 1\n---\n- b\n...\n").unwrap(),
+        [json!({"a": 1}), json!(["b"])]
+    );
+}
+
+#[test]
+fn merges_where_the_key_stands() {
+    let text = b"a: &a {x: 1, y: 2}\nb: {x: 0, <<: *a, y: 3}\n";
+    assert_eq!(decode(text).unwrap()["b"], json!({"x": 1, "true": 3}));
+}
+
+#[test]
+fn strings_are_coerced_by_value() {
+    let strings = decode_into_strings(b"a: 1.10\nb: yes\nc: null\nd: 0x10\n").unwrap();
+    let want = [("a", "1.1"), ("b", "true"), ("c", ""), ("d", "16")];
+    assert!(
+        strings
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .eq(want)
+    );
+    assert_eq!(
+        decode_into_strings(b"a: []").unwrap_err().to_string(),
+        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type string"
+    );
+}
+
+#[test]
+fn nesting_is_bounded_and_needs_no_stack() {
+    // Dropping a deep serde_json::Value recurses, hence the roomy thread for the one that succeeds.
+    std::thread::Builder::new()
+        .stack_size(256 << 20)
+        .spawn(|| {
+            let text = format!("{}{}", "[".repeat(9_999), "]".repeat(9_999));
+            let value = decode(text.as_bytes()).unwrap();
+            assert_eq!(encode(&value).unwrap().len(), 9_998 * 2 + 3);
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    for opening in ["[", "{a: ", "- ", "? "] {
+        let error = decode(opening.repeat(100_000).as_bytes()).unwrap_err();
+        assert!(
+            error.to_string().ends_with("exceeded max depth of 10000"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn alias_bombs_are_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..30 {
+        let below = format!("*a{}, ", level - 1).repeat(10);
+        text.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    let error = decode(text.as_bytes()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("document contains excessive aliasing")
+    );
+
+    let large = format!(
+        "a: &a {}\nb: [{}]\n",
+        "x".repeat(1 << 20),
+        "*a, ".repeat(500)
+    );
+    let error = decode(large.as_bytes()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("document contains excessive aliasing")
+    );
+}
+
+#[test]
+fn large_texts_take_linear_time() {
+    let keys: String = (0..50_000)
+        .map(|n| format!("key{n}: [1, {{a: b}}, \"c\"]\n"))
+        .collect();
+    let value = decode(keys.as_bytes()).unwrap();
+    assert_eq!(value.as_object().unwrap().len(), 50_000);
+    let scalar = format!("a: |\n{}", "  line of text\n".repeat(100_000));
+    assert_eq!(
+        decode(scalar.as_bytes()).unwrap()["a"]
+            .as_str()
+            .unwrap()
+            .len(),
+        1_300_000
+    );
+}
+
+#[test]
+fn writes_as_yaml_v2_and_v3() {
+    let value =
+        json!({"b10": [1, {"c": [], "d": "x\ny\n"}], "b9": "yes", "_": 1e6, "a": "it's: ok"});
+    assert_eq!(
+        encode(&value).unwrap(),
+        "_: 1000000\na: 'it''s: ok'\nb9: \"yes\"\nb10:\n- 1\n- c: []\n  d: |\n    x\n    y\n"
+    );
+    assert_eq!(
+        encode_pretty(&value),
+        "_: 1e+06\na: 'it''s: ok'\nb9: \"yes\"\nb10:\n  - 1\n  - c: []\n    d: |\n      x\n      y\n"
+    );
+    assert_eq!(
+        encode(&json!("\u{7f}")).unwrap_err().to_string(),
+        "yaml: control characters are not allowed"
+    );
+}

@@ -1,0 +1,348 @@
+//! Decoded YAML before JSON narrows it: keys keep their types, floats may be infinite.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Number, Value};
+
+use super::Error;
+use crate::strconv::{format_float, quote};
+
+/// A value as yaml.v2 puts it into an `any`.
+#[derive(Debug, Default)]
+pub(super) enum Raw {
+    #[default]
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Beyond an i64.
+    Uint(u64),
+    Float(f64),
+    Str(String),
+    Seq(Vec<Raw>),
+    Map(BTreeMap<Key, Raw>),
+}
+
+/// A map key: any scalar. Ordered by type, then by value.
+#[derive(Debug, Clone)]
+pub(super) enum Key {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Str(String),
+}
+
+impl Key {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Null => 0,
+            Self::Bool(_) => 1,
+            Self::Int(_) => 2,
+            Self::Uint(_) => 3,
+            Self::Float(_) => 4,
+            Self::Str(_) => 5,
+        }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Int(a), Self::Int(b)) => a.cmp(b),
+            (Self::Uint(a), Self::Uint(b)) => a.cmp(b),
+            (Self::Float(a), Self::Float(b)) => (a + 0.0).total_cmp(&(b + 0.0)), // -0 is 0
+            (Self::Str(a), Self::Str(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Key {}
+
+impl From<Key> for Raw {
+    fn from(key: Key) -> Self {
+        match key {
+            Key::Null => Self::Null,
+            Key::Bool(value) => Self::Bool(value),
+            Key::Int(value) => Self::Int(value),
+            Key::Uint(value) => Self::Uint(value),
+            Key::Float(value) => Self::Float(value),
+            Key::Str(value) => Self::Str(value),
+        }
+    }
+}
+
+/// Taken apart level by level, so that depth costs no stack.
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let mut pending = Vec::new();
+        self.take_children(&mut pending);
+        while let Some(mut next) = pending.pop() {
+            next.take_children(&mut pending);
+        }
+    }
+}
+
+/// How the target of a decode retypes scalars, as sigs.k8s.io/yaml does on the way to JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Any,
+    /// A map of strings: its numbers and booleans become text.
+    Strings,
+}
+
+impl Raw {
+    fn take_children(&mut self, into: &mut Vec<Self>) {
+        match self {
+            Self::Seq(items) => into.append(items),
+            Self::Map(entries) => into.extend(std::mem::take(entries).into_values()),
+            _ => {}
+        }
+    }
+
+    /// A map key, or the value back when it is a collection.
+    pub(super) fn into_key(mut self) -> Result<Key, Self> {
+        Ok(match &mut self {
+            Self::Null => Key::Null,
+            Self::Bool(value) => Key::Bool(*value),
+            Self::Int(value) => Key::Int(*value),
+            Self::Uint(value) => Key::Uint(*value),
+            Self::Float(value) => Key::Float(*value),
+            Self::Str(value) => Key::Str(std::mem::take(value)),
+            Self::Seq(_) | Self::Map(_) => return Err(self),
+        })
+    }
+
+    /// As `YAMLToJSON` does: keys become text, and the first float in key order that JSON lacks is an error.
+    pub(super) fn into_json(self, target: Target) -> Result<Value, Error> {
+        let mut unsupported = None;
+        let mut frames: Vec<JsonFrame> = Vec::new();
+        let mut current = self;
+        loop {
+            let in_strings = target == Target::Strings && frames.len() == 1;
+            let mut done = match &mut current {
+                Self::Null => Value::Null,
+                Self::Bool(value) if in_strings => value.to_string().into(),
+                Self::Int(value) if in_strings => value.to_string().into(),
+                Self::Uint(value) if in_strings => value.to_string().into(),
+                Self::Float(value) if in_strings => format_float(*value, b'g', -1, 32).into(),
+                Self::Bool(value) => (*value).into(),
+                Self::Int(value) => (*value).into(),
+                Self::Uint(value) => (*value).into(),
+                Self::Float(value) => match Number::from_f64(*value) {
+                    Some(number) => number.into(),
+                    None => {
+                        unsupported.get_or_insert(*value);
+                        Value::Null
+                    }
+                },
+                Self::Str(value) => std::mem::take(value).into(),
+                Self::Seq(items) => {
+                    let items = std::mem::take(items).into_iter();
+                    frames.push(JsonFrame::Array(items, Vec::new()));
+                    Value::Null
+                }
+                Self::Map(entries) => {
+                    let mut named = Vec::with_capacity(entries.len());
+                    for (key, value) in std::mem::take(entries) {
+                        named.push((json_key(key, &value)?, value));
+                    }
+                    named.sort_by(|(a, _), (b, _)| a.cmp(b));
+                    frames.push(JsonFrame::Object(
+                        named.into_iter(),
+                        Map::new(),
+                        String::new(),
+                    ));
+                    Value::Null
+                }
+            };
+            let mut opened = matches!(current, Self::Seq(_) | Self::Map(_));
+            // Hand what is done to the collection around it, and close collections that are complete.
+            loop {
+                let Some(frame) = frames.last_mut() else {
+                    return match unsupported {
+                        Some(float) => {
+                            let text = format_float(float, b'g', -1, 64);
+                            Err(Error::Conversion(format!(
+                                "json: unsupported value: {text}"
+                            )))
+                        }
+                        None => Ok(done),
+                    };
+                };
+                if !std::mem::take(&mut opened) {
+                    frame.add(done);
+                }
+                if let Some(next) = frame.next() {
+                    current = next;
+                    break;
+                }
+                done = match frames.pop() {
+                    Some(JsonFrame::Array(_, items)) => Value::Array(items),
+                    Some(JsonFrame::Object(_, entries, _)) => Value::Object(entries),
+                    None => Value::Null,
+                };
+            }
+        }
+    }
+
+    /// As Go prints the value with `%#v`.
+    pub(super) fn go_syntax(&self) -> String {
+        enum Part<'a> {
+            Value(&'a Raw),
+            Text(&'a str),
+            Key(&'a Key),
+        }
+        let mut out = String::new();
+        let mut pending = vec![Part::Value(self)];
+        while let Some(part) = pending.pop() {
+            let value = match part {
+                Part::Text(text) => {
+                    out.push_str(text);
+                    continue;
+                }
+                Part::Key(key) => {
+                    out.push_str(&Self::from(key.clone()).go_syntax());
+                    continue;
+                }
+                Part::Value(value) => value,
+            };
+            let _ = match value {
+                Self::Null => write!(out, "interface {{}}(nil)"),
+                Self::Bool(value) => write!(out, "{value}"),
+                Self::Int(value) => write!(out, "{value}"),
+                Self::Uint(value) => write!(out, "{value:#x}"),
+                Self::Float(value) => write!(out, "{}", format_float(*value, b'g', -1, 64)),
+                Self::Str(value) => write!(out, "{}", quote(value)),
+                Self::Seq(items) => {
+                    pending.push(Part::Text("}"));
+                    for (index, item) in items.iter().enumerate().rev() {
+                        pending.push(Part::Value(item));
+                        if index > 0 {
+                            pending.push(Part::Text(", "));
+                        }
+                    }
+                    write!(out, "[]interface {{}}{{")
+                }
+                Self::Map(entries) => {
+                    pending.push(Part::Text("}"));
+                    for (index, (key, item)) in entries.iter().enumerate().rev() {
+                        pending.push(Part::Value(item));
+                        pending.push(Part::Text(":"));
+                        pending.push(Part::Key(key));
+                        if index > 0 {
+                            pending.push(Part::Text(", "));
+                        }
+                    }
+                    write!(out, "map[interface {{}}]interface {{}}{{")
+                }
+            };
+        }
+        out
+    }
+
+    /// As [`Self::go_syntax`], for a value that is printed by itself.
+    fn go_syntax_alone(&self) -> String {
+        if matches!(self, Self::Null) {
+            "<nil>".into()
+        } else {
+            self.go_syntax()
+        }
+    }
+}
+
+enum JsonFrame {
+    Array(std::vec::IntoIter<Raw>, Vec<Value>),
+    Object(
+        std::vec::IntoIter<(String, Raw)>,
+        Map<String, Value>,
+        String,
+    ),
+}
+
+impl JsonFrame {
+    fn add(&mut self, value: Value) {
+        match self {
+            Self::Array(_, items) => items.push(value),
+            Self::Object(_, entries, key) => {
+                entries.insert(std::mem::take(key), value);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Raw> {
+        match self {
+            Self::Array(rest, _) => rest.next(),
+            Self::Object(rest, _, key) => {
+                let (name, value) = rest.next()?;
+                *key = name;
+                Some(value)
+            }
+        }
+    }
+}
+
+fn json_key(key: Key, value: &Raw) -> Result<String, Error> {
+    Ok(match key {
+        Key::Str(text) => text,
+        Key::Bool(value) => value.to_string(),
+        Key::Int(value) => value.to_string(),
+        Key::Float(value) if value.is_nan() => ".nan".into(),
+        Key::Float(value) if value.is_infinite() => {
+            if value > 0.0 { ".inf" } else { "-.inf" }.into()
+        }
+        Key::Float(value) => float_text(value),
+        Key::Null | Key::Uint(_) => {
+            let go_type = if key == Key::Null {
+                "%!s(<nil>)"
+            } else {
+                "uint64"
+            };
+            return Err(Error::Conversion(format!(
+                "unsupported map key of type: {go_type}, key: {}, value: {}",
+                Raw::from(key).go_syntax_alone(),
+                value.go_syntax_alone()
+            )));
+        }
+    })
+}
+
+/// A float as text where a string is wanted: its shortest 32-bit form.
+fn float_text(value: f64) -> String {
+    match format_float(value, b'g', -1, 32).as_str() {
+        "+Inf" => ".inf".into(),
+        "-Inf" => "-.inf".into(),
+        text => text.to_owned(),
+    }
+}
+
+/// A scalar as text, where a Go field of type string is filled: numbers in their shortest form (floats in 32 bits, so `1.10`
+/// is `1.1`), booleans as words. `None` for text itself, null and collections.
+pub fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(number) => Some(match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(integer), _, _) => integer.to_string(),
+            (_, Some(integer), _) => integer.to_string(),
+            (_, _, Some(float)) => format_float(float, b'g', -1, 32),
+            _ => number.to_string(),
+        }),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
