@@ -5,9 +5,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use golib::time::{RFC3339, Zone};
 use serde_json::{Map, Value};
 
 use crate::Time;
+use crate::time::TimeError;
 
 /// A value does not fit the field it is for. The text is Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,8 +38,11 @@ pub enum DecodeError {
     #[error("illegal base64 data at input byte {0}")]
     Base64(usize),
     /// A time field is no RFC 3339 time.
-    #[error("parsing time {0:?}: not an RFC 3339 time")]
-    Time(String),
+    #[error("{0}")]
+    Time(#[source] golib::time::ParseError),
+    /// A time field is a time nobody can mean.
+    #[error(transparent)]
+    TimeRange(TimeError),
 }
 
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
@@ -79,7 +84,7 @@ impl<'a> At<'a> {
         }
     }
 
-    fn mismatch(&self, value: &Value, wanted: &'static str) -> DecodeError {
+    pub(crate) fn mismatch(&self, value: &Value, wanted: &'static str) -> DecodeError {
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "bool",
@@ -149,6 +154,11 @@ impl<'a> At<'a> {
         match value {
             _ if !self.coerce => None,
             Value::Bool(flag) => Some(flag.to_string()),
+            Value::Number(number) if number.is_f64() => {
+                // sigs.k8s.io/yaml prints floats with 32 bits.
+                let float = number.as_f64()?;
+                Some(golib::strconv::format_float(float, b'g', -1, 32))
+            }
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         }
@@ -194,7 +204,7 @@ impl<'a> At<'a> {
     /// A `map[string]any`: an object with float numbers, or null.
     pub(crate) fn table(&self, value: &Value) -> Result<Value, DecodeError> {
         match value {
-            Value::Null | Value::Object(_) => Ok(floats(value.clone())),
+            Value::Null | Value::Object(_) => Ok(golib::json::floats(value.clone())),
             other => Err(self.mismatch(other, "map[string]interface {}")),
         }
     }
@@ -235,7 +245,12 @@ impl<'a> At<'a> {
         match value {
             Value::Null => Ok(()),
             Value::String(text) => {
-                *out = text.parse().map_err(|_| DecodeError::Time(text.clone()))?;
+                *out = text.parse().map_err(|error: TimeError| {
+                    match golib::time::Time::parse(RFC3339, text, &Zone::Utc) {
+                        Err(worded) => DecodeError::Time(worded),
+                        Ok(_) => DecodeError::TimeRange(error),
+                    }
+                })?;
                 Ok(())
             }
             other => Err(self.mismatch(other, "time.Time")),
@@ -246,8 +261,4 @@ impl<'a> At<'a> {
 /// Go's encoding of `[]byte` in JSON.
 pub(crate) fn to_base64(data: &[u8]) -> String {
     STANDARD.encode(data)
-}
-
-fn floats(value: Value) -> Value {
-    value
 }

@@ -8,15 +8,24 @@
 //! Mirrors `pkg/chart`, `pkg/strvals`, `pkg/ignore`, `pkg/engine` and the rendering half of
 //! `pkg/action` of Helm 4.
 
+pub mod archive;
 pub mod capabilities;
 mod chart;
 mod decode;
+pub mod dependency;
+pub mod ignore;
 mod list;
+pub mod loader;
+pub mod manifest;
 pub mod metadata;
+pub mod post_render;
 mod release_info;
-pub mod source;
 pub mod render;
+pub mod rendered;
+pub mod source;
 mod time;
+pub mod values;
+mod warning;
 
 pub use capabilities::{Capabilities, HelmVersion, KubeVersion};
 pub use chart::{API_VERSION_V1, API_VERSION_V2, Chart, Crd, File};
@@ -25,3 +34,4 @@ pub use list::List;
 pub use metadata::{Dependency, Lock, Maintainer, Metadata};
 pub use release_info::ReleaseInfo;
 pub use time::Time;
+pub use warning::Warning;

@@ -3,10 +3,14 @@
 //! Mirrors `pkg/chart/v2/metadata.go` and `dependency.go`. Lists that Helm keeps as pointers lose
 //! their null elements here; a chart that has some is refused while loading.
 
+mod validate;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+pub use validate::ValidationError;
 
 use crate::decode::{At, DecodeError};
 use crate::{List, Time};
@@ -60,9 +64,10 @@ pub struct Metadata {
     /// Constraint on the Kubernetes version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kube_version: String,
-    /// Charts this one depends on.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dependencies: Vec<Dependency>,
+    /// Charts this one depends on. Absent and empty differ: with an absent list nothing is processed
+    /// and every vendored chart is used as it is.
+    #[serde(skip_serializing_if = "no_dependencies")]
+    pub dependencies: List<Dependency>,
     /// `application`, `library` or empty (an application).
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub chart_type: String,
@@ -125,13 +130,18 @@ fn no_annotations(annotations: &Option<BTreeMap<String, String>>) -> bool {
     annotations.as_ref().is_none_or(BTreeMap::is_empty)
 }
 
+fn no_dependencies(dependencies: &List<Dependency>) -> bool {
+    dependencies.is_empty()
+}
+
 /// Metadata while it is read: null list elements are still there, and reading a second document
 /// (`requirements.yaml`) merges into the first as Go's decoder does.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) metadata: Metadata,
     maintainers: Vec<Option<Maintainer>>,
-    dependencies: Vec<Option<Dependency>>,
+    /// `None` until a document has such a list.
+    dependencies: Option<Vec<Option<Dependency>>>,
 }
 
 impl Draft {
@@ -187,6 +197,11 @@ impl Draft {
             "dependencies" => {
                 let items = at.list(value, "[]*v2.Dependency")?;
                 let at = at.within("Dependency", "v2.Dependency");
+                if items.is_none() {
+                    *dependencies = None;
+                    return Ok(());
+                }
+                let dependencies = dependencies.get_or_insert_with(Vec::new);
                 read_pointers(items, dependencies, |item, out| {
                     read_dependency(item, &at, out)
                 })
@@ -198,7 +213,9 @@ impl Draft {
     fn finish(self) -> Metadata {
         let mut metadata = self.metadata;
         metadata.maintainers = self.maintainers.into_iter().flatten().collect();
-        metadata.dependencies = self.dependencies.into_iter().flatten().collect();
+        if let Some(dependencies) = self.dependencies {
+            metadata.dependencies = dependencies.into_iter().flatten().collect();
+        }
         metadata
     }
 }
@@ -272,7 +289,7 @@ fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(
         "alias" => at.string(value, &mut out.alias),
         _ => {
             let items = at.list(value, "[]interface {}")?.unwrap_or_default();
-            out.import_values = items.iter().cloned().collect();
+            out.import_values = items.iter().cloned().map(golib::json::floats).collect();
             Ok(())
         }
     })

@@ -1,0 +1,145 @@
+//! Which vendored charts take part, and under which name.
+//!
+//! Mirrors `pkg/chart/v2/util/dependencies.go` and `compatible.go`: conditions, tags, aliases and
+//! `import-values`.
+
+use golib::semver::{Constraint, Version};
+use serde_json::Value;
+
+use crate::values::{self, CoalesceError, PathError};
+use crate::{Chart, Dependency, List, Warning};
+
+/// Whether a version satisfies a constraint; what cannot be read does not.
+pub fn is_compatible_range(constraint: &str, version: &str) -> bool {
+    let Ok(version) = Version::parse(version) else {
+        return false;
+    };
+    Constraint::parse(constraint).is_ok_and(|constraint| constraint.check(&version))
+}
+
+/// Switches dependencies on and off by `user`'s values and the chart's, renames aliased ones, and
+/// imports values from those that stay. Works on the chart in place, as a chart in a release record
+/// shows.
+///
+/// # Errors
+/// The value at a subchart's key is no table.
+pub fn process(
+    chart: &mut Chart,
+    user: &Value,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), CoalesceError> {
+    enable(chart, user, "", warnings)?;
+    values::import_values(chart, warnings)
+}
+
+fn enable(
+    chart: &mut Chart,
+    user: &Value,
+    path: &str,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), CoalesceError> {
+    if chart.metadata.dependencies.is_absent() {
+        return Ok(());
+    }
+    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies);
+    for entry in chart.metadata.dependencies.iter_mut() {
+        if !entry.alias.is_empty() {
+            entry.name.clone_from(&entry.alias);
+        }
+        entry.enabled = true;
+    }
+    let coalesced = values::coalesce_values(chart, user, warnings)?;
+    let entries = &mut chart.metadata.dependencies;
+    apply_tags(entries, &coalesced, warnings);
+    apply_conditions(entries, &coalesced, path, warnings);
+
+    let off: Vec<String> = entries
+        .iter()
+        .filter(|entry| !entry.enabled)
+        .map(|entry| entry.name.clone())
+        .collect();
+    chart
+        .dependencies
+        .retain(|dependency| !off.iter().any(|name| name == dependency.name()));
+    for dependency in &mut chart.dependencies {
+        let path = format!("{path}{}.", dependency.name());
+        enable(dependency, &coalesced, &path, warnings)?;
+    }
+    entries.retain(|entry| !off.contains(&entry.name));
+    if entries.is_empty() {
+        *entries = List::absent();
+    }
+    Ok(())
+}
+
+/// Vendored charts no entry matches, then one chart for each entry.
+fn select(vendored: &[Chart], entries: &[Dependency]) -> Vec<Chart> {
+    let matches = |chart: &Chart, entry: &Dependency| {
+        chart.name() == entry.name && is_compatible_range(&entry.version, &chart.metadata.version)
+    };
+    let unlisted = vendored
+        .iter()
+        .filter(|chart| !entries.iter().any(|entry| matches(chart, entry)))
+        .cloned();
+    let listed = entries.iter().filter_map(|entry| {
+        let mut chart = vendored.iter().find(|chart| matches(chart, entry))?.clone();
+        if !entry.alias.is_empty() {
+            chart.metadata.name.clone_from(&entry.alias);
+        }
+        Some(chart)
+    });
+    unlisted.chain(listed).collect()
+}
+
+/// One true tag enables; otherwise one false tag disables.
+fn apply_tags(entries: &mut [Dependency], coalesced: &Value, warnings: &mut Vec<Warning>) {
+    let Ok(tags) = values::table(coalesced, "tags") else {
+        return;
+    };
+    for entry in entries {
+        let (mut on, mut off) = (false, false);
+        for tag in &entry.tags {
+            match tags.get(tag) {
+                Some(Value::Bool(true)) => on = true,
+                Some(Value::Bool(false)) => off = true,
+                Some(_) => warnings.push(Warning::NotBoolean {
+                    what: "tag",
+                    name: tag.clone(),
+                    chart: entry.name.clone(),
+                }),
+                None => {}
+            }
+        }
+        entry.enabled = on || !off;
+    }
+}
+
+/// The first condition that is a boolean decides, whatever the tags say.
+fn apply_conditions(
+    entries: &mut [Dependency],
+    coalesced: &Value,
+    path: &str,
+    warnings: &mut Vec<Warning>,
+) {
+    for entry in entries {
+        for condition in entry
+            .condition
+            .trim()
+            .split(',')
+            .filter(|path| !path.is_empty())
+        {
+            match values::path_value(coalesced, &format!("{path}{condition}")) {
+                Ok(Value::Bool(enabled)) => {
+                    entry.enabled = *enabled;
+                    break;
+                }
+                Ok(_) => warnings.push(Warning::NotBoolean {
+                    what: "path",
+                    name: condition.to_owned(),
+                    chart: entry.name.clone(),
+                }),
+                Err(PathError::NoValue(_) | PathError::NoTable(_) | PathError::Empty) => {}
+            }
+        }
+    }
+}

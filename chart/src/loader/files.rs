@@ -1,0 +1,223 @@
+//! From a list of files to a chart: each file goes where its name says, subcharts are chart lists of
+//! their own.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use golib::yaml;
+use serde_json::Value;
+
+use super::{FileError, LoadError, MAX_CHART_DEPTH};
+use crate::archive::{self, Budget};
+use crate::chart::API_VERSION_V1;
+use crate::decode::At;
+use crate::metadata::{Draft, Lock};
+use crate::{Chart, File, Warning, values};
+
+/// The two chart models Helm knows. The third generation is experimental: it loads, but cannot be
+/// installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Model {
+    V2,
+    V3,
+}
+
+impl Model {
+    /// Tells the model from `Chart.yaml`.
+    pub(super) fn detect(chart_yaml: &[u8]) -> Result<Self, LoadError> {
+        let value = read_yaml("Chart.yaml", chart_yaml)?;
+        let mut api_version = String::new();
+        At::new("chartBase", "loader.chartBase", "")
+            .coercing()
+            .object(&value, &["apiVersion"], |_, at, value| {
+                at.string(value, &mut api_version)
+            })
+            .map_err(wrong_type("Chart.yaml"))?;
+        match api_version.as_str() {
+            "" | "v1" | "v2" => Ok(Self::V2),
+            "v3" => Ok(Self::V3),
+            _ => Err(LoadError::UnsupportedVersion),
+        }
+    }
+}
+
+/// Loads a chart from files in memory, named relative to the chart's root.
+///
+/// # Errors
+/// `Chart.yaml` is missing or not acceptable, or another file Helm reads is malformed.
+pub fn load_files(files: Vec<File>, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
+    load_model(Model::V2, files, &mut Budget::default(), warnings)
+}
+
+pub(super) fn load_model(
+    model: Model,
+    files: Vec<File>,
+    budget: &mut Budget,
+    warnings: &mut Vec<Warning>,
+) -> Result<Chart, LoadError> {
+    Loading {
+        model,
+        budget,
+        warnings,
+    }
+    .chart(files, 0)
+}
+
+struct Loading<'l> {
+    model: Model,
+    budget: &'l mut Budget,
+    warnings: &'l mut Vec<Warning>,
+}
+
+impl Loading<'_> {
+    fn chart(&mut self, files: Vec<File>, depth: usize) -> Result<Chart, LoadError> {
+        if depth > MAX_CHART_DEPTH {
+            return Err(LoadError::TooDeep);
+        }
+        let mut chart = Chart::default();
+        let mut draft = None;
+        for file in files.iter().filter(|file| file.name == "Chart.yaml") {
+            let draft = draft.get_or_insert_with(Draft::default);
+            read_metadata("Chart.yaml", &file.data, draft)?;
+            if draft.metadata.api_version.is_empty() {
+                // Charts older than Helm 3 had no apiVersion.
+                draft.metadata.api_version = self.default_api_version().to_owned();
+            }
+            chart.modtime = file.modtime;
+        }
+
+        let mut subcharts: BTreeMap<String, Vec<File>> = BTreeMap::new();
+        for file in &files {
+            self.route(file, &mut chart, &mut draft, &mut subcharts)?;
+        }
+        chart.raw = files;
+        chart.metadata = draft.ok_or(LoadError::ChartYamlMissing)?.validate()?;
+
+        for (name, files) in subcharts {
+            if name.starts_with(['_', '.']) {
+                continue;
+            }
+            let subchart = if name.ends_with(".tgz") {
+                match files.first() {
+                    Some(file) if file.name == name => self.nested_archive(&file.data, depth),
+                    found => Err(LoadError::SubchartArchive {
+                        chart: chart.name().to_owned(),
+                        expected: name.clone(),
+                        found: found.map(|file| file.name.clone()).unwrap_or_default(),
+                    }),
+                }
+            } else {
+                let inner = files.into_iter().filter_map(|mut file| {
+                    file.name = file.name.split_once('/')?.1.to_owned();
+                    Some(file)
+                });
+                self.chart(inner.collect(), depth + 1)
+            };
+            chart
+                .dependencies
+                .push(subchart.map_err(|source| match source {
+                    wrong @ LoadError::SubchartArchive { .. } if depth == 0 => wrong,
+                    source => LoadError::Subchart {
+                        name,
+                        chart: chart.metadata.name.clone(),
+                        source: Box::new(source),
+                    },
+                })?);
+        }
+        Ok(chart)
+    }
+
+    fn default_api_version(&self) -> &'static str {
+        match self.model {
+            Model::V2 => API_VERSION_V1,
+            Model::V3 => "v3",
+        }
+    }
+
+    fn nested_archive(&mut self, data: &Bytes, depth: usize) -> Result<Chart, LoadError> {
+        let files = archive::load_within(&data[..], self.budget)?;
+        self.chart(files, depth + 1)
+    }
+
+    fn route(
+        &mut self,
+        file: &File,
+        chart: &mut Chart,
+        draft: &mut Option<Draft>,
+        subcharts: &mut BTreeMap<String, Vec<File>>,
+    ) -> Result<(), LoadError> {
+        match file.name.as_str() {
+            "Chart.yaml" => {}
+            "Chart.lock" => chart.lock = read_lock("Chart.lock", &file.data)?,
+            "values.yaml" => {
+                chart.values =
+                    values::load_values(&file.data).map_err(|error| LoadError::File {
+                        file: "values.yaml",
+                        source: FileError::Values(error),
+                    })?;
+            }
+            "values.schema.json" => {
+                chart.schema = Some(file.data.clone());
+                chart.schema_modtime = file.modtime;
+            }
+            "requirements.yaml" if self.model == Model::V2 => {
+                let draft = draft.get_or_insert_with(Draft::default);
+                let is_v1 = draft.metadata.api_version == API_VERSION_V1;
+                read_metadata("requirements.yaml", &file.data, draft)?;
+                self.legacy(file, chart, is_v1, false);
+            }
+            "requirements.lock" if self.model == Model::V2 => {
+                chart.lock = read_lock("requirements.lock", &file.data)?;
+                let draft = draft.get_or_insert_with(Draft::default);
+                let is_v1 = draft.metadata.api_version == API_VERSION_V1;
+                self.legacy(file, chart, is_v1, true);
+            }
+            name if name.starts_with("templates/") => chart.templates.push(file.clone()),
+            name => match name.strip_prefix("charts/") {
+                Some(inner) if !inner.ends_with(".prov") => {
+                    let key = inner.split_once('/').map_or(inner, |(first, _)| first);
+                    let mut file = file.clone();
+                    file.name = inner.to_owned();
+                    subcharts.entry(key.to_owned()).or_default().push(file);
+                }
+                _ => chart.files.push(file.clone()),
+            },
+        }
+        Ok(())
+    }
+
+    /// Files of the first chart generation stay visible to its templates.
+    fn legacy(&mut self, file: &File, chart: &mut Chart, is_v1: bool, lock: bool) {
+        if is_v1 {
+            chart.files.push(file.clone());
+        } else {
+            self.warnings.push(Warning::Requirements { lock });
+        }
+    }
+}
+
+fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {
+    yaml::decode(data).map_err(|error| LoadError::File {
+        file: name,
+        source: FileError::Yaml(error),
+    })
+}
+
+fn wrong_type(file: &'static str) -> impl Fn(crate::DecodeError) -> LoadError {
+    move |error| LoadError::File {
+        file,
+        source: FileError::Type(error),
+    }
+}
+
+fn read_metadata(name: &'static str, data: &[u8], draft: &mut Draft) -> Result<(), LoadError> {
+    let value = read_yaml(name, data)?;
+    let at = At::new("Metadata", "v2.Metadata", "").coercing();
+    draft.read(&value, &at).map_err(wrong_type(name))
+}
+
+fn read_lock(name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
+    let value = read_yaml(name, data)?;
+    let at = At::new("Lock", "v2.Lock", "").coercing();
+    Lock::from_json_at(&value, &at).map_err(wrong_type(name))
+}

@@ -1,0 +1,86 @@
+//! The few fields Helm reads of every document.
+
+use std::collections::BTreeMap;
+
+use golib::yaml;
+
+use crate::decode::{At, DecodeError};
+
+/// What Helm knows of a document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// `kind`; empty in a document of comments only.
+    pub kind: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.annotations`; plain scalars read as text.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A head that cannot be read. The text is that of Go's YAML library.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadError {
+    /// The document is no YAML.
+    #[error(transparent)]
+    Yaml(yaml::Error),
+    /// A field has the wrong type.
+    #[error("error unmarshaling JSON: while decoding JSON: {0}")]
+    Type(#[source] DecodeError),
+}
+
+/// The Go type of `metadata`, as its errors print it.
+const METADATA_TYPE: &str = "struct { Name string \"json:\\\"name\\\"\"; \
+     Annotations map[string]string \"json:\\\"annotations\\\"\" }";
+
+impl Head {
+    /// Reads the head of one document.
+    ///
+    /// # Errors
+    /// The document is no YAML, no table, or one of the fields has the wrong type.
+    pub fn read(document: &str) -> Result<Self, HeadError> {
+        let value = yaml::decode(document.as_bytes()).map_err(HeadError::Yaml)?;
+        let mut head = Self::default();
+        let at = At::new("SimpleHead", "util.SimpleHead", "").coercing();
+        at.object(
+            &value,
+            &["apiVersion", "kind", "metadata"],
+            |name, at, value| match name {
+                "apiVersion" => at.string(value, &mut head.api_version),
+                "kind" => at.string(value, &mut head.kind),
+                _ => {
+                    if value.is_null() || value.is_object() {
+                        let at = at.within("", METADATA_TYPE);
+                        at.object(
+                            value,
+                            &["name", "annotations"],
+                            |name, at, value| match name {
+                                "name" => at.string(value, &mut head.name),
+                                _ => read_annotations(value, at, &mut head.annotations),
+                            },
+                        )
+                    } else {
+                        Err(at.mismatch(value, METADATA_TYPE))
+                    }
+                }
+            },
+        )
+        .map_err(HeadError::Type)?;
+        Ok(head)
+    }
+}
+
+fn read_annotations(
+    value: &serde_json::Value,
+    at: &At<'_>,
+    out: &mut BTreeMap<String, String>,
+) -> Result<(), DecodeError> {
+    out.clear();
+    for (key, value) in at.entries(value)?.into_iter().flatten() {
+        let mut text = String::new();
+        at.string(value, &mut text)?;
+        out.insert(key.clone(), text);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Rendered files to ordered documents: splitting, reading each document's head, telling hooks from
+//! the rest, and Helm's order by kind.
+//!
+//! Mirrors `pkg/release/v1/util/{manifest,manifest_sorter,kind_sorter}.go` and `pkg/release/v1/hook.go`.
+
+mod head;
+mod hook;
+mod order;
+
+use std::collections::BTreeMap;
+
+pub use head::{Head, HeadError};
+pub use hook::{
+    HOOK_ANNOTATION, HOOK_DELETE_ANNOTATION, HOOK_OUTPUT_LOG_ANNOTATION, HOOK_WEIGHT_ANNOTATION,
+    Hook, HookEvent,
+};
+pub use order::{INSTALL_ORDER, UNINSTALL_ORDER, sort_by_kind};
+
+use crate::Warning;
+
+/// One document of a rendered file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    /// Path of the file it comes from, beginning with the root chart's name.
+    pub path: String,
+    /// The document as rendered.
+    pub content: String,
+    /// What was read out of it.
+    pub head: Head,
+}
+
+/// A document nobody can read. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+#[error("YAML parse error on {path}: {source}")]
+pub struct SortError {
+    /// Path of the file.
+    pub path: String,
+    /// What is wrong with the document.
+    pub source: HeadError,
+}
+
+/// Hooks and plain manifests, each in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sorted {
+    /// Documents with a hook annotation.
+    pub hooks: Vec<Hook>,
+    /// All others.
+    pub manifests: Vec<Manifest>,
+}
+
+/// Cuts a rendered file at its `---` separators; blank pieces are dropped.
+///
+/// The separator only counts at the start of a line, and what follows it on its line begins the next
+/// document.
+pub fn split_manifests(text: &str) -> Vec<&str> {
+    let text = text.trim_start();
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut line = 0;
+    while let Some(rest) = text.get(line..) {
+        if let Some(after) = rest.strip_prefix("---") {
+            pieces.push(&text[start..line]);
+            start = text.len() - after.trim_start_matches([' ', '\t']).len();
+        }
+        // A separator ends where the next document begins, so a line is looked at once.
+        match text[line.max(start)..].find('\n') {
+            Some(end) => line = line.max(start) + end + 1,
+            None => break,
+        }
+    }
+    pieces.push(&text[start..]);
+    pieces
+        .into_iter()
+        .map(str::trim_start)
+        .filter(|piece| !piece.is_empty())
+        .collect()
+}
+
+/// Splits files (in path order), reads every document's head and sorts by `order`. Partials (base
+/// names that begin with `_`) and blank files are left out; a document with an unknown hook event is
+/// dropped with a warning.
+///
+/// # Errors
+/// A document is no YAML, or its head has values of the wrong type.
+pub fn sort_manifests(
+    files: &BTreeMap<String, String>,
+    order: &[&str],
+    warnings: &mut Vec<Warning>,
+) -> Result<Sorted, SortError> {
+    let mut sorted = Sorted::default();
+    for (path, content) in files {
+        let base = path.rsplit('/').next().unwrap_or(path);
+        if base.starts_with('_') || content.trim().is_empty() {
+            continue;
+        }
+        for document in split_manifests(content) {
+            let head = Head::read(document).map_err(|source| SortError {
+                path: path.clone(),
+                source,
+            })?;
+            let Some(events) = head.annotations.get(HOOK_ANNOTATION) else {
+                let (path, content) = (path.clone(), document.to_owned());
+                sorted.manifests.push(Manifest {
+                    path,
+                    content,
+                    head,
+                });
+                continue;
+            };
+            match HookEvent::parse_list(events) {
+                Some(events) => sorted.hooks.push(Hook::new(path, document, &head, events)),
+                None => warnings.push(Warning::UnknownHook {
+                    events: events.clone(),
+                }),
+            }
+        }
+    }
+    sort_by_kind(&mut sorted.hooks, order, |hook| &hook.kind);
+    sort_by_kind(&mut sorted.manifests, order, |manifest| &manifest.head.kind);
+    Ok(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_manifests;
+
+    #[test]
+    fn separators_count_at_line_starts_only() {
+        assert_eq!(
+            split_manifests("\n---\na: 1\n---b: 2\n --- \nc\n"),
+            ["a: 1\n", "b: 2\n --- \nc\n"]
+        );
+        assert_eq!(split_manifests("--- # x\na\n---\n\n---\t\n"), ["# x\na\n"]);
+        assert_eq!(split_manifests("----\na"), ["-\na"]);
+        assert_eq!(split_manifests("a\n------b"), ["a\n", "---b"]);
+        assert!(split_manifests(" \n").is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+//! From a chart and its user's values to what a release consists of: manifests in order, hooks and
+//! notes.
+//!
+//! Mirrors the part of Helm's install and upgrade that needs no cluster: dependency processing,
+//! coalescing, schema, the kubeVersion check, rendering, post-rendering and sorting (`renderResources`
+//! of `pkg/action/action.go`). `helm template` is exactly this.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use templating::{Host, Limits};
+
+use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
+use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
+use crate::render::{self, RenderError, RenderOptions};
+use crate::values::{self, CoalesceError, schema};
+use crate::{Capabilities, Chart, Crd, ReleaseInfo, Warning, dependency};
+
+/// End of the path of files that are notes, not manifests.
+const NOTES_SUFFIX: &str = "NOTES.txt";
+
+/// Everything a render depends on.
+pub struct Request<'a> {
+    /// The chart as loaded. It is not changed.
+    pub chart: &'a Chart,
+    /// The user's values, kept as the release's `config`.
+    pub values: &'a Value,
+    /// What templates learn of the release.
+    pub release: &'a ReleaseInfo,
+    /// What templates learn of the cluster.
+    pub capabilities: &'a Capabilities,
+    /// Clock, randomness, host names and `lookup`.
+    pub host: &'a (dyn Host + Sync),
+    /// Changes documents before they are sorted.
+    pub post_renderer: Option<&'a dyn PostRenderer>,
+    /// Switches; the defaults are Helm's.
+    pub options: Options,
+}
+
+/// Switches of a render.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Put the files of `crds/` in front of the manifest.
+    pub include_crds: bool,
+    /// Do not check values against schemas.
+    pub skip_schema_validation: bool,
+    /// Show the notes of subcharts too.
+    pub sub_notes: bool,
+    /// Leave the contents of Secrets out of the manifest text.
+    pub hide_secret: bool,
+    /// What the post-renderer sees.
+    pub post_render_strategy: Strategy,
+    /// How much the templates may use.
+    pub limits: Limits,
+}
+
+/// A rendered release.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// The chart as it was used: disabled dependencies gone, aliases applied, imported values in its
+    /// defaults. This is what a release record stores.
+    pub chart: Chart,
+    /// The manifest as a release record stores it; hooks are not in it.
+    pub manifest: String,
+    /// The documents of the manifest, in install order. CRDs of `crds/` are not among them.
+    pub manifests: Vec<Manifest>,
+    /// Hooks, in kind order.
+    pub hooks: Vec<Hook>,
+    /// The root chart's notes.
+    pub notes: String,
+    /// The files of `crds/`.
+    pub crds: Vec<Crd>,
+    /// What Helm would have logged.
+    pub warnings: Vec<Warning>,
+}
+
+/// A release that cannot be rendered. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderedError {
+    /// Charts of the third generation cannot be installed.
+    #[error("invalid chart apiVersion")]
+    ApiVersion,
+    /// Values do not fit the chart's dependencies.
+    #[error(transparent)]
+    Values(#[from] CoalesceError),
+    /// Values do not fit the chart's schemas.
+    #[error(
+        "values don't meet the specifications of the schema(s) in the following chart(s):\n{0}"
+    )]
+    Schema(#[source] schema::SchemaErrors),
+    /// The cluster's version does not fit the chart.
+    #[error("chart requires kubeVersion: {wanted} which is incompatible with Kubernetes {found}")]
+    KubeVersion {
+        /// The chart's constraint.
+        wanted: String,
+        /// The cluster's version.
+        found: String,
+    },
+    /// A template failed.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// The post-renderer failed.
+    #[error(transparent)]
+    PostRender(#[from] PostRenderError),
+    /// A rendered document cannot be read.
+    #[error("{source}")]
+    Sort {
+        /// Which, and why.
+        source: SortError,
+        /// Everything that was rendered, for `--debug`.
+        output: String,
+    },
+}
+
+/// Renders a release. The same request gives the same answer, but for what `host` makes different.
+///
+/// # Errors
+/// The chart, its values or its templates do not work out; see [`RenderedError`].
+pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> {
+    let mut warnings = Vec::new();
+    let mut chart = request.chart.clone();
+    if chart.metadata.api_version == "v3" {
+        return Err(RenderedError::ApiVersion);
+    }
+    dependency::process(&mut chart, request.values, &mut warnings)?;
+    let coalesced = values::coalesce_values(&chart, request.values, &mut warnings)?;
+    if !request.options.skip_schema_validation {
+        schema::validate(&chart, &coalesced, &mut warnings).map_err(RenderedError::Schema)?;
+    }
+    check_kube_version(&chart, request.capabilities)?;
+
+    let options = RenderOptions {
+        limits: request.options.limits,
+        ..RenderOptions::new(request.release, request.capabilities, request.host)
+    };
+    let mut files = render::render(&chart, &coalesced, &options)?;
+    let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
+    if let Some(renderer) = request.post_renderer {
+        let strategy = request.options.post_render_strategy;
+        files = post_render::apply(renderer, strategy, files, &mut warnings)?;
+    }
+    let sorted =
+        manifest::sort_manifests(&files, INSTALL_ORDER, &mut warnings).map_err(|source| {
+            RenderedError::Sort {
+                source,
+                output: everything(&files),
+            }
+        })?;
+
+    let crds = chart.crds();
+    let mut text = String::new();
+    if request.options.include_crds {
+        for crd in &crds {
+            push_document(
+                &mut text,
+                &crd.path,
+                &String::from_utf8_lossy(&crd.file.data),
+            );
+        }
+    }
+    for manifest in &sorted.manifests {
+        let head = &manifest.head;
+        if request.options.hide_secret && head.kind == "Secret" && head.api_version == "v1" {
+            let _ = write!(
+                text,
+                "---\n# Source: {}\n# HIDDEN: The Secret output has been suppressed\n",
+                manifest.path
+            );
+        } else {
+            push_document(&mut text, &manifest.path, &manifest.content);
+        }
+    }
+    Ok(Rendered {
+        chart,
+        manifest: text,
+        manifests: sorted.manifests,
+        hooks: sorted.hooks,
+        notes,
+        crds,
+        warnings,
+    })
+}
+
+fn check_kube_version(chart: &Chart, capabilities: &Capabilities) -> Result<(), RenderedError> {
+    let wanted = &chart.metadata.kube_version;
+    let found = &capabilities.kube_version;
+    if wanted.is_empty() || dependency::is_compatible_range(wanted, found.for_constraints()) {
+        return Ok(());
+    }
+    Err(RenderedError::KubeVersion {
+        wanted: wanted.clone(),
+        found: found.version.clone(),
+    })
+}
+
+/// Takes every `…NOTES.txt` out of the files; returns the root chart's, or all of them.
+fn take_notes(files: &mut BTreeMap<String, String>, chart: &str, all: bool) -> String {
+    let own = format!("{chart}/templates/{NOTES_SUFFIX}");
+    let mut notes = String::new();
+    files.retain(|path, content| {
+        if !path.ends_with(NOTES_SUFFIX) {
+            return true;
+        }
+        if all || *path == own {
+            if !notes.is_empty() {
+                notes.push('\n');
+            }
+            notes.push_str(content);
+        }
+        false
+    });
+    notes
+}
+
+fn push_document(text: &mut String, path: &str, content: &str) {
+    let _ = write!(text, "---\n# Source: {path}\n{content}\n");
+}
+
+fn everything(files: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (path, content) in files
+        .iter()
+        .filter(|(_, content)| !content.trim().is_empty())
+    {
+        push_document(&mut text, path, content);
+    }
+    text
+}

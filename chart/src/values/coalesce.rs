@@ -1,0 +1,240 @@
+//! Merging a chart's values with its user's, and with those of its subcharts.
+//!
+//! Mirrors `pkg/chart/common/util/coalesce.go`. *Coalescing* drops nulls the user set to remove a
+//! default; *merging* keeps them for a later coalescing.
+
+use serde_json::Value;
+
+use super::go_format;
+use super::tree::{Node, Table};
+use crate::{Chart, Warning};
+
+/// The key below which values reach every subchart.
+pub const GLOBAL_KEY: &str = "global";
+
+/// Values that cannot be merged. The text is Helm's.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CoalesceError {
+    /// Something that is no table stands where a subchart's values belong.
+    #[error("type mismatch on {chart}: {}", go_format::not_a_bool(.value))]
+    SubchartNotTable {
+        /// The subchart's name or alias.
+        chart: String,
+        /// What stands there.
+        value: Value,
+    },
+}
+
+/// How nulls are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// A null removes the default it meets, and is gone.
+    Drop,
+    /// Nulls stay.
+    Keep,
+}
+
+/// The values templates of `chart` see: `user` over the chart's defaults, recursively into its
+/// dependencies.
+///
+/// # Errors
+/// The value at a subchart's key is no table.
+pub fn coalesce_values(
+    chart: &Chart,
+    user: &Value,
+    warnings: &mut Vec<Warning>,
+) -> Result<Value, CoalesceError> {
+    Ok(chart_tree(chart, user, Nulls::Drop, warnings)?.to_value())
+}
+
+/// Like [`coalesce_values`], keeping nulls.
+///
+/// # Errors
+/// The value at a subchart's key is no table.
+pub fn merge_values(
+    chart: &Chart,
+    user: &Value,
+    warnings: &mut Vec<Warning>,
+) -> Result<Value, CoalesceError> {
+    Ok(chart_tree(chart, user, Nulls::Keep, warnings)?.to_value())
+}
+
+pub(super) fn chart_tree(
+    chart: &Chart,
+    user: &Value,
+    nulls: Nulls,
+    warnings: &mut Vec<Warning>,
+) -> Result<Table, CoalesceError> {
+    let values = Table::copy_of(user);
+    coalesce(chart, &values, "", nulls, warnings)?;
+    Ok(values)
+}
+
+/// Merges `src` into `dst`, which has priority, keeping nulls.
+pub(super) fn merge_tables(dst: &Table, src: &Table, warnings: &mut Vec<Warning>) {
+    coalesce_tables(dst, src, "", Nulls::Keep, warnings);
+}
+
+fn join(prefix: &str, key: &str) -> String {
+    if prefix.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{prefix}.{key}")
+    }
+}
+
+fn coalesce(
+    chart: &Chart,
+    values: &Table,
+    prefix: &str,
+    nulls: Nulls,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), CoalesceError> {
+    let path = join(prefix, chart.name());
+    coalesce_defaults(chart, values, &path, nulls, warnings);
+    for subchart in &chart.dependencies {
+        let name = subchart.name();
+        let table = match values.get(name) {
+            None => {
+                let table = Table::default();
+                values.insert(name, Node::Table(table.clone()));
+                table
+            }
+            Some(Node::Table(table)) => table,
+            Some(Node::Leaf(value)) => {
+                return Err(CoalesceError::SubchartNotTable {
+                    chart: name.to_owned(),
+                    value,
+                });
+            }
+        };
+        coalesce_globals(&table, values, &path, warnings);
+        coalesce(subchart, &table, &path, nulls, warnings)?;
+    }
+    Ok(())
+}
+
+/// Hands the parent's globals down; the parent's win, recursively.
+fn coalesce_globals(dst: &Table, src: &Table, prefix: &str, warnings: &mut Vec<Warning>) {
+    let mut globals_of = |table: &Table, side| match table.get(GLOBAL_KEY) {
+        None => Some(Table::default()),
+        Some(Node::Table(globals)) => Some(globals),
+        Some(Node::Leaf(_)) => {
+            warnings.push(Warning::GlobalsNotTable { side });
+            None
+        }
+    };
+    let Some(ours) = globals_of(dst, "destination") else {
+        return;
+    };
+    let Some(theirs) = globals_of(src, "source") else {
+        return;
+    };
+    for (key, node) in theirs.entries() {
+        let present = ours.get(&key);
+        match (&node, &present) {
+            (Node::Table(table), None) => ours.insert(key, Node::Table(table.shallow_copy())),
+            (Node::Table(table), Some(Node::Table(defaults))) => {
+                let merged = table.shallow_copy();
+                // Nulls are dropped when the subchart itself is coalesced.
+                coalesce_tables(
+                    &merged,
+                    defaults,
+                    &join(prefix, &key),
+                    Nulls::Keep,
+                    warnings,
+                );
+                ours.insert(key, Node::Table(merged));
+            }
+            (Node::Table(_), Some(Node::Leaf(_))) => {
+                warnings.push(Warning::GlobalConflict { key });
+            }
+            (Node::Leaf(_), Some(Node::Table(_))) => warnings.push(Warning::GlobalIsTable { key }),
+            (Node::Leaf(_), _) => ours.insert(key, node),
+        }
+    }
+    dst.insert(GLOBAL_KEY, Node::Table(ours));
+}
+
+/// Puts the chart's own defaults under `values`.
+fn coalesce_defaults(
+    chart: &Chart,
+    values: &Table,
+    path: &str,
+    nulls: Nulls,
+    warnings: &mut Vec<Warning>,
+) {
+    for (key, default) in Table::copy_of(&chart.values).entries() {
+        match (values.get(&key), default) {
+            (Some(given), _) if given.is_null() && nulls == Nulls::Drop => values.remove(&key),
+            (Some(Node::Table(given)), Node::Table(default)) => {
+                let is_subchart = chart.dependencies.iter().any(|sub| sub.name() == key);
+                let nulls = if is_subchart { Nulls::Keep } else { nulls };
+                if nulls == Nulls::Drop {
+                    default.remove_nulls();
+                }
+                coalesce_tables(&given, &default, &join(path, &key), nulls, warnings);
+            }
+            (Some(Node::Table(_)), default) => {
+                if !default.is_null() {
+                    warnings.push(Warning::SkippedValue {
+                        key: join(path, &key),
+                    });
+                }
+            }
+            (Some(Node::Leaf(_)), _) => {}
+            (None, default) => {
+                if nulls == Nulls::Drop {
+                    match &default {
+                        node if node.is_null() => continue,
+                        Node::Table(table) => table.remove_nulls(),
+                        Node::Leaf(_) => {}
+                    }
+                }
+                values.insert(key, default);
+            }
+        }
+    }
+}
+
+fn coalesce_tables(
+    dst: &Table,
+    src: &Table,
+    prefix: &str,
+    nulls: Nulls,
+    warnings: &mut Vec<Warning>,
+) {
+    // A null the user set removes a default only where there is one.
+    let defaults = src.entries();
+    for (key, node) in dst.entries() {
+        if node.is_null() {
+            src.insert(key, node);
+        }
+    }
+    let had_default = |key: &str| {
+        defaults
+            .iter()
+            .any(|(name, node)| name == key && !node.is_null())
+    };
+    for (key, node) in src.entries() {
+        let path = join(prefix, &key);
+        match (dst.get(&key), &node) {
+            (Some(given), _) if given.is_null() && nulls == Nulls::Drop && had_default(&key) => {
+                dst.remove(&key);
+            }
+            (None, _) => dst.insert(key, node),
+            (Some(Node::Table(given)), Node::Table(default)) => {
+                coalesce_tables(&given, default, &path, nulls, warnings);
+            }
+            (Some(Node::Leaf(_)), Node::Table(default)) => {
+                let value = default.to_value();
+                warnings.push(Warning::CannotOverwriteTable { key: path, value });
+            }
+            (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
+                let value = value.clone();
+                warnings.push(Warning::IgnoredNonTable { key: path, value });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Reading a values file: one or more YAML documents, later ones merged over earlier ones.
+//!
+//! Mirrors `LoadValues` of `pkg/chart/v2/loader/load.go`, and the document reader of Kubernetes'
+//! `apimachinery` it uses.
+
+use golib::yaml;
+use serde_json::{Map, Value};
+
+/// A values file that cannot be read. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadValuesError {
+    /// Something other than a comment follows `---`.
+    #[error("error reading yaml document: invalid Yaml document separator: {0}")]
+    Separator(String),
+    /// A document is no YAML, or no table.
+    #[error("cannot unmarshal yaml document: {0}")]
+    Document(#[source] yaml::Error),
+}
+
+/// Reads a values file into a table; an empty file is an empty table.
+///
+/// # Errors
+/// A document separator is followed by text, or a document is no YAML table.
+pub fn load_values(data: &[u8]) -> Result<Value, LoadValuesError> {
+    let mut values = Map::new();
+    for document in documents(data)? {
+        let read = yaml::decode_into_map(&document).map_err(LoadValuesError::Document)?;
+        merge_into(&mut values, read);
+    }
+    Ok(Value::Object(values))
+}
+
+/// `over` merged over `base`: tables merge, everything else is replaced.
+pub fn merge_maps(base: &mut Value, over: Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => merge_into(base, over),
+        (base, over) => *base = over,
+    }
+}
+
+fn merge_into(base: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Object(base)), Value::Object(value)) => merge_into(base, value),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Cuts a stream at lines that begin with `---`.
+fn documents(data: &[u8]) -> Result<Vec<Vec<u8>>, LoadValuesError> {
+    let mut documents = Vec::new();
+    let mut current: Vec<u8> = Vec::new();
+    let lines = data.strip_suffix(b"\n").unwrap_or(data);
+    if data.is_empty() {
+        return Ok(documents);
+    }
+    for line in lines.split(|&byte| byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if let Some(rest) = line.strip_prefix(b"---") {
+            let rest = String::from_utf8_lossy(rest);
+            let rest = rest.trim();
+            if !rest.is_empty() && !rest.starts_with('#') {
+                return Err(LoadValuesError::Separator(rest.to_owned()));
+            }
+            if !current.is_empty() {
+                documents.push(std::mem::take(&mut current));
+                continue;
+            }
+        }
+        current.extend_from_slice(line);
+        current.push(b'\n');
+    }
+    if !current.is_empty() {
+        documents.push(current);
+    }
+    Ok(documents)
+}

@@ -1,0 +1,22 @@
+//! Values: reading, merging, checking.
+//!
+//! A set of values is a [`serde_json::Value`] that is an object (or null for "none"). Numbers from
+//! YAML and JSON are floats, integers from `--set` are integers, as templates can tell them apart.
+//!
+//! Mirrors `pkg/chart/common`, `pkg/chart/common/util`, `pkg/strvals` and `pkg/cli/values`.
+
+mod coalesce;
+pub(crate) mod go_format;
+mod import;
+mod load;
+mod path;
+mod tree;
+
+pub mod options;
+pub mod schema;
+pub mod strvals;
+
+pub use coalesce::{CoalesceError, GLOBAL_KEY, coalesce_values, merge_values};
+pub(crate) use import::import_values;
+pub use load::{LoadValuesError, load_values, merge_maps};
+pub use path::{PathError, path_value, table};

@@ -1,0 +1,115 @@
+//! Merging everything a command line says about values, in Helm's order: `-f` files, then
+//! `--set-json`, `--set`, `--set-string`, `--set-file` and `--set-literal`.
+//!
+//! Mirrors `pkg/cli/values/options.go`. Where files come from is the caller's matter.
+
+use golib::json;
+use serde_json::{Map, Value};
+
+use super::strvals::{self, StrvalsError};
+use super::{LoadValuesError, load_values, merge_maps};
+
+/// What the user gave, each group in its order.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `-f`, `--values`.
+    pub value_files: Vec<String>,
+    /// `--set-json`.
+    pub json_values: Vec<String>,
+    /// `--set`.
+    pub values: Vec<String>,
+    /// `--set-string`.
+    pub string_values: Vec<String>,
+    /// `--set-file`.
+    pub file_values: Vec<String>,
+    /// `--set-literal`.
+    pub literal_values: Vec<String>,
+}
+
+/// Values on the command line that cannot be read. The text is Helm's.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// A values file cannot be read; the text is the reader's.
+    #[error("{0}")]
+    File(String),
+    /// A values file is no YAML table.
+    #[error("failed to parse {file}: {source}")]
+    Parse {
+        /// The file as given.
+        file: String,
+        /// What is wrong with it.
+        source: LoadValuesError,
+    },
+    /// `--set-json` with an object that is none.
+    #[error("failed parsing --set-json data JSON: {0}")]
+    JsonObject(String),
+    /// `--set-json` with a malformed expression.
+    #[error("failed parsing --set-json data {0}")]
+    Json(String),
+    /// One of the other flags.
+    #[error("failed parsing --{flag} data: {source}")]
+    Set {
+        /// The flag's name.
+        flag: &'static str,
+        /// What is wrong with its argument.
+        source: StrvalsError,
+    },
+}
+
+impl Options {
+    /// Merges everything into one table. `read` returns a file's content, or the error to show.
+    ///
+    /// # Errors
+    /// A file cannot be read or an argument is malformed.
+    pub fn merge(
+        &self,
+        read: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
+    ) -> Result<Value, OptionsError> {
+        let mut base = Value::Object(Map::new());
+        for file in &self.value_files {
+            let data = read(file).map_err(OptionsError::File)?;
+            let values = load_values(&data).map_err(|source| OptionsError::Parse {
+                file: file.clone(),
+                source,
+            })?;
+            merge_maps(&mut base, values);
+        }
+        for text in &self.json_values {
+            let trimmed = text.trim();
+            if trimmed.starts_with('{') {
+                let object = json::decode(trimmed.as_bytes())
+                    .map_err(|_| OptionsError::JsonObject(text.clone()))?;
+                merge_maps(&mut base, json::floats(object));
+            } else {
+                strvals::parse_json(text, table(&mut base))
+                    .map_err(|_| OptionsError::Json(text.clone()))?;
+            }
+        }
+        let failed = |flag| move |source| OptionsError::Set { flag, source };
+        for text in &self.values {
+            strvals::parse_into(text, table(&mut base)).map_err(failed("set"))?;
+        }
+        for text in &self.string_values {
+            strvals::parse_into_string(text, table(&mut base)).map_err(failed("set-string"))?;
+        }
+        for text in &self.file_values {
+            let mut reader = |name: &str| {
+                let data = read(name)?;
+                Ok(String::from_utf8_lossy(&data).into_owned())
+            };
+            strvals::parse_into_file(text, table(&mut base), &mut reader)
+                .map_err(failed("set-file"))?;
+        }
+        for text in &self.literal_values {
+            strvals::parse_literal_into(text, table(&mut base)).map_err(failed("set-literal"))?;
+        }
+        Ok(base)
+    }
+}
+
+fn table(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("it was just made an object")
+}

@@ -1,0 +1,130 @@
+//! Values while they are merged.
+//!
+//! Helm merges Go maps in place, and below the first level a parent's globals and a child's are the
+//! *same* maps: what a subchart's defaults add there is seen by its parent and siblings. A tree with
+//! shared tables gives that for free.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+
+/// A table, or anything else; lists are never merged, so they are leaves.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    Table(Table),
+    Leaf(Value),
+}
+
+/// A shared map from key to node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Table(Rc<RefCell<BTreeMap<String, Node>>>);
+
+impl Node {
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self, Self::Leaf(Value::Null))
+    }
+
+    pub(super) fn as_table(&self) -> Option<&Table> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::Leaf(_) => None,
+        }
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        match self {
+            Self::Table(table) => Value::Object(table.to_map()),
+            Self::Leaf(value) => value.clone(),
+        }
+    }
+}
+
+impl From<&Value> for Node {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Object(map) => Self::Table(Table::from(map)),
+            other => Self::Leaf(other.clone()),
+        }
+    }
+}
+
+impl From<&Map<String, Value>> for Table {
+    fn from(map: &Map<String, Value>) -> Self {
+        map.iter()
+            .map(|(key, value)| (key.clone(), Node::from(value)))
+            .collect()
+    }
+}
+
+impl FromIterator<(String, Node)> for Table {
+    fn from_iter<I: IntoIterator<Item = (String, Node)>>(entries: I) -> Self {
+        Self(Rc::new(RefCell::new(entries.into_iter().collect())))
+    }
+}
+
+impl Table {
+    /// A deep copy of a chart's or user's values; anything but an object is an empty table.
+    pub(super) fn copy_of(value: &Value) -> Self {
+        value.as_object().map(Self::from).unwrap_or_default()
+    }
+
+    /// A new table with the same nodes: nested tables are shared.
+    pub(super) fn shallow_copy(&self) -> Self {
+        Self(Rc::new(RefCell::new(self.0.borrow().clone())))
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Node> {
+        self.0.borrow().get(key).cloned()
+    }
+
+    pub(super) fn insert(&self, key: impl Into<String>, node: Node) {
+        self.0.borrow_mut().insert(key.into(), node);
+    }
+
+    pub(super) fn remove(&self, key: &str) {
+        self.0.borrow_mut().remove(key);
+    }
+
+    /// The entries as they are now; changing the table meanwhile is fine.
+    pub(super) fn entries(&self) -> Vec<(String, Node)> {
+        self.0
+            .borrow()
+            .iter()
+            .map(|(key, node)| (key.clone(), node.clone()))
+            .collect()
+    }
+
+    /// Removes null entries here and in all tables below.
+    pub(super) fn remove_nulls(&self) {
+        self.0.borrow_mut().retain(|_, node| !node.is_null());
+        for node in self.0.borrow().values() {
+            if let Node::Table(table) = node {
+                table.remove_nulls();
+            }
+        }
+    }
+
+    /// Walks a path of keys; on the way down everything must be a table.
+    pub(super) fn table_at<'p>(&self, path: &'p str) -> Result<Self, &'p str> {
+        let mut table = self.clone();
+        for key in path.split('.') {
+            let next = table.get(key);
+            table = next.as_ref().and_then(Node::as_table).cloned().ok_or(key)?;
+        }
+        Ok(table)
+    }
+
+    pub(super) fn to_map(&self) -> Map<String, Value> {
+        self.0
+            .borrow()
+            .iter()
+            .map(|(key, node)| (key.clone(), node.to_value()))
+            .collect()
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        Value::Object(self.to_map())
+    }
+}

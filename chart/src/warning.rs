@@ -1,0 +1,152 @@
+//! What Helm would log while it loads a chart or merges values.
+//!
+//! Warnings are collected, not printed: the caller decides. Their `Display` leaves values out, so
+//! that logging one can never show a secret; [`Warning::in_helms_words`] is the whole text for the
+//! person who owns the values.
+
+use std::fmt;
+
+use golib::strconv::quote;
+use serde_json::Value;
+
+use crate::values::go_format;
+
+/// Something odd that did not stop the operation.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A chart has no table where the user gave one.
+    SkippedValue {
+        /// Path of the key, beginning with the chart's name.
+        key: String,
+    },
+    /// A table meets something else; the higher-priority side wins.
+    CannotOverwriteTable {
+        /// Path of the key.
+        key: String,
+        /// The table that lost.
+        value: Value,
+    },
+    /// Something that is no table meets a table; the table stays.
+    IgnoredNonTable {
+        /// Path of the key.
+        key: String,
+        /// The value that lost.
+        value: Value,
+    },
+    /// `global` of the subchart (destination) or the parent (source) is no table.
+    GlobalsNotTable {
+        /// `destination` or `source`.
+        side: &'static str,
+    },
+    /// A global table of the parent meets a plain global of the subchart.
+    GlobalConflict {
+        /// The key below `global`.
+        key: String,
+    },
+    /// A plain global of the parent meets a table of the subchart.
+    GlobalIsTable {
+        /// The key below `global`.
+        key: String,
+    },
+    /// A condition or tag is no boolean.
+    NotBoolean {
+        /// `path` or `tag`.
+        what: &'static str,
+        /// The path or tag.
+        name: String,
+        /// The dependency it would have switched.
+        chart: String,
+    },
+    /// `import-values` names a table that is not there.
+    MissingImport {
+        /// The dependency, when the entry is a table with `child` and `parent`.
+        chart: Option<String>,
+        /// The path element that is no table.
+        key: String,
+    },
+    /// A `v2` chart has `requirements.yaml` or `requirements.lock`.
+    Requirements {
+        /// Whether it was the lock file.
+        lock: bool,
+    },
+    /// A document names an unknown hook event and is left out altogether.
+    UnknownHook {
+        /// The whole annotation.
+        events: String,
+    },
+}
+
+impl Warning {
+    /// The text Helm logs, values included. Structured records read `LEVEL message key=value…`.
+    pub fn in_helms_words(&self) -> String {
+        match self {
+            Self::CannotOverwriteTable { value, .. } | Self::IgnoredNonTable { value, .. } => {
+                format!("{self} ({})", go_format::value(value))
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SkippedValue { key } => {
+                write!(f, "warning: skipped value for {key}: Not a table.")
+            }
+            Self::CannotOverwriteTable { key, .. } => {
+                write!(
+                    f,
+                    "warning: cannot overwrite table with non table for {key}"
+                )
+            }
+            Self::IgnoredNonTable { key, .. } => write!(
+                f,
+                "warning: destination for {key} is a table. Ignoring non-table value"
+            ),
+            Self::GlobalsNotTable { side } => {
+                write!(
+                    f,
+                    "warning: skipping globals because {side} global is not a table."
+                )
+            }
+            Self::GlobalConflict { key } => write!(
+                f,
+                "Conflict: cannot merge map onto non-map for {}. Skipping.",
+                quote(key.as_bytes())
+            ),
+            Self::GlobalIsTable { key } => write!(f, "key {key} is table. Skipping"),
+            Self::NotBoolean { what, name, chart } => {
+                write!(
+                    f,
+                    "WARN returned non-bool value {what}={name} chart={chart}"
+                )
+            }
+            Self::MissingImport {
+                chart: Some(chart),
+                key,
+            } => write!(
+                f,
+                "WARN ImportValues missing table from chart chart={chart} error={} is not a table",
+                quote(key.as_bytes())
+            ),
+            Self::MissingImport { chart: None, key } => write!(
+                f,
+                "WARN ImportValues missing table error={} is not a table",
+                quote(key.as_bytes())
+            ),
+            Self::Requirements { lock: false } => f.write_str(
+                "Warning: Dependencies are handled in Chart.yaml since apiVersion \"v2\". \
+                 We recommend migrating dependencies to Chart.yaml.",
+            ),
+            Self::Requirements { lock: true } => f.write_str(
+                "Warning: Dependency locking is handled in Chart.lock since apiVersion \"v2\". \
+                 We recommend migrating to Chart.lock.",
+            ),
+            Self::UnknownHook { events } => {
+                write!(f, "INFO skipping unknown hooks hookTypes={events}")
+            }
+        }
+    }
+}
