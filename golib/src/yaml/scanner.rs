@@ -543,9 +543,8 @@ impl<'a> Scanner<'a> {
 
     fn skip_to_next_token(&mut self) {
         loop {
-            if self.mark.column == 0
-                && [self.byte(0), self.byte(1), self.byte(2)] == *b"\xef\xbb\xbf"
-            {
+            // Elsewhere it is part of the text: yaml.v2 looks for it at the beginning of its buffer.
+            if self.at == 0 && self.text.starts_with(b"\xef\xbb\xbf") {
                 self.skip();
             }
             // A tab may separate tokens, but where a simple key may begin it would indent.
