@@ -62,14 +62,26 @@ impl<'b> Site<'b> {
     /// # Errors
     /// When an API server refuses an object.
     pub async fn prepare_with(bed: &'b Bed, program: PathBuf) -> Result<Self> {
-        static USERS: AtomicUsize = AtomicUsize::new(0);
         let id = unique("site");
+        let namespaces = (format!("fleet-{id}"), format!("cattle-fleet-{id}"));
+        Self::prepare_named(bed, program, id, namespaces).await
+    }
+
+    /// [`Self::prepare_with`] under given names: the client ID, then the registration and the system namespace.
+    ///
+    /// # Errors
+    /// When an API server refuses an object.
+    pub async fn prepare_named(
+        bed: &'b Bed,
+        program: PathBuf,
+        id: String,
+        (registration_namespace, system_namespace): (String, String),
+    ) -> Result<Self> {
+        static USERS: AtomicUsize = AtomicUsize::new(0);
         let (upstream, downstream) = (
             bed.upstream.client(ADMIN).await?,
             bed.downstream.client(ADMIN).await?,
         );
-        let registration_namespace = format!("fleet-{id}");
-        let system_namespace = format!("cattle-fleet-{id}");
         let controller = Controller::start(upstream.clone(), &registration_namespace).await?;
         apply(
             &downstream,
@@ -401,6 +413,23 @@ impl<'b> Site<'b> {
             "" => Api::all_with(self.downstream.clone(), &resource),
             namespace => Api::namespaced_with(self.downstream.clone(), namespace, &resource),
         }
+    }
+
+    /// The account a registration made for the agent in its deployment namespace.
+    ///
+    /// # Errors
+    /// When there is none yet.
+    pub async fn bundle_account(&self, deployment_namespace: &str) -> Result<String> {
+        use k8s_openapi::api::core::v1::ServiceAccount;
+        let accounts: Api<ServiceAccount> =
+            Api::namespaced(self.upstream.clone(), deployment_namespace);
+        let all = accounts
+            .list(&kube::api::ListParams::default().labels("fleet.cattle.io/managed=true"))
+            .await?;
+        all.items
+            .into_iter()
+            .find_map(|a| a.metadata.name)
+            .context("no account yet")
     }
 
     /// What the agent asked upstream since the site was made.
