@@ -13,4 +13,5 @@ pub mod regexp;
 pub mod semver;
 pub mod strconv;
 pub mod time;
+pub mod toml;
 pub mod yaml;

@@ -1,0 +1,416 @@
+//! Keys and values to tables, with the rules of what may be defined twice (the Go library's `parse.go`).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::scan::{Problem, Scanner};
+use super::{Error, MAX_DEPTH, Value, path_text};
+
+type Table = BTreeMap<String, Node>;
+
+/// A value being built. Arrays of tables stay open to `[[more]]`, other arrays do not.
+enum Node {
+    Table(Table),
+    Tables(Vec<Table>),
+    Value(Value),
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// What the Go library refuses, in its words, and nesting beyond 500 levels.
+pub fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {
+    let text = [&b"\xff\xfe"[..], b"\xfe\xff", b"\xef\xbb\xbf"]
+        .iter()
+        .find_map(|mark| text.strip_prefix(*mark))
+        .unwrap_or(text);
+    if text[..text.len().min(6)].contains(&0) {
+        let message =
+            "files cannot contain NULL bytes; probably using UTF-16; TOML files must be UTF-8";
+        return Err(Error::Parse {
+            line: 1,
+            last_key: String::new(),
+            message: message.into(),
+        });
+    }
+    let mut parser = Parser {
+        scanner: Scanner::new(text),
+        root: Table::new(),
+        context: Vec::new(),
+        current_key: String::new(),
+        key_line: 0,
+        arrays: HashMap::new(),
+        implicits: HashSet::new(),
+        depth: 0,
+    };
+    match parser.document() {
+        Ok(()) => Ok(finish(parser.root)),
+        Err(Problem { line, message }) => Err(Error::Parse {
+            line,
+            last_key: parser.last_key(),
+            message,
+        }),
+    }
+}
+
+fn finish(table: Table) -> BTreeMap<String, Value> {
+    table
+        .into_iter()
+        .map(|(key, node)| (key, finish_node(node)))
+        .collect()
+}
+
+fn finish_node(node: Node) -> Value {
+    match node {
+        Node::Value(value) => value,
+        Node::Table(table) => Value::Table(finish(table)),
+        Node::Tables(tables) => Value::Array(
+            tables
+                .into_iter()
+                .map(|table| Value::Table(finish(table)))
+                .collect(),
+        ),
+    }
+}
+
+struct Parser<'a> {
+    scanner: Scanner<'a>,
+    root: Table,
+    /// The table being filled.
+    context: Vec<String>,
+    current_key: String,
+    /// The line of the key or table name that was read last.
+    key_line: usize,
+    /// Whether what a path names was last seen as a plain array.
+    arrays: HashMap<String, bool>,
+    /// Tables that only came into being on the way to others: these may be defined once more.
+    implicits: HashSet<String>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn last_key(&self) -> String {
+        match (self.context.is_empty(), self.current_key.is_empty()) {
+            (_, true) => path_text(&self.context),
+            (true, _) => self.current_key.clone(),
+            _ => format!("{}.{}", path_text(&self.context), self.current_key),
+        }
+    }
+
+    fn document(&mut self) -> Result<(), Problem> {
+        loop {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => {}
+                Some('#') => self.scanner.skip_comment()?,
+                Some('[') => {
+                    self.table_header()?;
+                    self.line_end()?;
+                }
+                None => return Ok(()),
+                c => {
+                    self.scanner.back(c);
+                    let outer = self.context.clone();
+                    let key = self.key()?;
+                    let value = self.value(false)?;
+                    self.set_value(value)?;
+                    self.set_type(false);
+                    self.context = outer;
+                    self.current_key = key;
+                    self.current_key.clear();
+                    self.line_end()?;
+                }
+            }
+        }
+    }
+
+    fn line_end(&mut self) -> Result<(), Problem> {
+        loop {
+            match self.scanner.next()? {
+                None | Some('\n' | '\r') => return Ok(()),
+                Some(' ' | '\t') => {}
+                Some('#') => return self.scanner.skip_comment(),
+                Some(c) => {
+                    let c = crate::strconv::quote_rune(c.into());
+                    let message = format!(
+                        "expected a top-level item to end with a newline, comment, or EOF, but got {c} instead"
+                    );
+                    return Err(self.scanner.problem(message));
+                }
+            }
+        }
+    }
+
+    fn table_header(&mut self) -> Result<(), Problem> {
+        let array = self.scanner.accept('[')?;
+        let (path, line) = self.scanner.table_name()?;
+        if array && !self.scanner.accept(']')? {
+            let c = self.scanner.next()?;
+            let c = crate::strconv::quote_rune(c.map_or(0, u32::from));
+            let message =
+                format!("expected end of table array name delimiter ']', but got {c} instead");
+            return Err(self.scanner.problem(message));
+        }
+        self.key_line = line;
+        self.add_context(&path, array)?;
+        self.arrays.insert(path_text(&self.context), false);
+        Ok(())
+    }
+
+    /// Reads a key and makes the tables it leads through; what is left is the current key, which is also returned.
+    fn key(&mut self) -> Result<String, Problem> {
+        let (mut path, line) = self.scanner.key()?;
+        self.key_line = line;
+        self.current_key = path.pop().unwrap_or_default();
+        if self.context.len() + path.len() > MAX_DEPTH {
+            return Err(self.scanner.problem("key is nested too deeply"));
+        }
+        for part in path {
+            let mut context = self.context.clone();
+            context.push(part);
+            self.implicits.insert(path_text(&context));
+            self.add_context(&context, false)?;
+        }
+        Ok(self.current_key.clone())
+    }
+
+    fn value(&mut self, in_array: bool) -> Result<Value, Problem> {
+        self.scanner.skip_blanks()?;
+        let first = self.scanner.next()?;
+        if !matches!(first, Some('[' | '{')) {
+            return self.scanner.scalar(first);
+        }
+        if self.depth + self.context.len() >= MAX_DEPTH {
+            return Err(self.scanner.problem("value is nested too deeply"));
+        }
+        self.depth += 1;
+        let value = if first == Some('[') {
+            self.array()
+        } else {
+            self.inline_table(in_array)
+        };
+        self.depth -= 1;
+        value
+    }
+
+    fn array(&mut self) -> Result<Value, Problem> {
+        self.set_type(true);
+        let mut items = Vec::new();
+        loop {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => continue,
+                Some('#') => {
+                    self.scanner.skip_comment()?;
+                    continue;
+                }
+                Some(',') => return Err(self.scanner.problem("unexpected comma")),
+                Some(']') => return Ok(Value::Array(items)),
+                c => self.scanner.back(c),
+            }
+            items.push(self.value(true)?);
+            loop {
+                match self.scanner.next()? {
+                    Some(' ' | '\t' | '\n' | '\r') => {}
+                    Some('#') => self.scanner.skip_comment()?,
+                    Some(',') => break,
+                    Some(']') => return Ok(Value::Array(items)),
+                    c => {
+                        let message = format!(
+                            "expected a comma (',') or array terminator (']'), but got {}",
+                            shown(c)
+                        );
+                        return Err(self.scanner.problem(message));
+                    }
+                }
+            }
+        }
+    }
+
+    fn inline_table(&mut self, in_array: bool) -> Result<Value, Problem> {
+        let outer_context = self.context.clone();
+        let outer_key = std::mem::take(&mut self.current_key);
+        self.context.push(outer_key.clone());
+        let context = self.context.clone();
+        self.implicits.insert(path_text(&context));
+        self.add_context(&context, in_array)?;
+        let mut table = BTreeMap::new();
+        let mut open = true;
+        while open {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => continue,
+                Some('#') => {
+                    self.scanner.skip_comment()?;
+                    continue;
+                }
+                Some(',') => return Err(self.scanner.problem("unexpected comma")),
+                Some('}') => break,
+                c => self.scanner.back(c),
+            }
+            let key = self.key()?;
+            let path = self.context[context.len()..].to_vec();
+            let value = self.value(false)?;
+            self.set_value(value.clone())?;
+            self.set_type(false);
+            insert(&mut table, &path, key, value);
+            self.context.clone_from(&context);
+            open = self.inline_table_continues()?;
+        }
+        self.context = outer_context;
+        self.current_key = outer_key;
+        Ok(Value::Table(table))
+    }
+
+    fn inline_table_continues(&mut self) -> Result<bool, Problem> {
+        loop {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => {}
+                Some('#') => self.scanner.skip_comment()?,
+                Some(',') => {
+                    self.scanner.skip_blanks()?;
+                    if self.scanner.peek()? != Some('}') {
+                        return Ok(true);
+                    }
+                }
+                Some('}') => return Ok(false),
+                c => {
+                    let message = format!(
+                        "expected a comma or an inline table terminator '}}', but got {} instead",
+                        shown(c)
+                    );
+                    return Err(self.scanner.problem(message));
+                }
+            }
+        }
+    }
+
+    // What is defined
+
+    /// Makes the path's table, and those it is in, and goes there.
+    fn add_context(&mut self, path: &[String], array: bool) -> Result<(), Problem> {
+        let line = self.key_line;
+        let Some((last, parents)) = path.split_last() else {
+            return Ok(());
+        };
+        if path.len() > MAX_DEPTH {
+            return Err(Problem {
+                line,
+                message: "key is nested too deeply".into(),
+            });
+        }
+        let mut table = &mut self.root;
+        for (index, part) in parents.iter().enumerate() {
+            if !table.contains_key(part) {
+                self.implicits.insert(path_text(&parents[..=index]));
+            }
+            let node = table
+                .entry(part.clone())
+                .or_insert_with(|| Node::Table(Table::new()));
+            table = match inner(node) {
+                Some(table) => table,
+                None => {
+                    let path = path_text(&parents[..=index]);
+                    let message = format!("Key '{path}' was already created as a hash.");
+                    return Err(Problem { line, message });
+                }
+            };
+        }
+        self.context = parents.to_vec();
+        if array {
+            match table
+                .entry(last.clone())
+                .or_insert_with(|| Node::Tables(Vec::new()))
+            {
+                Node::Tables(tables) => tables.push(Table::new()),
+                _ => {
+                    let path = path_text(path);
+                    let message =
+                        format!("Key '{path}' was already created and cannot be used as an array.");
+                    return Err(Problem { line, message });
+                }
+            }
+        } else {
+            self.set(last, Node::Table(Table::new()))?;
+        }
+        self.context.push(last.clone());
+        Ok(())
+    }
+
+    fn set_value(&mut self, value: Value) -> Result<(), Problem> {
+        let key = self.current_key.clone();
+        let node = match value {
+            Value::Table(entries) => Node::Table(unfinish(entries)),
+            value => Node::Value(value),
+        };
+        self.set(&key, node)
+    }
+
+    fn set(&mut self, key: &str, value: Node) -> Result<(), Problem> {
+        let line = self.key_line;
+        let defined = |path: &[String]| Problem {
+            line,
+            message: format!("Key '{}' has already been defined.", path_text(path)),
+        };
+        let mut table = &mut self.root;
+        for (index, part) in self.context.iter().enumerate() {
+            table = table
+                .get_mut(part)
+                .and_then(inner)
+                .ok_or_else(|| defined(&self.context[..=index]))?;
+        }
+        if table.contains_key(key) {
+            let mut path = self.context.clone();
+            path.push(key.to_owned());
+            let name = path_text(&path);
+            if !self.implicits.remove(&name) {
+                return Err(defined(&path));
+            }
+            if !self.arrays.get(&name).copied().unwrap_or(false) {
+                return Ok(()); // what is there was filled on the way
+            }
+        }
+        table.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// Notes whether the current key holds a plain array.
+    fn set_type(&mut self, array: bool) {
+        let mut path = self.context.clone();
+        if !self.current_key.is_empty() {
+            path.push(self.current_key.clone());
+        }
+        self.arrays.insert(path_text(&path), array);
+    }
+}
+
+/// The table behind a node: itself, or the last of several.
+fn inner(node: &mut Node) -> Option<&mut Table> {
+    match node {
+        Node::Table(table) => Some(table),
+        Node::Tables(tables) => tables.last_mut(),
+        Node::Value(_) => None,
+    }
+}
+
+fn unfinish(entries: BTreeMap<String, Value>) -> Table {
+    entries
+        .into_iter()
+        .map(|(key, value)| match value {
+            Value::Table(entries) => (key, Node::Table(unfinish(entries))),
+            value => (key, Node::Value(value)),
+        })
+        .collect()
+}
+
+fn insert(table: &mut BTreeMap<String, Value>, path: &[String], key: String, value: Value) {
+    let mut table = table;
+    for part in path {
+        let node = table
+            .entry(part.clone())
+            .or_insert_with(|| Value::Table(BTreeMap::new()));
+        let Value::Table(inner) = node else { return };
+        table = inner;
+    }
+    table.insert(key, value);
+}
+
+fn shown(c: Option<char>) -> String {
+    c.map_or_else(|| "end of file".into(), |c| format!("'{c}'"))
+}
