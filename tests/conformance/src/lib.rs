@@ -3,6 +3,8 @@
 //! A vector file is one JSON array of cases. Each file has a module here with one function from a case to an [`Outcome`];
 //! [`SUITES`] names them. The formats are described beside the vectors.
 
+mod ready;
+mod smp;
 mod yaml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::{Map, Value};
 
 /// Which function judges the cases of which file. A file that is missing here fails as a whole, loudly.
-pub const SUITES: &[(&str, Suite)] = &[("yaml.json", yaml::run)];
+pub const SUITES: &[(&str, Suite)] = &[
+    ("ready.json", ready::run),
+    ("smp.json", smp::run),
+    ("yaml.json", yaml::run),
+];
 
 /// Judges one case.
 pub type Suite = fn(&Case) -> Outcome;
@@ -66,6 +72,14 @@ impl Outcome {
         Self::failed(format!("the runner knows no {kind:?}"), "")
     }
 
+    /// A failure as an error, for a case that compares several things one after the other.
+    pub fn checked(self) -> Result<(), Self> {
+        match self {
+            Self::Passed => Ok(()),
+            failed => Err(failed),
+        }
+    }
+
     /// The first outcome that is a failure, else a pass.
     pub fn all(outcomes: impl IntoIterator<Item = Self>) -> Self {
         outcomes
@@ -98,6 +112,11 @@ impl Case {
     /// A field, if it is present; null counts as present.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.fields.get(field)
+    }
+
+    /// A field's value, null if it is absent.
+    pub fn value(&self, field: &str) -> &Value {
+        self.get(field).unwrap_or(&Value::Null)
     }
 
     /// A text field, if it is present.
