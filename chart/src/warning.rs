@@ -70,6 +70,11 @@ pub enum Warning {
         /// Whether it was the lock file.
         lock: bool,
     },
+    /// A schema refers to a `urn:`; anything goes there.
+    UnresolvedUrn {
+        /// The reference.
+        urn: String,
+    },
     /// A document names an unknown hook event and is left out altogether.
     UnknownHook {
         /// The whole annotation.
@@ -143,6 +148,10 @@ impl fmt::Display for Warning {
             Self::Requirements { lock: true } => f.write_str(
                 "Warning: Dependency locking is handled in Chart.lock since apiVersion \"v2\". \
                  We recommend migrating to Chart.lock.",
+            ),
+            Self::UnresolvedUrn { urn } => write!(
+                f,
+                "WARN unresolved URN reference ignored; using permissive schema urn={urn}"
             ),
             Self::UnknownHook { events } => {
                 write!(f, "INFO skipping unknown hooks hookTypes={events}")

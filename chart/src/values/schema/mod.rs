@@ -1,28 +1,162 @@
 //! Checking values against `values.schema.json`.
+//!
+//! A validator of our own in the shape of santhosh-tekuri/jsonschema v6, which Helm uses: it reports
+//! the same failures in the same words, for drafts 4, 6, 7, 2019-09 and 2020-12. Files and URLs are
+//! never read: a chart's schema that refers to them fails. Where the library iterates over a map in
+//! random order, we go by name.
 
+mod compile;
+mod draft;
+mod failure;
+mod format;
+mod number;
+mod resource;
+mod validate;
+
+use std::fmt;
+
+use golib::json;
 use serde_json::Value;
 
+use super::go_format::go_type;
 use crate::{Chart, Warning};
 
-/// Values that do not fit their schemas. The text is Helm's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SchemaErrors(String);
+/// The name a schema goes by in messages.
+const SCHEMA_URL: &str = "file:///values.schema.json";
 
-/// Checks the coalesced values of a chart and its dependencies.
+/// Values that do not fit their schemas, chart by chart. The text is Helm's and shows the values that
+/// do not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaErrors {
+    failures: Vec<SchemaFailure>,
+}
+
+/// Values of one chart that do not fit its schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SchemaFailure {
+    chart: String,
+    text: String,
+}
+
+impl SchemaErrors {
+    /// The charts whose values do not fit.
+    pub fn charts(&self) -> impl Iterator<Item = &str> {
+        self.failures.iter().map(|failure| failure.chart.as_str())
+    }
+}
+
+impl fmt::Display for SchemaErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.failures
+            .iter()
+            .try_for_each(|failure| write!(f, "{}:\n{}", failure.chart, failure.text))
+    }
+}
+
+impl std::error::Error for SchemaErrors {}
+
+/// Checks the coalesced values of a chart and its dependencies against their schemas.
 ///
 /// # Errors
-/// Values do not fit, or a schema is broken.
+/// Values do not fit, or a schema is broken. All charts are checked.
 pub fn validate(
     chart: &Chart,
-    _values: &Value,
-    _warnings: &mut Vec<Warning>,
+    values: &Value,
+    warnings: &mut Vec<Warning>,
 ) -> Result<(), SchemaErrors> {
-    if chart.schema.is_some() {
-        return Err(SchemaErrors(format!(
-            "{}:\nschemas cannot be checked yet\n",
-            chart.name()
-        )));
+    let mut failures = Vec::new();
+    collect(chart, values, warnings, &mut failures);
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(SchemaErrors { failures })
     }
-    Ok(())
+}
+
+fn collect(
+    chart: &Chart,
+    values: &Value,
+    warnings: &mut Vec<Warning>,
+    failures: &mut Vec<SchemaFailure>,
+) {
+    if let Some(schema) = &chart.schema
+        && let Err(text) = validate_one(schema, values, warnings)
+    {
+        failures.push(SchemaFailure {
+            chart: chart.name().to_owned(),
+            text,
+        });
+    }
+    for dependency in &chart.dependencies {
+        match values.get(dependency.name()) {
+            None | Some(Value::Null) => {}
+            Some(table @ Value::Object(_)) => collect(dependency, table, warnings, failures),
+            Some(other) => failures.push(SchemaFailure {
+                chart: dependency.name().to_owned(),
+                text: format!(
+                    "invalid type for values: expected object (map), got {}\n",
+                    go_type(other)
+                ),
+            }),
+        }
+    }
+}
+
+/// Checks values against one schema; the error is what Helm prints below the chart's name.
+fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> Result<(), String> {
+    let document = decode(schema)?;
+    let set = compile::compile_document(SCHEMA_URL, document, warnings)
+        .map_err(|error| error.to_string())?;
+    let root = compile::Ref { set: &set, id: 0 };
+    validate::validate(values, root, None).map_err(|failure| {
+        let text = failure.to_string();
+        let heading = format!("jsonschema validation failed with '{SCHEMA_URL}#'\n");
+        format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text))
+    })
+}
+
+/// Reads a schema's JSON, failing in the words of Go's stream decoder.
+fn decode(schema: &[u8]) -> Result<Value, String> {
+    if schema.trim_ascii().is_empty() {
+        return Err("EOF".to_owned());
+    }
+    json::decode(schema).map_err(|error| match error.to_string() {
+        text if text == "unexpected end of JSON input" => "unexpected EOF".to_owned(),
+        text if text.ends_with("after top-level value") => {
+            "invalid character after top-level value".to_owned()
+        }
+        text => text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::validate_one;
+
+    #[test]
+    fn a_schema_that_doubles_at_every_step_is_given_up() {
+        let mut definitions = serde_json::Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/l{}", level + 1)});
+            definitions.insert(format!("l{level}"), json!({"allOf": [next, next]}));
+        }
+        definitions.insert("l40".to_owned(), json!({"type": "object"}));
+        let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions}).to_string();
+        let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+        assert!(error.expect_err("too much work").contains("too complex"));
+    }
+
+    #[test]
+    fn schemas_read_no_files_and_fetch_nothing() {
+        for reference in ["file:///etc/passwd", "http://localhost/x", "other.json"] {
+            let schema = json!({"$ref": reference}).to_string();
+            let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+            assert!(
+                error.expect_err("not read").contains("failing loading"),
+                "{reference}"
+            );
+        }
+    }
 }

@@ -1,0 +1,276 @@
+//! What a value did wrong, in the words of santhosh-tekuri/jsonschema.
+
+use std::fmt;
+
+use golib::strconv;
+use serde_json::Value;
+
+use super::number::{Decimal, english, grouped};
+
+/// A failed keyword, with the failures that caused it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Failure {
+    /// Path of the value.
+    pub(super) location: Vec<String>,
+    pub(super) kind: Kind,
+    pub(super) causes: Vec<Failure>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) enum Kind {
+    /// Nobody asked what exactly.
+    #[default]
+    Unspecified,
+    /// The whole document, against the schema at this URL.
+    Schema(String),
+    Group,
+    Reference,
+    FalseSchema,
+    RefCycle {
+        url: String,
+        first: String,
+        second: String,
+    },
+    Type {
+        got: &'static str,
+        want: Vec<&'static str>,
+    },
+    Enum(Vec<Value>),
+    Const(Value),
+    Format {
+        got: Value,
+        want: &'static str,
+        why: String,
+    },
+    Not,
+    AllOf,
+    AnyOf,
+    OneOf(Option<[usize; 2]>),
+    MinProperties([i64; 2]),
+    MaxProperties([i64; 2]),
+    MinItems([i64; 2]),
+    MaxItems([i64; 2]),
+    MinLength([i64; 2]),
+    MaxLength([i64; 2]),
+    AdditionalItems(usize),
+    Required(Vec<String>),
+    Dependency {
+        property: String,
+        missing: Vec<String>,
+    },
+    AdditionalProperties(Vec<String>),
+    PropertyNames(String),
+    UniqueItems([usize; 2]),
+    Contains,
+    MinContains {
+        got: Vec<usize>,
+        want: i64,
+    },
+    MaxContains {
+        got: Vec<usize>,
+        want: i64,
+    },
+    Pattern {
+        got: String,
+        want: String,
+    },
+    Bound {
+        keyword: &'static str,
+        got: Decimal,
+        want: Decimal,
+    },
+    /// Ours alone: checking would take too long or too much stack.
+    TooComplex,
+}
+
+impl Failure {
+    pub(super) fn is_group(&self) -> bool {
+        matches!(self.kind, Kind::Group)
+    }
+
+    /// Prints the tree: a line for each failure, indented below its cause.
+    fn print(&self, indent: usize, out: &mut String) {
+        let mut indent = indent;
+        // A reference that failed for one reason is not worth a line.
+        if !(matches!(self.kind, Kind::Reference) && self.causes.len() == 1) {
+            if indent > 0 {
+                out.push('\n');
+                out.push_str(&"  ".repeat(indent - 1));
+                out.push_str("- ");
+            }
+            indent += 1;
+            if matches!(self.kind, Kind::Schema(_)) {
+                out.push_str(&self.kind.to_string());
+            } else {
+                let place: String = self
+                    .location
+                    .iter()
+                    .map(|key| format!("/{}", escape(key)))
+                    .collect();
+                out.push_str(&format!("at {}: {}", quote(&place), self.kind));
+            }
+        }
+        for cause in &self.causes {
+            cause.print(indent, out);
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        self.print(0, &mut out);
+        f.write_str(&out)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |number: i64| grouped(&number.to_string());
+        match self {
+            Self::Unspecified | Self::Group | Self::Reference => f.write_str("validation failed"),
+            Self::Schema(url) => write!(f, "jsonschema validation failed with {}", quote(url)),
+            Self::FalseSchema => f.write_str("false schema"),
+            Self::RefCycle { url, first, second } => write!(
+                f,
+                "both {first} and {second} resolve to {} causing reference cycle",
+                strconv::quote(url)
+            ),
+            Self::Type { got, want } => write!(f, "got {got}, want {}", want.join(" or ")),
+            Self::Enum(values) => match values.as_slice() {
+                values if values.iter().any(|v| v.is_array() || v.is_object()) => {
+                    f.write_str("'enum' failed")
+                }
+                [value] => write!(f, "value must be {}", display(value)),
+                values => {
+                    let values: Vec<String> = values.iter().map(display).collect();
+                    write!(f, "value must be one of {}", values.join(", "))
+                }
+            },
+            Self::Const(Value::Array(_) | Value::Object(_)) => f.write_str("'const' failed"),
+            Self::Const(value) => write!(f, "value must be {}", display(value)),
+            Self::Format { got, want, why } => {
+                write!(f, "{} is not valid {want}: {why}", display(got))
+            }
+            Self::Not => f.write_str("'not' failed"),
+            Self::AllOf => f.write_str("'allOf' failed"),
+            Self::AnyOf => f.write_str("'anyOf' failed"),
+            Self::OneOf(None) => f.write_str("'oneOf' failed, none matched"),
+            Self::OneOf(Some([first, second])) => {
+                write!(f, "'oneOf' failed, subschemas {first}, {second} matched")
+            }
+            Self::MinProperties([got, want]) => {
+                write!(
+                    f,
+                    "minProperties: got {}, want {}",
+                    count(*got),
+                    count(*want)
+                )
+            }
+            Self::MaxProperties([got, want]) => {
+                write!(
+                    f,
+                    "maxProperties: got {}, want {}",
+                    count(*got),
+                    count(*want)
+                )
+            }
+            Self::MinItems([got, want]) => {
+                write!(f, "minItems: got {}, want {}", count(*got), count(*want))
+            }
+            Self::MaxItems([got, want]) => {
+                write!(f, "maxItems: got {}, want {}", count(*got), count(*want))
+            }
+            Self::MinLength([got, want]) => {
+                write!(f, "minLength: got {}, want {}", count(*got), count(*want))
+            }
+            Self::MaxLength([got, want]) => {
+                write!(f, "maxLength: got {}, want {}", count(*got), count(*want))
+            }
+            Self::AdditionalItems(number) => {
+                write!(
+                    f,
+                    "last {} additionalItem(s) not allowed",
+                    grouped(&number.to_string())
+                )
+            }
+            Self::Required(missing) => match missing.as_slice() {
+                [property] => write!(f, "missing property {}", quote(property)),
+                several => write!(f, "missing properties {}", quoted(several)),
+            },
+            Self::Dependency { property, missing } => write!(
+                f,
+                "properties {} required, if {} exists",
+                quoted(missing),
+                quote(property)
+            ),
+            Self::AdditionalProperties(names) => {
+                write!(f, "additional properties {} not allowed", quoted(names))
+            }
+            Self::PropertyNames(name) => write!(f, "invalid propertyName {}", quote(name)),
+            Self::UniqueItems([first, second]) => {
+                write!(f, "items at {first} and {second} are equal")
+            }
+            Self::Contains => f.write_str("no items match contains schema"),
+            Self::MinContains { got, want } if got.is_empty() => write!(
+                f,
+                "min {} items required to match contains schema, but none matched",
+                count(*want)
+            ),
+            Self::MinContains { got, want } => write!(
+                f,
+                "min {} items required to match contains schema, but matched {} items at {}",
+                count(*want),
+                got.len(),
+                positions(got)
+            ),
+            Self::MaxContains { got, want } => write!(
+                f,
+                "max {} items required to match contains schema, but matched {} items at {}",
+                count(*want),
+                got.len(),
+                positions(got)
+            ),
+            Self::Pattern { got, want } => {
+                write!(f, "{} does not match pattern {}", quote(got), quote(want))
+            }
+            Self::Bound { keyword, got, want } => write!(
+                f,
+                "{keyword}: got {}, want {}",
+                english(got.to_f64()),
+                english(want.to_f64())
+            ),
+            Self::TooComplex => f.write_str("values and schema are too complex to check"),
+        }
+    }
+}
+
+/// Escapes a key for a JSON pointer.
+pub(super) fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// Single-quoted, otherwise as Go quotes.
+fn quote(text: &str) -> String {
+    let quoted = strconv::quote(text);
+    let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    format!("'{}'", inner.replace("\\\"", "\"").replace('\'', "\\'"))
+}
+
+fn quoted(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+    quoted.join(", ")
+}
+
+fn positions(at: &[usize]) -> String {
+    let positions: Vec<String> = at.iter().map(ToString::to_string).collect();
+    positions.join(" ")
+}
+
+fn display(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Array(_) | Value::Object(_) => "value".to_owned(),
+        other => super::super::go_format::value(other),
+    }
+}

@@ -1,0 +1,799 @@
+//! Checking a value against a compiled schema.
+//!
+//! Mirrors `validator.go` of santhosh-tekuri/jsonschema: what is checked in which order decides what
+//! is reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::compile::{Additional, Dependent, Id, Ref, Schema, metaschema};
+use super::draft::Draft;
+use super::failure::{Failure, Kind, escape};
+use super::number::Decimal;
+use super::resource::Resource;
+
+/// Schemas in schemas or values in values beyond which nothing is checked.
+const MAX_DEPTH: usize = 400;
+/// Schemas applied in one check.
+const MAX_STEPS: u64 = 5_000_000;
+
+/// While schemas are checked themselves: their own schema, and where other drafts begin.
+type Meta<'s> = Option<(Ref<'s>, &'s BTreeMap<String, Resource>)>;
+
+/// Checks a whole document.
+pub(super) fn validate<'s>(value: &Value, schema: Ref<'s>, meta: Meta<'s>) -> Result<(), Failure> {
+    let mut steps = MAX_STEPS;
+    let checked = document(value, schema, meta, &mut steps, 0);
+    if steps == 0 {
+        // Whatever came out, not everything was looked at.
+        return Err(Failure {
+            kind: Kind::TooComplex,
+            ..Failure::default()
+        });
+    }
+    checked
+}
+
+fn document<'s>(
+    value: &Value,
+    schema: Ref<'s>,
+    meta: Meta<'s>,
+    steps: &mut u64,
+    depth: usize,
+) -> Result<(), Failure> {
+    let scope = Scope {
+        schema,
+        keyword: "",
+        value_id: 0,
+        parent: None,
+    };
+    let mut check = Check {
+        value,
+        path: &mut Vec::new(),
+        schema,
+        scope: &scope,
+        left: Unevaluated::of(value, schema.schema(), false),
+        failures: Vec::new(),
+        quick: false,
+        meta,
+        steps,
+        depth,
+    };
+    let Err(failure) = check.run() else {
+        return Ok(());
+    };
+    let causes = if failure.is_group() {
+        failure.causes
+    } else {
+        vec![failure]
+    };
+    let kind = Kind::Schema(schema.schema().location());
+    Err(Failure {
+        location: Vec::new(),
+        kind,
+        causes,
+    })
+}
+
+/// The schemas that led here, innermost first.
+struct Scope<'p, 's> {
+    schema: Ref<'s>,
+    /// The keyword that jumped here; empty where the schema lies inside its parent.
+    keyword: &'static str,
+    /// Equal for scopes that look at the same value.
+    value_id: usize,
+    parent: Option<&'p Scope<'p, 's>>,
+}
+
+impl<'s> Scope<'_, 's> {
+    fn chain(&self) -> impl Iterator<Item = &Scope<'_, 's>> {
+        std::iter::successors(Some(self), |scope| scope.parent)
+    }
+
+    /// An outer scope that applies the same schema to the same value.
+    fn cycle(&self) -> Option<&Scope<'_, 's>> {
+        self.chain()
+            .skip(1)
+            .take_while(|scope| scope.value_id == self.value_id)
+            .find(|scope| scope.schema.is(self.schema))
+    }
+
+    fn keyword_location(&self) -> String {
+        let mut steps = Vec::new();
+        for scope in self.chain() {
+            let Some(parent) = scope.parent else { break };
+            steps.push(if scope.keyword.is_empty() {
+                let outer = parent.schema.schema().location();
+                let inner = scope.schema.schema().location();
+                inner.get(outer.len()..).unwrap_or_default().to_owned()
+            } else {
+                format!("/{}", escape(scope.keyword))
+            });
+        }
+        steps.reverse();
+        steps.concat()
+    }
+}
+
+/// Properties and items no keyword has looked at yet.
+#[derive(Debug, Default)]
+struct Unevaluated {
+    properties: BTreeSet<String>,
+    items: BTreeSet<usize>,
+}
+
+impl Unevaluated {
+    fn of(value: &Value, schema: &Schema, asked_for: bool) -> Self {
+        let mut left = Self::default();
+        match value {
+            Value::Object(object) => {
+                let asked_for = asked_for || schema.unevaluated_properties.is_some();
+                if !schema.all_properties_evaluated && asked_for {
+                    left.properties = object.keys().cloned().collect();
+                }
+            }
+            Value::Array(items) => {
+                let asked_for = asked_for || schema.unevaluated_items.is_some();
+                if !schema.all_items_evaluated && asked_for {
+                    left.items = (schema.items_evaluated..items.len()).collect();
+                }
+            }
+            _ => {}
+        }
+        left
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.properties
+            .retain(|name| other.properties.contains(name));
+        self.items.retain(|index| other.items.contains(index));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.properties.is_empty() && self.items.is_empty()
+    }
+}
+
+struct Check<'c, 'p, 's> {
+    value: &'c Value,
+    path: &'c mut Vec<String>,
+    schema: Ref<'s>,
+    scope: &'p Scope<'p, 's>,
+    left: Unevaluated,
+    failures: Vec<Failure>,
+    /// Only whether it fails is of interest.
+    quick: bool,
+    meta: Meta<'s>,
+    steps: &'c mut u64,
+    depth: usize,
+}
+
+impl<'s> Check<'_, '_, 's> {
+    fn run(&mut self) -> Result<Unevaluated, Failure> {
+        let s = self.schema.schema();
+        if self.depth > MAX_DEPTH {
+            *self.steps = 0;
+        }
+        let Some(left) = self.steps.checked_sub(1).filter(|left| *left > 0) else {
+            *self.steps = 0;
+            return Err(self.failure(Kind::TooComplex));
+        };
+        *self.steps = left;
+        match s.always {
+            Some(true) => return Ok(std::mem::take(&mut self.left)),
+            Some(false) => return Err(self.failure(Kind::FalseSchema)),
+            None => {}
+        }
+        if let Some(outer) = self.scope.cycle() {
+            return Err(self.failure(Kind::RefCycle {
+                url: s.location(),
+                first: self.scope.keyword_location(),
+                second: outer.keyword_location(),
+            }));
+        }
+        self.whole_value(s)?;
+        if let Some(target) = s.reference {
+            let referred = self.reference(target, "$ref");
+            if s.draft < Draft::Draft2019 {
+                return referred.map(|()| std::mem::take(&mut self.left));
+            }
+            self.note(referred);
+        }
+        match self.value {
+            Value::Object(object) => self.object(s, object),
+            Value::Array(items) => self.array(s, items),
+            Value::String(text) => self.text(s, text),
+            Value::Number(number) => self.number(s, &Decimal::from(number)),
+            _ => {}
+        }
+        if self.failures.is_empty() || !self.quick {
+            if s.draft >= Draft::Draft2019 {
+                self.dynamic_references(s);
+            }
+            self.combinations(s);
+            if s.draft >= Draft::Draft2019 {
+                self.unevaluated(s);
+            }
+        }
+        let mut failures = std::mem::take(&mut self.failures);
+        match failures.len() {
+            0 => Ok(std::mem::take(&mut self.left)),
+            1 => Err(failures.remove(0)),
+            _ => Err(Failure {
+                causes: failures,
+                ..self.failure(Kind::Group)
+            }),
+        }
+    }
+
+    /// Type, const, enum and format: the first that fails is all that is reported.
+    fn whole_value(&self, s: &Schema) -> Result<(), Failure> {
+        if !s.types.is_empty() {
+            let got = type_of(self.value);
+            let is_integer = || match self.value {
+                Value::Number(number) => Decimal::from(number).is_integer(),
+                _ => false,
+            };
+            let matches = s.types.contains(&got) || (s.types.contains(&"integer") && is_integer());
+            if !matches {
+                return Err(self.failure(Kind::Type {
+                    got,
+                    want: s.types.clone(),
+                }));
+            }
+        }
+        if let Some(want) = &s.constant
+            && !equal(self.value, want)
+        {
+            return Err(self.failure(Kind::Const(want.clone())));
+        }
+        if let Some(allowed) = &s.allowed
+            && !allowed.iter().any(|item| equal(self.value, item))
+        {
+            return Err(self.failure(Kind::Enum(allowed.clone())));
+        }
+        if let Some(format) = s.format
+            && let Err(why) = format.check(self.value)
+        {
+            let (got, want) = (self.value.clone(), format.name());
+            return Err(self.failure(Kind::Format { got, want, why }));
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, s: &Schema, object: &Map<String, Value>) {
+        let length = length(object.len());
+        if let Some(want) = s.min_properties.filter(|want| length < *want) {
+            self.fail(Kind::MinProperties([length, want]));
+        }
+        if let Some(want) = s.max_properties.filter(|want| length > *want) {
+            self.fail(Kind::MaxProperties([length, want]));
+        }
+        let missing = missing(object, &s.required);
+        if !missing.is_empty() {
+            self.fail(Kind::Required(missing));
+        }
+        if self.quick && !self.failures.is_empty() {
+            return;
+        }
+        for (property, dependent) in &s.dependencies {
+            if object.contains_key(property) {
+                match dependent {
+                    Dependent::Required(names) => self.dependent(object, property, names),
+                    Dependent::Schema(id) => self.apply(*id, false),
+                }
+            }
+        }
+        if !self.properties(s, object) || s.draft == Draft::Draft4 {
+            return;
+        }
+        if let Some(id) = s.property_names {
+            for name in object.keys() {
+                self.property_name(self.schema.sibling(id), name);
+            }
+        }
+        if s.draft == Draft::Draft6 {
+            return;
+        }
+        for (property, id) in &s.dependent_schemas {
+            if object.contains_key(property) {
+                self.apply(*id, false);
+            }
+        }
+        for (property, names) in &s.dependent_required {
+            if object.contains_key(property) {
+                self.dependent(object, property, names);
+            }
+        }
+    }
+
+    /// False if the rest is of no interest.
+    fn properties(&mut self, s: &Schema, object: &Map<String, Value>) -> bool {
+        let mut additional = Vec::new();
+        for (name, value) in object {
+            if self.quick && !self.failures.is_empty() {
+                return false;
+            }
+            let mut evaluated = false;
+            if let Some(id) = s.properties.get(name) {
+                evaluated = true;
+                self.apply_to(*id, value, name.clone());
+            }
+            for (pattern, id) in &s.pattern_properties {
+                if pattern.is_match(name.as_bytes()) {
+                    evaluated = true;
+                    self.apply_to(*id, value, name.clone());
+                }
+            }
+            if !evaluated && let Some(rest) = s.additional_properties {
+                evaluated = true;
+                match rest {
+                    Additional::Allowed(true) => {}
+                    Additional::Allowed(false) => additional.push(name.clone()),
+                    Additional::Schema(id) => self.apply_to(id, value, name.clone()),
+                }
+            }
+            if evaluated {
+                self.left.properties.remove(name);
+            }
+        }
+        if !additional.is_empty() {
+            self.fail(Kind::AdditionalProperties(additional));
+        }
+        true
+    }
+
+    fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
+        let missing = missing(object, names);
+        if !missing.is_empty() {
+            self.fail(Kind::Dependency {
+                property: property.to_owned(),
+                missing,
+            });
+        }
+    }
+
+    fn property_name(&mut self, schema: Ref<'s>, name: &str) {
+        let (schema, meta) = self.in_its_draft(schema);
+        let value = Value::String(name.to_owned());
+        if let Err(failure) = document(&value, schema, meta, self.steps, self.depth + 1) {
+            let causes = failure.causes;
+            self.failures.push(Failure {
+                causes,
+                ..self.failure(Kind::PropertyNames(name.to_owned()))
+            });
+        }
+    }
+
+    fn array(&mut self, s: &Schema, items: &[Value]) {
+        let length = length(items.len());
+        if let Some(want) = s.min_items.filter(|want| length < *want) {
+            self.fail(Kind::MinItems([length, want]));
+        }
+        if let Some(want) = s.max_items.filter(|want| length > *want) {
+            self.fail(Kind::MaxItems([length, want]));
+        }
+        if s.unique_items
+            && let Some(at) = duplicates(items)
+        {
+            self.fail(Kind::UniqueItems(at));
+        }
+        let fixed = s.prefix_items.len().min(items.len());
+        for (index, (id, item)) in s.prefix_items.iter().zip(items).enumerate() {
+            self.apply_to(*id, item, index.to_string());
+        }
+        let rest = || items.iter().enumerate().skip(fixed);
+        if let Some(id) = s.items {
+            for (index, item) in rest() {
+                self.apply_to(id, item, index.to_string());
+            }
+        }
+        match s.additional_items {
+            Some(Additional::Allowed(false)) if fixed < items.len() => {
+                self.fail(Kind::AdditionalItems(items.len() - fixed));
+            }
+            Some(Additional::Schema(id)) => {
+                for (index, item) in rest() {
+                    self.apply_to(id, item, index.to_string());
+                }
+            }
+            _ => {}
+        }
+        if let Some(id) = s.contains {
+            self.contains(s, id, items);
+        }
+    }
+
+    fn contains(&mut self, s: &Schema, id: Id, items: &[Value]) {
+        let (mut failures, mut matched) = (Vec::new(), Vec::new());
+        for (index, item) in items.iter().enumerate() {
+            match self.value_against(id, item, index.to_string()) {
+                Err(failure) => failures.push(failure),
+                Ok(()) => {
+                    matched.push(index);
+                    if s.draft >= Draft::Draft2020 {
+                        self.left.items.remove(&index);
+                    }
+                }
+            }
+        }
+        let count = length(matched.len());
+        match s.min_contains {
+            Some(want) if count < want => {
+                let kind = Kind::MinContains {
+                    got: matched.clone(),
+                    want,
+                };
+                self.fail_because(kind, failures);
+            }
+            None if matched.is_empty() => self.fail_because(Kind::Contains, failures),
+            _ => {}
+        }
+        if let Some(want) = s.max_contains.filter(|want| count > *want) {
+            self.fail(Kind::MaxContains { got: matched, want });
+        }
+    }
+
+    fn text(&mut self, s: &Schema, text: &str) {
+        if s.min_length.is_some() || s.max_length.is_some() {
+            let length = length(text.chars().count());
+            if let Some(want) = s.min_length.filter(|want| length < *want) {
+                self.fail(Kind::MinLength([length, want]));
+            }
+            if let Some(want) = s.max_length.filter(|want| length > *want) {
+                self.fail(Kind::MaxLength([length, want]));
+            }
+        }
+        if let Some((pattern, written)) = &s.pattern
+            && !pattern.is_match(text.as_bytes())
+        {
+            self.fail(Kind::Pattern {
+                got: text.to_owned(),
+                want: written.clone(),
+            });
+        }
+    }
+
+    fn number(&mut self, s: &Schema, got: &Decimal) {
+        let mut bound = |keyword, want: &Option<Decimal>, fails: &dyn Fn(&Decimal) -> bool| {
+            if let Some(want) = want.as_ref().filter(|want| fails(want)) {
+                self.fail(Kind::Bound {
+                    keyword,
+                    got: got.clone(),
+                    want: want.clone(),
+                });
+            }
+        };
+        bound("minimum", &s.minimum, &|want| got < want);
+        bound("maximum", &s.maximum, &|want| got > want);
+        bound("exclusiveMinimum", &s.exclusive_minimum, &|want| {
+            got <= want
+        });
+        bound("exclusiveMaximum", &s.exclusive_maximum, &|want| {
+            got >= want
+        });
+        bound("multipleOf", &s.multiple_of, &|want| {
+            !got.is_multiple_of(want)
+        });
+    }
+
+    fn combinations(&mut self, s: &Schema) {
+        if let Some(id) = s.not
+            && self.same_value(id, "", true).is_ok()
+        {
+            self.fail(Kind::Not);
+        }
+        let mut failures = Vec::new();
+        for id in &s.all_of {
+            if let Err(failure) = self.same_value(*id, "", false) {
+                failures.push(failure);
+                if self.quick {
+                    break;
+                }
+            }
+        }
+        if !failures.is_empty() {
+            self.fail_because(Kind::AllOf, failures);
+        }
+        self.any_of(s);
+        self.one_of(s);
+        if let Some(id) = s.condition {
+            let branch = match self.same_value(id, "", true) {
+                Ok(()) => s.then,
+                Err(_) => s.otherwise,
+            };
+            if let Some(id) = branch {
+                self.apply(id, false);
+            }
+        }
+    }
+
+    fn any_of(&mut self, s: &Schema) {
+        let mut failures = Vec::new();
+        let mut matched = s.any_of.is_empty();
+        for id in &s.any_of {
+            match self.same_value(*id, "", false) {
+                Err(failure) => failures.push(failure),
+                Ok(()) => {
+                    matched = true;
+                    // What is left to evaluate depends on every schema that matches.
+                    if self.left.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        if !matched {
+            self.fail_because(Kind::AnyOf, failures);
+        }
+    }
+
+    fn one_of(&mut self, s: &Schema) {
+        let mut failures = Vec::new();
+        let mut matched = None;
+        for (index, id) in s.one_of.iter().enumerate() {
+            match (self.same_value(*id, "", matched.is_some()), matched) {
+                (Err(failure), None) => failures.push(failure),
+                (Err(_), Some(_)) => {}
+                (Ok(()), None) => matched = Some(index),
+                (Ok(()), Some(first)) => {
+                    self.fail(Kind::OneOf(Some([first, index])));
+                    break;
+                }
+            }
+        }
+        if matched.is_none() && !s.one_of.is_empty() {
+            self.fail_because(Kind::OneOf(None), failures);
+        }
+    }
+
+    fn unevaluated(&mut self, s: &Schema) {
+        match self.value {
+            Value::Object(object) => {
+                if let Some(id) = s.unevaluated_properties {
+                    for name in std::mem::take(&mut self.left.properties) {
+                        if let Some(value) = object.get(&name) {
+                            self.apply_to(id, value, name);
+                        }
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(id) = s.unevaluated_items {
+                    for index in std::mem::take(&mut self.left.items) {
+                        if let Some(item) = items.get(index) {
+                            self.apply_to(id, item, index.to_string());
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn dynamic_references(&mut self, s: &Schema) {
+        if let Some(id) = s.recursive_ref {
+            let mut target = self.schema.sibling(id);
+            if target.schema().recursive_anchor {
+                for scope in self.scope.chain() {
+                    let owner = scope.schema.sibling(scope.schema.schema().resource);
+                    if owner.schema().recursive_anchor {
+                        target = scope.schema;
+                    }
+                }
+            }
+            let referred = self.reference_to(target, "$recursiveRef");
+            self.note(referred);
+        }
+        if let Some((id, anchor)) = &s.dynamic_ref {
+            let mut target = self.schema.sibling(*id);
+            if !anchor.is_empty() && target.schema().dynamic_anchor == *anchor {
+                for scope in self.scope.chain() {
+                    let owner = scope.schema.sibling(scope.schema.schema().resource);
+                    if let Some(id) = owner.schema().dynamic_anchors.get(anchor) {
+                        target = owner.sibling(*id);
+                    }
+                }
+            }
+            let referred = self.reference_to(target, "$dynamicRef");
+            self.note(referred);
+        }
+    }
+
+    fn reference(&mut self, id: Id, keyword: &'static str) -> Result<(), Failure> {
+        self.reference_to(self.schema.sibling(id), keyword)
+    }
+
+    fn reference_to(&mut self, schema: Ref<'s>, keyword: &'static str) -> Result<(), Failure> {
+        self.same_value_against(schema, keyword, false)
+            .map_err(|failure| {
+                let causes = if failure.is_group() {
+                    failure.causes
+                } else {
+                    vec![failure]
+                };
+                Failure {
+                    causes,
+                    ..self.failure(Kind::Reference)
+                }
+            })
+    }
+
+    fn apply(&mut self, id: Id, quick: bool) {
+        let applied = self.same_value(id, "", quick);
+        self.note(applied);
+    }
+
+    fn apply_to(&mut self, id: Id, value: &Value, key: String) {
+        let applied = self.value_against(id, value, key);
+        self.note(applied);
+    }
+
+    fn same_value(&mut self, id: Id, keyword: &'static str, quick: bool) -> Result<(), Failure> {
+        self.same_value_against(self.schema.sibling(id), keyword, quick)
+    }
+
+    fn same_value_against(
+        &mut self,
+        schema: Ref<'s>,
+        keyword: &'static str,
+        quick: bool,
+    ) -> Result<(), Failure> {
+        let value_id = self.scope.value_id;
+        let scope = Scope {
+            schema,
+            keyword,
+            value_id,
+            parent: Some(self.scope),
+        };
+        let left = Unevaluated::of(self.value, schema.schema(), !self.left.is_empty());
+        let (schema, meta) = self.in_its_draft(schema);
+        let left = Check {
+            value: self.value,
+            path: self.path,
+            schema,
+            scope: &scope,
+            left,
+            failures: Vec::new(),
+            quick: self.quick || quick,
+            meta,
+            steps: self.steps,
+            depth: self.depth + 1,
+        }
+        .run()?;
+        self.left.merge(&left);
+        Ok(())
+    }
+
+    fn value_against(&mut self, id: Id, value: &Value, key: String) -> Result<(), Failure> {
+        let schema = self.schema.sibling(id);
+        let value_id = self.scope.value_id + 1;
+        let scope = Scope {
+            schema,
+            keyword: "",
+            value_id,
+            parent: Some(self.scope),
+        };
+        let left = Unevaluated::of(value, schema.schema(), false);
+        self.path.push(key);
+        let (schema, meta) = self.in_its_draft(schema);
+        let checked = Check {
+            value,
+            path: self.path,
+            schema,
+            scope: &scope,
+            left,
+            failures: Vec::new(),
+            quick: self.quick,
+            meta,
+            steps: self.steps,
+            depth: self.depth + 1,
+        }
+        .run();
+        self.path.pop();
+        checked.map(|_| ())
+    }
+
+    /// A schema inside a schema may follow another draft; then it is checked by that draft's schema.
+    fn in_its_draft(&self, schema: Ref<'s>) -> (Ref<'s>, Meta<'s>) {
+        let Some((meta, resources)) = self.meta else {
+            return (schema, None);
+        };
+        if !schema.is(meta) {
+            return (schema, self.meta);
+        }
+        let pointer: String = self
+            .path
+            .iter()
+            .map(|key| format!("/{}", escape(key)))
+            .collect();
+        match resources.get(&pointer) {
+            Some(resource) => {
+                let meta = metaschema(resource.draft);
+                (meta, Some((meta, resources)))
+            }
+            None => (schema, self.meta),
+        }
+    }
+
+    fn failure(&self, kind: Kind) -> Failure {
+        if self.quick {
+            return Failure::default();
+        }
+        Failure {
+            location: self.path.clone(),
+            kind,
+            causes: Vec::new(),
+        }
+    }
+
+    fn fail(&mut self, kind: Kind) {
+        self.fail_because(kind, Vec::new());
+    }
+
+    fn fail_because(&mut self, kind: Kind, causes: Vec<Failure>) {
+        let failure = Failure {
+            causes,
+            ..self.failure(kind)
+        };
+        self.failures.push(failure);
+    }
+
+    fn note(&mut self, outcome: Result<(), Failure>) {
+        self.failures.extend(outcome.err());
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn length(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+fn missing(object: &Map<String, Value>, names: &[String]) -> Vec<String> {
+    names
+        .iter()
+        .filter(|name| !object.contains_key(*name))
+        .cloned()
+        .collect()
+}
+
+/// Numbers are equal when their values are.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => Decimal::from(a) == Decimal::from(b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// The first pair of equal items.
+fn duplicates(items: &[Value]) -> Option<[usize; 2]> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (second, item) in items.iter().enumerate() {
+        // Go's JSON has one text for equal values.
+        let text = golib::json::encode(&golib::json::floats(item.clone()));
+        if let Some(first) = seen.get(&text) {
+            return Some([*first, second]);
+        }
+        seen.insert(text, second);
+    }
+    None
+}
