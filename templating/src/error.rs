@@ -78,6 +78,8 @@ pub struct Location {
 pub enum Cause {
     /// The engine's own complaint.
     Message(String),
+    /// One of the caller's limits is used up.
+    Limit(String),
     /// A function returned an error.
     Call {
         /// The function's name.
@@ -131,6 +133,20 @@ impl Error {
     /// This error and all inside it, outermost first.
     pub fn chain(&self) -> impl Iterator<Item = &Error> {
         std::iter::successors(Some(self), |error| error.inner())
+    }
+
+    /// Whether a limit ended the render, rather than a mistake.
+    pub fn is_limit(&self) -> bool {
+        self.chain().any(|error| {
+            matches!(
+                error.kind(),
+                ErrorKind::Limit(_)
+                    | ErrorKind::Exec(ExecError {
+                        cause: Cause::Limit(_),
+                        ..
+                    })
+            )
+        })
     }
 
     /// A form for people: the message of the innermost place, the line it is on, and a mark below the node.
@@ -236,7 +252,7 @@ impl fmt::Display for ExecError {
             "template: {location}: executing {template} at <{node}>: "
         )?;
         match cause {
-            Cause::Message(message) => f.write_str(message),
+            Cause::Message(message) | Cause::Limit(message) => f.write_str(message),
             Cause::Call { function, .. } => write!(f, "error calling {function}: "),
         }
     }

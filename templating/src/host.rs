@@ -55,9 +55,9 @@ impl Host for SystemHost {}
 /// What one render may use up before it ends in an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Nodes executed, elements ranged over and functions called. 100 million.
+    /// Nodes executed, elements ranged over and functions called. 50 million: seconds.
     pub steps: u64,
-    /// Bytes written by templates or built by functions, all together. 1 GiB.
+    /// Bytes written by templates or built by functions, all together. 128 MiB.
     pub bytes: u64,
     /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
     pub template_depth: usize,
@@ -71,8 +71,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            steps: 100_000_000,
-            bytes: 1 << 30,
+            steps: 50_000_000,
+            bytes: 128 << 20,
             template_depth: 100_000,
             include_depth: 1_000,
             stack_bytes: 1 << 20,

@@ -124,7 +124,7 @@ fn block(error: &ExecError) -> String {
         cause,
     } = error;
     let message = match cause {
-        Cause::Message(message) => message.clone(),
+        Cause::Message(message) | Cause::Limit(message) => message.clone(),
         Cause::Call { function, .. } => format!("error calling {function}:"),
     };
     // Helm finds the parts again in the finished text; an expression that holds the separator ends early.

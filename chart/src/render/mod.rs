@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use error::RenderError;
 use scope::Template;
 use templating::funcs::without_no_value;
+use templating::value::CycleGuard;
 use templating::{Dialect, Host, Limits, MissingKey, State, TemplateSet, Value};
 
 use crate::{Capabilities, Chart, ReleaseInfo};
@@ -61,6 +62,8 @@ const STACK_BYTES: usize = if cfg!(debug_assertions) {
 } else {
     64 << 20
 };
+/// Nested parentheses, as many as Go allows.
+const MAX_DEPTH: usize = 10_000;
 /// What the deepest function may still need when the limit is reached.
 const STACK_RESERVE: usize = 4 << 20;
 
@@ -98,6 +101,7 @@ fn render_here(
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> Result<BTreeMap<String, String>, RenderError> {
+    let _cycles = CycleGuard::new();
     let templates = scope::templates(chart, values, options);
     let order = order(&templates);
     let set = Arc::new(parse(&templates, &order, options)?);
@@ -133,12 +137,10 @@ fn parse(
     } else {
         Dialect::Helm
     };
-    let missing_key = if options.strict {
-        MissingKey::Error
-    } else {
-        MissingKey::Zero
-    };
-    let mut set = TemplateSet::new("gotpl", dialect.functions()).with_missing_key(missing_key);
+    let mut set = dialect.template_set("gotpl").with_max_depth(MAX_DEPTH);
+    if options.strict {
+        set = set.with_missing_key(MissingKey::Error);
+    }
     for name in order {
         let text = templates[*name].text.to_vec();
         set.parse(name, text)

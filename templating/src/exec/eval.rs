@@ -66,9 +66,8 @@ impl<'t> Machine<'t, '_, '_> {
 
     /// A pipeline in parentheses.
     fn nested(&mut self, dot: &Operand, pipe: &'t Pipe) -> Result<Operand, Error> {
-        if let Err(error) = self.state.check_stack() {
-            return self.fail(error.to_string());
-        }
+        let checked = self.state.check_stack();
+        self.limited(checked)?;
         self.pipeline(dot, pipe)
     }
 

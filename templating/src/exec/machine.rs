@@ -187,8 +187,8 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
     }
 
     /// A limit's error, as one of the current node.
-    fn limited<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.or_else(|error| self.fail(error.to_string()))
+    pub(super) fn limited<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| self.error(Cause::Limit(error.to_string())))
     }
 
     fn push_nodes(&mut self, list: &'t List, dot: Operand) {

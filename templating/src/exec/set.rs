@@ -19,6 +19,9 @@ pub enum MissingKey {
     Error,
 }
 
+/// Enough for any real template, and little enough for any stack.
+const DEFAULT_MAX_DEPTH: usize = 200;
+
 /// Parsed templates that can call each other by name. Shared between renders and threads in an `Arc`.
 #[derive(Clone, Debug)]
 pub struct TemplateSet {
@@ -27,6 +30,7 @@ pub struct TemplateSet {
     left: String,
     right: String,
     missing_key: MissingKey,
+    max_depth: usize,
     trees: HashMap<Arc<str>, Arc<Tree>>,
     /// The set this one was made from for the time of a `tpl`.
     outer: Option<Arc<TemplateSet>>,
@@ -41,6 +45,7 @@ impl TemplateSet {
             left: "{{".to_owned(),
             right: "}}".to_owned(),
             missing_key: MissingKey::default(),
+            max_depth: DEFAULT_MAX_DEPTH,
             trees: HashMap::new(),
             outer: None,
         }
@@ -65,6 +70,14 @@ impl TemplateSet {
         self
     }
 
+    /// How deep parentheses, and blocks such as `if`, may nest: 200. Go allows 10,000 parentheses, which needs a large
+    /// stack to parse.
+    #[must_use]
+    pub fn with_max_depth(mut self, max_depth: usize) -> Self {
+        self.max_depth = max_depth;
+        self
+    }
+
     /// Parses a text under a name, with the templates it defines. A template replaces another of its name unless it
     /// is blank.
     ///
@@ -78,7 +91,8 @@ impl TemplateSet {
     }
 
     pub(crate) fn parse_trees(&self, name: &str, text: Vec<u8>) -> Result<Vec<Arc<Tree>>, Error> {
-        let trees = parse::parse(name, text, (&self.left, &self.right), &self.functions)?;
+        let delims = (&*self.left, &*self.right);
+        let trees = parse::parse(name, text, delims, &self.functions, self.max_depth)?;
         Ok(trees.into_iter().map(Arc::new).collect())
     }
 
@@ -92,7 +106,8 @@ impl TemplateSet {
     pub(crate) fn overlay(outer: Arc<TemplateSet>, trees: &[Arc<Tree>]) -> Self {
         let mut set = Self::new(&outer.name, Arc::clone(&outer.functions))
             .with_delims(&outer.left, &outer.right)
-            .with_missing_key(outer.missing_key);
+            .with_missing_key(outer.missing_key)
+            .with_max_depth(outer.max_depth);
         set.outer = Some(outer);
         for tree in trees {
             set.add(tree);

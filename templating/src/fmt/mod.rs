@@ -48,8 +48,11 @@ pub fn to_text(state: &mut State<'_>, value: &Value) -> Result<Str, Error> {
 
 /// Prints one value at the end of the output, as an action does.
 pub(crate) fn write(state: &mut State<'_>, value: &Value) -> Result<(), Error> {
-    if let Value::Str(text) = value {
-        return state.write(text);
+    match value {
+        Value::Str(text) => return state.write(text),
+        Value::Bool(b) => return state.write(if *b { b"true" } else { b"false" }),
+        Value::Int(n) | Value::Int64(n) => return state.write(n.to_string().as_bytes()),
+        _ => {}
     }
     let text = sprint(state, std::slice::from_ref(value))?;
     state.out.extend_from_slice(&text);

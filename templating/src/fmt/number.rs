@@ -155,8 +155,7 @@ impl Printer {
             // Zero padding would make nonsense of Inf and NaN. Inf keeps its sign.
             let nan = text[1] == b'N' && !flags.space && !flags.plus;
             let shown = if nan { &text[1..] } else { &text[..] };
-            let shown = shown.to_vec();
-            return self.without_zero(|printer| printer.pad_float(&shown));
+            return self.without_zero(|printer| printer.pad(shown));
         }
         if flags.sharp && verb != 'b' {
             text = sharp_float(text, verb, precision);
@@ -174,10 +173,6 @@ impl Printer {
             return self.pad(&text);
         }
         self.pad(&text[1..]);
-    }
-
-    fn pad_float(&mut self, text: &[u8]) {
-        self.pad(text);
     }
 }
 
@@ -214,9 +209,8 @@ fn sharp_float(mut text: Vec<u8>, verb: char, precision: i32) -> Vec<u8> {
         }
         text.push(b'.');
     }
-    for _ in 0..digits {
-        text.push(b'0');
-    }
+    let zeros = usize::try_from(digits).unwrap_or(0);
+    text.resize(text.len() + zeros, b'0');
     text.extend(tail);
     text
 }

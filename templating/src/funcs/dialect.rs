@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::{Functions, flow};
+use crate::exec::{MissingKey, TemplateSet};
 
 /// A function table with a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +30,14 @@ impl Dialect {
         Arc::clone(table)
     }
 
-    /// The delimiters of its templates.
-    pub fn delims(self) -> (&'static str, &'static str) {
+    /// An empty set of this dialect, with its delimiters and its idea of missing keys. Helm calls its set `gotpl`.
+    pub fn template_set(self, name: &str) -> TemplateSet {
+        let set = TemplateSet::new(name, self.functions());
         match self {
-            Dialect::Helm | Dialect::HelmLint => ("{{", "}}"),
-            Dialect::Fleet => ("${", "}"),
+            Dialect::Helm | Dialect::HelmLint => set.with_missing_key(MissingKey::Zero),
+            Dialect::Fleet => set
+                .with_delims("${", "}")
+                .with_missing_key(MissingKey::Error),
         }
     }
 

@@ -89,19 +89,31 @@ fn tpl(state: &mut State<'_>, text: Str, data: Value) -> Result<Vec<u8>, Error> 
 /// Removes every `<no value>`, as Helm does from whatever it rendered.
 pub fn without_no_value(text: Vec<u8>) -> Vec<u8> {
     const MARK: &[u8] = b"<no value>";
-    let Some(first) = text.windows(MARK.len()).position(|window| window == MARK) else {
+    // Most texts have none, and then nothing is copied.
+    let find = |from: usize| -> Option<usize> {
+        let mut from = from;
+        loop {
+            let at = from + text[from..].iter().position(|&byte| byte == MARK[0])?;
+            if text[at..].starts_with(MARK) {
+                return Some(at);
+            }
+            from = at + 1;
+        }
+    };
+    let Some(mut at) = find(0) else {
         return text;
     };
-    let mut out = text[..first].to_vec();
-    let mut rest = &text[first..];
-    while let Some((byte, tail)) = rest.split_first() {
-        match rest.strip_prefix(MARK) {
-            Some(tail) => rest = tail,
+    let mut out = Vec::with_capacity(text.len());
+    let mut from = 0;
+    loop {
+        out.extend_from_slice(&text[from..at]);
+        from = at + MARK.len();
+        match find(from) {
+            Some(next) => at = next,
             None => {
-                out.push(*byte);
-                rest = tail;
+                out.extend_from_slice(&text[from..]);
+                return out;
             }
         }
     }
-    out
 }

@@ -9,11 +9,6 @@ use crate::error::{Error, ErrorKind, ParseError};
 use crate::funcs::Functions;
 use crate::value::Str;
 
-/// How deep parentheses may nest. Go allows 10,000; no template comes near either, and this much fits any stack.
-const MAX_PAREN_DEPTH: usize = 500;
-/// How deep `if`, `range`, `with` and `block` may nest. Go has no limit but its stack.
-const MAX_BLOCK_DEPTH: usize = 500;
-
 type Result<T> = std::result::Result<T, Box<ParseError>>;
 
 /// Parses a text into the templates it defines: its own, named like the text, and each `define` and `block`.
@@ -22,6 +17,7 @@ pub(crate) fn parse(
     text: Vec<u8>,
     delims: (&str, &str),
     functions: &Functions,
+    max_depth: usize,
 ) -> std::result::Result<Vec<Tree>, Error> {
     let source = Arc::new(Source {
         name: name.into(),
@@ -38,6 +34,7 @@ pub(crate) fn parse(
         trees: Vec::new(),
         body,
         depth: 0,
+        max_depth,
     };
     parser
         .file()
@@ -84,7 +81,9 @@ struct Parser<'s> {
     functions: &'s Functions,
     trees: Vec<Tree>,
     body: Body,
+    /// How many blocks are open.
     depth: usize,
+    max_depth: usize,
 }
 
 /// A node, or what ends a list of nodes.
@@ -306,7 +305,7 @@ impl<'s> Parser<'s> {
     /// Nodes up to `end` or `else`.
     fn item_list(&mut self) -> Result<(List, Item)> {
         self.depth += 1;
-        if self.depth > MAX_BLOCK_DEPTH {
+        if self.depth > self.max_depth {
             return self.fail("max block depth exceeded");
         }
         let mut list = List::new();
@@ -409,7 +408,7 @@ impl<'s> Parser<'s> {
             else_list = Some(if chained {
                 self.next();
                 self.depth += 1;
-                if self.depth > MAX_BLOCK_DEPTH {
+                if self.depth > self.max_depth {
                     return self.fail("max block depth exceeded");
                 }
                 let branch = self.control(control)?;
@@ -673,7 +672,7 @@ impl<'s> Parser<'s> {
             TokenKind::Complex => self.number(Number::complex(&self.text(token)))?,
             TokenKind::Number => self.number(Number::parse(&self.text(token)))?,
             TokenKind::LeftParen => {
-                if self.body.paren_depth >= MAX_PAREN_DEPTH {
+                if self.body.paren_depth >= self.max_depth {
                     return self.fail("max expression depth exceeded");
                 }
                 self.body.paren_depth += 1;

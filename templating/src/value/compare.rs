@@ -18,6 +18,10 @@ pub fn deep_equal(a: &Value, b: &Value) -> bool {
                 {
                     return false;
                 }
+                // Shared lists are compared once: a list of itself twice, and so on, is small but spells out large.
+                if x.address() == y.address() || !visited.insert((x.address(), y.address())) {
+                    continue;
+                }
                 pending.extend(x.iter().cloned().zip(y.iter().cloned()));
             }
             (Value::Map(x), Value::Map(y)) => {

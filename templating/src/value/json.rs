@@ -36,6 +36,8 @@ impl From<serde_json::Value> for Value {
 
 /// How deep a value may nest; deeper than any real one, and a map that contains itself ends here.
 const MAX_DEPTH: usize = 1000;
+/// How many values the data may have. Shared lists are spelled out, so a small template can ask for any number.
+const MAX_NODES: usize = 4_000_000;
 
 impl Value {
     /// What Go's `encoding/json` makes of the value, as data: times as text, bytes as base64, structs as objects.
@@ -43,10 +45,14 @@ impl Value {
     /// # Errors
     /// In Go's words, for numbers JSON has no text for and for values that contain themselves.
     pub fn to_json(&self) -> Result<serde_json::Value, Error> {
-        self.to_json_below(0)
+        self.to_json_below(0, &mut 0)
     }
 
-    fn to_json_below(&self, depth: usize) -> Result<serde_json::Value, Error> {
+    fn to_json_below(&self, depth: usize, nodes: &mut usize) -> Result<serde_json::Value, Error> {
+        *nodes += 1;
+        if *nodes > MAX_NODES {
+            return Err(Error::limit("value is too large to be encoded"));
+        }
         if depth > MAX_DEPTH {
             let name = self.type_name();
             return Err(Error::message(format!(
@@ -74,7 +80,7 @@ impl Value {
             Value::List(list) if list.is_nil() => serde_json::Value::Null,
             Value::List(list) => serde_json::Value::Array(
                 list.iter()
-                    .map(|item| item.to_json_below(depth + 1))
+                    .map(|item| item.to_json_below(depth + 1, nodes))
                     .collect::<Result<_, _>>()?,
             ),
             Value::Map(map) if map.is_nil() => serde_json::Value::Null,
@@ -84,18 +90,20 @@ impl Value {
                     .map(|(key, item)| {
                         Ok((
                             key.to_str_lossy().into_owned(),
-                            item.to_json_below(depth + 1)?,
+                            item.to_json_below(depth + 1, nodes)?,
                         ))
                     })
                     .collect::<Result<serde_json::Map<_, _>, Error>>()
                     .map(serde_json::Value::Object)
             })?,
             Value::Object(object) => match object.json() {
-                Some(plain) => plain.to_json_below(depth + 1)?,
+                Some(plain) => plain.to_json_below(depth + 1, nodes)?,
                 None => object
                     .fields()
                     .into_iter()
-                    .map(|(name, field)| Ok((name.to_owned(), field.to_json_below(depth + 1)?)))
+                    .map(|(name, field)| {
+                        Ok((name.to_owned(), field.to_json_below(depth + 1, nodes)?))
+                    })
                     .collect::<Result<serde_json::Map<_, _>, Error>>()?
                     .into(),
             },

@@ -66,6 +66,13 @@ impl List {
         }
     }
 
+    /// Tells these elements from all others alive.
+    pub fn address(&self) -> usize {
+        self.items
+            .as_ref()
+            .map_or(0, |items| Rc::as_ptr(items).addr())
+    }
+
     pub fn as_slice(&self) -> &[Value] {
         self.items.as_ref().map_or(&[], |items| &items.0)
     }

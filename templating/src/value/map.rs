@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
+use super::cycles;
 use super::drop::Children;
 use super::types::{MAP, MapType};
 use super::{Str, Value};
@@ -18,7 +19,7 @@ pub struct Map {
     entries: Option<Rc<Entries>>,
 }
 
-struct Entries(RefCell<BTreeMap<Str, Value>>);
+pub(super) struct Entries(pub(super) RefCell<BTreeMap<Str, Value>>);
 
 impl Map {
     /// An empty `map[string]interface {}`.
@@ -96,7 +97,11 @@ impl Map {
         let Some(entries) = &self.entries else {
             return Err(Error::message("assignment to entry in nil map"));
         };
-        let old = entries.0.borrow_mut().insert(key.into(), value.into());
+        let value = value.into();
+        if Children::is_container(&value) {
+            cycles::changed(entries);
+        }
+        let old = entries.0.borrow_mut().insert(key.into(), value);
         drop(old);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! in [`crate::fmt`], the rules for `.field` and function arguments in [`crate::exec`].
 
 mod compare;
+mod cycles;
 mod drop;
 mod json;
 mod list;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 
 pub use compare::deep_equal;
 pub(crate) use compare::same_scalar;
+pub use cycles::CycleGuard;
 pub use list::List;
 pub use map::Map;
 pub use object::Object;

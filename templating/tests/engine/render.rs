@@ -1,0 +1,98 @@
+//! Rendering through the public interface.
+
+use std::sync::Arc;
+use std::thread;
+
+use templating::{
+    Dialect, Error, Functions, Host, Limits, Map, MissingKey, State, Str, SystemHost, TemplateSet,
+    Value,
+};
+
+use crate::{render, render_with};
+
+#[test]
+fn a_set_is_shared_between_threads() {
+    let mut set = TemplateSet::new("set", Arc::new(Functions::builtin()));
+    set.parse("t", "{{ range 3 }}{{ . }}{{ end }}").unwrap();
+    let set = Arc::new(set);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let set = Arc::clone(&set);
+            thread::spawn(move || {
+                State::new(set, &SystemHost, Limits::default()).render("t", &Value::Nil)
+            })
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().unwrap().unwrap(), b"012");
+    }
+}
+
+#[test]
+fn own_functions_take_rust_types() {
+    let mut functions = Functions::builtin();
+    functions.add("greet", |name: Str, times: i64| {
+        format!("{name}!").repeat(times as usize)
+    });
+    let mut set = TemplateSet::new("set", Arc::new(functions));
+    set.parse("t", r#"{{ 2 | greet "you" }}"#).unwrap();
+    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
+    assert_eq!(state.render("t", &Value::Nil).unwrap(), b"you!you!");
+}
+
+#[test]
+fn lookup_asks_the_host() {
+    struct Cluster;
+    impl Host for Cluster {
+        fn lookup(
+            &self,
+            _: &str,
+            kind: &str,
+            ns: &str,
+            name: &str,
+        ) -> Result<serde_json::Value, Error> {
+            Ok(serde_json::json!({ "kind": kind, "replicas": 3, "name": format!("{ns}/{name}") }))
+        }
+    }
+    let mut set = Dialect::Helm.template_set("t");
+    set.parse(
+        "t",
+        r#"{{ $o := lookup "v1" "Pod" "ns" "a" }}{{ $o.name }} {{ printf "%T" $o.replicas }}"#,
+    )
+    .unwrap();
+    let mut state = State::new(Arc::new(set), &Cluster, Limits::default());
+    assert_eq!(state.render("t", &Value::Nil).unwrap(), b"ns/a int64");
+}
+
+#[test]
+fn what_tpl_defines_stays_inside() {
+    let text = r#"{{ define "a" }}outer{{ end }}{{ tpl "{{ define \"a\" }}inner{{ end }}{{ include \"a\" . }}" . }} {{ include "a" . }}"#;
+    assert_eq!(render(text).unwrap(), "inner outer");
+}
+
+#[test]
+fn a_bare_nil_and_a_parenthesised_one_differ() {
+    let data = Map::from_iter([("nul", Value::Nil)]);
+    let go = |text: &str| render_with(text, data.clone().into(), Limits::default());
+    assert_eq!(go("{{ (.nul).foo }}").unwrap(), "<no value>");
+    let error = go("{{ .nul.foo }}")
+        .expect_err("a nil has no fields")
+        .to_string();
+    assert!(
+        error.ends_with("nil pointer evaluating interface {}.foo"),
+        "{error}"
+    );
+}
+
+#[test]
+fn fleets_dialect_has_its_own_delimiters() {
+    let mut set = Dialect::Fleet.template_set("values");
+    set.parse("values", "{{ x }} ${ .a } ${- /* no */ -} }")
+        .unwrap();
+    let set = Arc::new(set.with_missing_key(MissingKey::Error));
+    let mut state = State::new(set, &SystemHost, Limits::default());
+    let data = Map::from_iter([("a", "b")]).into();
+    assert_eq!(state.render("values", &data).unwrap(), b"{{ x }} b}");
+    assert!(state.render("values", &Map::new().into()).is_err());
+    assert!(Dialect::Fleet.functions().get("include").is_none());
+}
