@@ -134,8 +134,9 @@ fn as_yaml(files: &Map, text: impl Fn(&Str) -> String) -> Result<Operand, Error>
         let base = String::from_utf8_lossy(golib::path::base(&name)).into_owned();
         data.insert(base, text(&content(files, &name)).into());
     }
-    let _ = data;
-    Err(Error::message(
-        "printing files as YAML is not supported yet",
+    // A text YAML cannot hold gives nothing, as in Helm.
+    let yaml = golib::yaml::encode(&serde_json::Value::Object(data)).unwrap_or_default();
+    Ok(Operand::exact(
+        yaml.strip_suffix('\n').unwrap_or(&yaml).into(),
     ))
 }

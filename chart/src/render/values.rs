@@ -63,10 +63,8 @@ fn as_map(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand
 }
 
 fn yaml(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    receiver(value)?;
-    Err(Error::message(
-        "printing values as YAML is not supported yet",
-    ))
+    let text = golib::yaml::encode(&value.to_json()?).map_err(|e| Error::message(e.to_string()))?;
+    Ok(Operand::exact(text.into()))
 }
 
 fn table_method(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {

@@ -3,6 +3,8 @@
 //! A vector file is one JSON array of cases. Each file has a module here with one function from a case to an [`Outcome`];
 //! [`SUITES`] names them. The formats are described beside the vectors.
 
+mod engine;
+mod gofmt;
 mod ready;
 mod smp;
 mod yaml;
@@ -15,6 +17,8 @@ use serde_json::{Map, Value};
 pub const SUITES: &[(&str, Suite)] = &[
     ("ready.json", ready::run),
     ("smp.json", smp::run),
+    ("engine.json", engine::run),
+    ("gofmt.json", gofmt::run),
     ("yaml.json", yaml::run),
 ];
 
