@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use chart::manifest::HookEvent;
 use chart::{Chart, Time};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -275,6 +276,26 @@ pub struct Hook {
     pub output_log_policies: Vec<String>,
 }
 
+impl From<chart::manifest::Hook> for Hook {
+    fn from(hook: chart::manifest::Hook) -> Self {
+        Self {
+            name: hook.name,
+            kind: hook.kind,
+            path: hook.path,
+            manifest: hook.manifest,
+            events: hook
+                .events
+                .iter()
+                .map(|event| event.as_str().to_owned())
+                .collect(),
+            last_run: HookExecution::default(),
+            weight: hook.weight,
+            delete_policies: hook.delete_policies,
+            output_log_policies: hook.output_log_policies,
+        }
+    }
+}
+
 impl Hook {
     /// Whether it runs at `event`.
     pub fn runs_at(&self, event: HookEvent) -> bool {
@@ -312,43 +333,6 @@ impl HookExecution {
     pub const SUCCEEDED: &str = "Succeeded";
     /// The hook failed.
     pub const FAILED: &str = "Failed";
-}
-
-/// The moments hooks can run at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookEvent {
-    /// Before the first objects are created.
-    PreInstall,
-    /// After they were.
-    PostInstall,
-    /// Before a release is removed.
-    PreDelete,
-    /// After it was.
-    PostDelete,
-    /// Before the objects of the next revision are applied.
-    PreUpgrade,
-    /// After they were.
-    PostUpgrade,
-    /// Before the objects of an earlier revision are applied again.
-    PreRollback,
-    /// After they were.
-    PostRollback,
-}
-
-impl HookEvent {
-    /// Helm's word, as the annotation `helm.sh/hook` has it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::PreInstall => "pre-install",
-            Self::PostInstall => "post-install",
-            Self::PreDelete => "pre-delete",
-            Self::PostDelete => "post-delete",
-            Self::PreUpgrade => "pre-upgrade",
-            Self::PostUpgrade => "post-upgrade",
-            Self::PreRollback => "pre-rollback",
-            Self::PostRollback => "post-rollback",
-        }
-    }
 }
 
 /// When a hook's object is deleted.

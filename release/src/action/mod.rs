@@ -93,6 +93,19 @@ pub struct Rendered {
     pub notes: String,
 }
 
+impl Rendered {
+    /// What a rendering gave, with the values it was given.
+    pub fn new(rendered: chart::rendered::Rendered, config: Map<String, Value>) -> Self {
+        Self {
+            chart: Arc::new(rendered.chart),
+            config,
+            manifest: rendered.manifest,
+            hooks: rendered.hooks.into_iter().map(Hook::from).collect(),
+            notes: rendered.notes,
+        }
+    }
+}
+
 /// How a release is deployed.
 #[derive(Debug, Clone)]
 pub struct Options {

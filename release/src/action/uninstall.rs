@@ -4,6 +4,7 @@
 //! a removal that was cut off is found and finished. Mirrors `pkg/action/uninstall.go`.
 
 use chart::Time;
+use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use jiff::Timestamp;
 
 use super::deploy::read_if_possible;
@@ -156,7 +157,9 @@ async fn delete_objects(
         .partition(|object| stored_policy(&object.body).is_some());
     let keep = |object: &&Object| stored_policy(&object.body).as_deref() == Some("keep");
     done.kept = kept.iter().filter(keep).map(Object::key).collect();
-    sort_for_removal(&mut objects);
+    sort_by_kind(&mut objects, UNINSTALL_ORDER, |object| {
+        object.resource.kind.as_str()
+    });
     let owner = Owner {
         name: spec.name.clone(),
         namespace: spec.namespace.clone(),
@@ -171,11 +174,6 @@ async fn delete_objects(
     done.kept.extend(keys(Removal::Kept));
     done.not_owned = keys(Removal::NotOwned);
     Ok(())
-}
-
-/// The order in which kinds go.
-fn sort_for_removal(objects: &mut [Object]) {
-    objects.reverse();
 }
 
 /// Deletes all records, the newest last: until then the release can be found.

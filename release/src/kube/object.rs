@@ -132,7 +132,7 @@ impl Object {
 fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
     let mut documents = Vec::new();
     for (index, text) in split(manifest).into_iter().enumerate() {
-        let value = golib::json::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
+        let value = golib::yaml::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
             index,
             problem: error.to_string(),
         })?;

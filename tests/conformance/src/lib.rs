@@ -6,6 +6,7 @@
 mod engine;
 mod gofmt;
 mod ready;
+mod release;
 mod smp;
 mod yaml;
 
@@ -16,6 +17,7 @@ use serde_json::{Map, Value};
 /// Which function judges the cases of which file. A file that is missing here fails as a whole, loudly.
 pub const SUITES: &[(&str, Suite)] = &[
     ("ready.json", ready::run),
+    ("release.json", release::run),
     ("smp.json", smp::run),
     ("engine.json", engine::run),
     ("gofmt.json", gofmt::run),
