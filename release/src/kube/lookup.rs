@@ -2,19 +2,43 @@
 //!
 //! Templates run outside the async runtime; each lookup blocks the rendering thread on it.
 
+use std::net::{IpAddr, ToSocketAddrs as _};
+
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
 use super::client::Cluster;
 use super::error::ApiError;
 
-/// Reads live objects for templates, as the identity of its cluster.
+/// The world outside a template: live objects, as the identity of its cluster, and host names.
 ///
 /// It must be used from a thread that may block, such as one of `spawn_blocking`.
 #[derive(Debug, Clone)]
 pub struct ClusterLookup {
     cluster: Cluster,
     runtime: Handle,
+    resolves_names: bool,
+}
+
+impl templating::Host for ClusterLookup {
+    fn resolve(&self, name: &str) -> Option<Result<Vec<IpAddr>, templating::Error>> {
+        let resolved = |name: &str| match (name, 0).to_socket_addrs() {
+            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+            Err(error) => Err(templating::Error::message(error.to_string())),
+        };
+        self.resolves_names.then(|| resolved(name))
+    }
+
+    fn lookup(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, templating::Error> {
+        let found = self.find_blocking(api_version, kind, namespace, name);
+        found.map_err(|error| templating::Error::message(crate::error_chain(&error)))
+    }
 }
 
 impl ClusterLookup {
@@ -26,7 +50,15 @@ impl ClusterLookup {
         Self {
             cluster,
             runtime: Handle::current(),
+            resolves_names: false,
         }
+    }
+
+    /// Lets templates resolve host names (`getHostByName`), which Helm's `--enable-dns` does.
+    #[must_use]
+    pub fn resolving_names(mut self, resolves_names: bool) -> Self {
+        self.resolves_names = resolves_names;
+        self
     }
 
     /// One object, or with an empty name the list of a namespace, or with both empty of the whole
@@ -34,7 +66,7 @@ impl ClusterLookup {
     ///
     /// # Errors
     /// The kind is not served, or the API server refused.
-    pub fn lookup(
+    pub fn find_blocking(
         &self,
         api_version: &str,
         kind: &str,

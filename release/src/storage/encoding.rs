@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use super::{decode as fields, go_json};
+use super::{decode as fields, go_base64, go_json};
 use crate::model::Release;
 
 /// How much a Secret may hold, all its values together.
@@ -151,7 +151,7 @@ pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), 
 /// # Errors
 /// The payload is damaged, too large, or holds no release.
 pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
-    let data = unpack_base64(payload)?;
+    let data = go_base64::decode(payload).map_err(RecordError::Base64)?;
     let json = if data.starts_with(GZIP_MAGIC) && data.len() > GZIP_MAGIC.len() {
         gunzip(&data)?
     } else {
@@ -159,25 +159,6 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
     };
     let value = golib::json::decode(&json).map_err(|error| RecordError::Json(error.to_string()))?;
     fields::release(&value)
-}
-
-fn unpack_base64(payload: &[u8]) -> Result<Vec<u8>, RecordError> {
-    // Go's decoder skips line breaks and counts them when it tells a position.
-    let packed: Vec<u8> = payload
-        .iter()
-        .copied()
-        .filter(|byte| !matches!(byte, b'\r' | b'\n'))
-        .collect();
-    STANDARD.decode(&packed).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _)
-            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
-                packed.len()
-            }
-        };
-        RecordError::Base64(at)
-    })
 }
 
 fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
