@@ -75,31 +75,28 @@ impl Time {
         }
     }
 
-    /// The time of a date and clock in a zone. Where the zone skips it, the time as far behind the
-    /// gap as it is into it; where it comes twice, the first.
+    /// The time of a date and clock in a zone; one that the zone skips or repeats is resolved as
+    /// Go's `time.Date` does.
     pub(crate) fn from_civil(date: Date, clock: [u32; 3], nanoseconds: u32, zone: Zone) -> Self {
         let days = days_from_civil(date);
         let [hour, minute, second] = clock.map(i128::from);
         let local = days * SECONDS_PER_DAY + (hour * 60 + minute) * 60 + second;
         let local = i64::try_from(local).expect("parsed years have four digits");
-        let mut time = Self {
-            seconds: local,
+        Self::from_local(local, nanoseconds, zone)
+    }
+
+    /// The time at which the zone's clock shows so many seconds since 1970.
+    fn from_local(local: i64, nanoseconds: u32, zone: Zone) -> Self {
+        // As in Go's Date: the offset at the local reading, corrected once.
+        let seconds = match zone.offset_at(local) {
+            0 => local,
+            guess => local.saturating_sub(zone.offset_at(local.saturating_sub(guess))),
+        };
+        Self {
+            seconds,
             nanoseconds,
             zone,
-        };
-        // Go's Date: guess with the offset at the local reading, and correct once.
-        let offset = time.zone.offset_at(local);
-        let utc = local - offset;
-        let at_guess = time.zone.offset_at(utc);
-        time.seconds = if at_guess == offset {
-            utc
-        } else {
-            local - at_guess
-        };
-        if at_guess != offset && time.zone.offset_at(time.seconds) != at_guess {
-            time.seconds = utc;
         }
-        time
     }
 
     /// Whether this is Go's zero time, in whatever zone.
@@ -185,6 +182,57 @@ impl Time {
         let nanoseconds = i128::from(self.nanoseconds) - i128::from(earlier.nanoseconds);
         let total = seconds * 1_000_000_000 + nanoseconds;
         Duration(total.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+    }
+
+    /// The last multiple of `unit` since Go's zero time; itself for a unit that is not positive.
+    pub fn truncate(&self, unit: Duration) -> Self {
+        if unit.0 <= 0 {
+            self.clone()
+        } else {
+            self.add(Duration(-self.beyond(unit)))
+        }
+    }
+
+    /// The nearest multiple of `unit` since Go's zero time, halves up; itself for a unit that is
+    /// not positive.
+    pub fn round(&self, unit: Duration) -> Self {
+        if unit.0 <= 0 {
+            return self.clone();
+        }
+        let beyond = self.beyond(unit);
+        let is_less_than_half = beyond < unit.0 - beyond;
+        self.add(Duration(if is_less_than_half {
+            -beyond
+        } else {
+            unit.0 - beyond
+        }))
+    }
+
+    /// Nanoseconds since the last multiple of `unit`.
+    fn beyond(&self, unit: Duration) -> i64 {
+        let seconds = i128::from(self.seconds) + i128::from(ZERO_TO_UNIX);
+        let total = seconds * 1_000_000_000 + i128::from(self.nanoseconds);
+        total.rem_euclid(i128::from(unit.0)) as i64
+    }
+
+    /// The same clock so many years, months and days later; days beyond the end of a month run on
+    /// into the next.
+    pub fn add_date(&self, years: i64, months: i64, days: i64) -> Self {
+        let civil = self.civil();
+        let month = i128::from(civil.date.month) - 1 + i128::from(months);
+        let year = i128::from(civil.date.year) + i128::from(years) + month.div_euclid(12);
+        // What Go's calendar cannot hold has no date to be added to; it stays at the end of it.
+        let year = year.clamp(-292_277_022_399, 292_277_026_596) as i64;
+        let first = Date {
+            year,
+            month: month.rem_euclid(12) as u32 + 1,
+            day: 1,
+        };
+        let day = days_from_civil(first) + i128::from(civil.date.day) - 1 + i128::from(days);
+        let seconds = day * SECONDS_PER_DAY
+            + i128::from((civil.hour * 60 + civil.minute) * 60 + civil.second);
+        let local = seconds.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        Self::from_local(local, self.nanoseconds, self.zone.clone())
     }
 
     /// The text that Go's JSON encoding gives: RFC 3339 with the fraction it needs. Nothing for

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use super::sprig::{add_helm, add_sprig};
 use super::{Functions, flow};
 use crate::exec::{MissingKey, TemplateSet};
 
@@ -58,9 +59,3 @@ impl Dialect {
         functions
     }
 }
-
-/// All of Sprig but `env` and `expandenv`, which no dialect has.
-fn add_sprig(_functions: &mut Functions) {}
-
-/// What Helm adds to Sprig or replaces: data formats and durations.
-fn add_helm(_functions: &mut Functions) {}

@@ -5,9 +5,31 @@
 //! [`Rest`] for variadic functions. A closure that needs the clock, randomness or limits takes a [`State`] first.
 
 mod argument;
+mod base_n;
 mod builtins;
+mod crypto;
+mod date;
+mod decimal;
+mod defaults;
 mod dialect;
+mod dict;
+mod encoding;
 mod flow;
+mod list;
+mod merge;
+mod moment;
+mod network;
+mod numeric;
+mod path;
+mod reflect;
+mod regex;
+mod runes;
+mod semver;
+mod sprig;
+mod strings;
+mod text;
+mod url;
+mod words;
 
 use std::collections::HashMap;
 use std::fmt;

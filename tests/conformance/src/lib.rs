@@ -1,13 +1,16 @@
 //! Runs the recorded answers of the real Go programs against our crates.
 //!
-//! A vector file is one JSON array of cases. Each file has a module here with one function from a case to an [`Outcome`];
+//! A vector file is one JSON array of cases, or a single case. Each file has a module here with one function from a case to an [`Outcome`];
 //! [`SUITES`] names them. The formats are described beside the vectors.
 
 mod engine;
+mod functions;
 mod gofmt;
 mod ready;
 mod release;
+mod semver;
 mod smp;
+mod sprig;
 mod yaml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +23,10 @@ pub const SUITES: &[(&str, Suite)] = &[
     ("release.json", release::run),
     ("smp.json", smp::run),
     ("engine.json", engine::run),
+    ("functions.json", functions::run),
     ("gofmt.json", gofmt::run),
+    ("semver.json", semver::run),
+    ("sprig.json", sprig::run),
     ("yaml.json", yaml::run),
 ];
 

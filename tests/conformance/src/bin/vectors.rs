@@ -64,8 +64,10 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
             continue;
         }
         let text = std::fs::read(&path).with_context(|| format!("cannot read {name}"))?;
-        let Ok(Value::Array(cases)) = serde_json::from_slice(&text) else {
-            bail!("{name} is no JSON array");
+        let cases = match serde_json::from_slice(&text) {
+            Ok(Value::Array(cases)) => cases,
+            Ok(case @ Value::Object(_)) => vec![case],
+            _ => bail!("{name} is no JSON array"),
         };
         if cases.iter().any(|case| !case.is_object()) {
             bail!("{name} holds something that is no case");
@@ -83,7 +85,6 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// `functions.json` is a list of names rather than of cases, for those who check the function map.
 fn vector_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).context("cannot list the vectors")? {
@@ -91,9 +92,6 @@ fn vector_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
         if path
             .extension()
             .is_some_and(|extension| extension == "json")
-            && path
-                .file_name()
-                .is_some_and(|name| name != "functions.json")
         {
             files.push(path);
         }

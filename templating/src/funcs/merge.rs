@@ -1,0 +1,161 @@
+//! `merge`, `mergeOverwrite` and `deepCopy`: mergo 1.0.1's `deepMerge` for maps and mitchellh's copystructure.
+//!
+//! Both work with a stack of their own, so deep values cannot exhaust the thread's, and notice maps that contain
+//! themselves, on which Go runs out of memory.
+
+use std::collections::HashSet;
+
+use super::{Functions, Rest};
+use crate::error::Error;
+use crate::exec::State;
+use crate::value::{Kind, List, ListType, Map, MapType, Str, Type, Value};
+
+pub(super) fn add(f: &mut Functions) {
+    f.add(
+        "mustMerge",
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| merge_all(state, into, from, false),
+    );
+    f.add(
+        "mustMergeOverwrite",
+        |state: &mut State<'_>, into: Map, from: Rest<Map>| merge_all(state, into, from, true),
+    );
+    // Between maps mergo has no error that these two would turn into an empty string.
+    f.alias("mustMerge", "merge");
+    f.alias("mustMergeOverwrite", "mergeOverwrite");
+    f.add("mustDeepCopy", |state: &mut State<'_>, value: Value| {
+        deep_copy(state, value)
+    });
+    f.add("deepCopy", |state: &mut State<'_>, value: Value| {
+        deep_copy(state, value)
+    });
+}
+
+fn merge_all(
+    state: &mut State<'_>,
+    into: Map,
+    from: Rest<Map>,
+    overwrite: bool,
+) -> Result<Value, Error> {
+    let mut into = into;
+    for from in from {
+        if into.is_nil() && !from.is_nil() {
+            into = Map::typed(into.map_type(), Default::default());
+        }
+        merge(state, into.clone(), from, overwrite)?;
+    }
+    Ok(into.into())
+}
+
+enum Step {
+    Merge(Map, Map),
+    /// Decides about one key, after the maps under it are merged.
+    Settle(Map, Str, Value),
+}
+
+fn merge(state: &mut State<'_>, into: Map, from: Map, overwrite: bool) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    let mut steps = vec![Step::Merge(into, from)];
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Merge(into, from) => {
+                if into.is_same(&from) && from.is_nil() {
+                    continue;
+                }
+                if !seen.insert((into.address(), from.address())) {
+                    continue;
+                }
+                for (key, value) in from.entries() {
+                    state.spend_steps(1)?;
+                    if value.is_nil() {
+                        if overwrite {
+                            set(&into, key, value)?;
+                        }
+                        continue;
+                    }
+                    let below = match (into.get(&key), &value) {
+                        (Some(Value::Map(into)), Value::Map(from)) if !into.is_nil() => {
+                            Some(Step::Merge(into, from.clone()))
+                        }
+                        _ => None,
+                    };
+                    steps.push(Step::Settle(into.clone(), key, value));
+                    steps.extend(below);
+                }
+            }
+            Step::Settle(into, key, value) => {
+                let current = into.get(&key);
+                let is_map = |value: &Value| matches!(value, Value::Map(_));
+                let keeps = current
+                    .as_ref()
+                    .is_some_and(|current| !is_empty(current) && is_map(current) && is_map(&value));
+                if !keeps && (overwrite || current.as_ref().is_none_or(is_empty)) {
+                    set(&into, key, value)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// mergo's `isEmptyValue`.
+fn is_empty(value: &Value) -> bool {
+    !value.is_true() && !(value.kind() == Kind::Struct)
+}
+
+/// Sets a key as Go's reflection does, which minds the type of the map's elements.
+fn set(map: &Map, key: Str, value: Value) -> Result<(), Error> {
+    let element = map.map_type().element;
+    if !matches!(element, Type::Any) && !element.accepts(&value) {
+        return Err(Error::message(format!(
+            "reflect.Value.SetMapIndex: value of type {} is not assignable to type {element}",
+            value.type_name()
+        )));
+    }
+    map.insert(key, value)
+}
+
+enum Copy {
+    Visit(Value),
+    List(&'static ListType, usize),
+    Map(&'static MapType, Vec<Str>, usize),
+}
+
+fn deep_copy(state: &mut State<'_>, value: Value) -> Result<Value, Error> {
+    if value.is_untyped_nil() {
+        // copystructure's result for nil is no value at all, which Go cannot unpack.
+        return Err(super::list::nil_dereference());
+    }
+    let mut todo = vec![Copy::Visit(value)];
+    let mut done: Vec<Value> = Vec::new();
+    let mut open = HashSet::new();
+    while let Some(step) = todo.pop() {
+        state.spend_steps(1)?;
+        match step {
+            Copy::Visit(Value::List(list)) if !list.is_nil() => {
+                todo.push(Copy::List(list.list_type(), list.len()));
+                todo.extend(list.iter().rev().cloned().map(Copy::Visit));
+            }
+            Copy::Visit(Value::Map(map)) if !map.is_nil() => {
+                if !open.insert(map.address()) {
+                    return Err(Error::message(
+                        "a dict that contains itself cannot be copied",
+                    ));
+                }
+                let (keys, values): (Vec<_>, Vec<_>) = map.entries().into_iter().unzip();
+                todo.push(Copy::Map(map.map_type(), keys, map.address()));
+                todo.extend(values.into_iter().rev().map(Copy::Visit));
+            }
+            Copy::Visit(value) => done.push(value),
+            Copy::List(list_type, length) => {
+                let items = done.split_off(done.len() - length);
+                done.push(List::typed(list_type, items).into());
+            }
+            Copy::Map(map_type, keys, address) => {
+                open.remove(&address);
+                let values = done.split_off(done.len() - keys.len());
+                done.push(Map::typed(map_type, keys.into_iter().zip(values).collect()).into());
+            }
+        }
+    }
+    Ok(done.pop().unwrap_or_default())
+}

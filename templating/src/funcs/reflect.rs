@@ -1,0 +1,23 @@
+//! Sprig's `reflect.go`: asking for types.
+
+use super::Functions;
+use crate::value::{Str, Value, deep_equal};
+
+pub(super) fn add(f: &mut Functions) {
+    f.add("typeOf", |value: Value| value.type_name());
+    f.add("typeIs", |name: Str, value: Value| {
+        name == value.type_name()
+    });
+    f.add("typeIsLike", |name: Str, value: Value| {
+        let actual = value.type_name();
+        name == actual
+            || actual
+                .strip_prefix('*')
+                .is_some_and(|actual| name == actual)
+    });
+    f.add("kindOf", |value: Value| value.kind().name());
+    f.add("kindIs", |name: Str, value: Value| {
+        name == value.kind().name()
+    });
+    f.add("deepEqual", |a: Value, b: Value| deep_equal(&a, &b));
+}

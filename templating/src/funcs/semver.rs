@@ -1,0 +1,209 @@
+//! Sprig's `semver.go`, on [`golib::semver`], and the version as a template sees it.
+
+use std::any::Any;
+
+use golib::semver::{Constraint, Version};
+
+use super::{Argument, Functions, Method};
+use crate::error::Error;
+use crate::exec::Operand;
+use crate::value::{Kind, Object, Str, Type, Value};
+
+pub(super) fn add(f: &mut Functions) {
+    f.add(
+        "semverCompare",
+        |constraint: Str, version: Str| -> Result<bool, Error> {
+            let constraint = Constraint::parse(&*constraint).map_err(message)?;
+            let version = Version::parse(&*version).map_err(message)?;
+            Ok(constraint.check(&version))
+        },
+    );
+    f.add("semver", |version: Str| -> Result<Operand, Error> {
+        let version = Version::parse(&*version).map_err(message)?;
+        Ok(Operand::exact(Value::object(SemanticVersion(version))))
+    });
+}
+
+fn message(error: golib::semver::Error) -> Error {
+    Error::message(error.to_string())
+}
+
+const TYPE_NAME: &str = "*semver.Version";
+
+/// Go's `*semver.Version`.
+#[derive(Debug, Clone)]
+struct SemanticVersion(Version);
+
+impl Object for SemanticVersion {
+    fn type_name(&self) -> &'static str {
+        TYPE_NAME
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Ptr
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        METHODS
+    }
+
+    fn text(&self) -> Option<Str> {
+        Some(self.0.to_string().into())
+    }
+
+    /// Go compares the pointers; two versions are never one.
+    fn equals(&self, other: &dyn Object) -> bool {
+        let same = |other: &Self| std::ptr::eq(self, other);
+        other.as_any().downcast_ref::<Self>().is_some_and(same)
+    }
+
+    fn json(&self) -> Option<Value> {
+        self.text().map(Value::Str)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn version_of(value: &Value) -> Result<Version, Error> {
+    match value {
+        Value::Object(object) => object.as_any().downcast_ref::<SemanticVersion>().cloned(),
+        _ => None,
+    }
+    .map(|version| version.0)
+    .ok_or_else(|| Error::message("not a *semver.Version"))
+}
+
+fn other_of(args: &mut [Operand]) -> Result<Version, Error> {
+    args.first()
+        .ok_or_else(super::list::nil_dereference)
+        .and_then(|arg| match &arg.value {
+            Value::Nil => Err(super::list::nil_dereference()),
+            value => version_of(value),
+        })
+}
+
+fn text_of(args: &mut [Operand]) -> Result<Str, Error> {
+    let operand = args.first_mut().map(std::mem::take).unwrap_or_default();
+    Str::take(operand).ok_or_else(|| Error::message("not a string"))
+}
+
+fn exact(value: impl Into<Value>) -> Result<Operand, Error> {
+    Ok(Operand::exact(value.into()))
+}
+
+const VERSION: &[Type] = &[Type::Object(TYPE_NAME)];
+
+/// Go's methods that a template can call. Those that return a `Version` return a pointer here, whose methods are the same.
+const METHODS: &[Method] = &[
+    Method {
+        name: "Major",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.major()),
+    },
+    Method {
+        name: "Minor",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.minor()),
+    },
+    Method {
+        name: "Patch",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.patch()),
+    },
+    Method {
+        name: "Prerelease",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.prerelease()),
+    },
+    Method {
+        name: "Metadata",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.metadata()),
+    },
+    Method {
+        name: "Original",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.original()),
+    },
+    Method {
+        name: "String",
+        params: &[],
+        call: |_, v, _| exact(version_of(v)?.to_string()),
+    },
+    Method {
+        name: "Compare",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)?.cmp(&other_of(args)?) as i64),
+    },
+    Method {
+        name: "Equal",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)? == other_of(args)?),
+    },
+    Method {
+        name: "LessThan",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)? < other_of(args)?),
+    },
+    Method {
+        name: "LessThanEqual",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)? <= other_of(args)?),
+    },
+    Method {
+        name: "GreaterThan",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)? > other_of(args)?),
+    },
+    Method {
+        name: "GreaterThanEqual",
+        params: VERSION,
+        call: |_, v, args| exact(version_of(v)? >= other_of(args)?),
+    },
+    Method {
+        name: "IncMajor",
+        params: &[],
+        call: |_, v, _| next(version_of(v)?.inc_major(), "major"),
+    },
+    Method {
+        name: "IncMinor",
+        params: &[],
+        call: |_, v, _| next(version_of(v)?.inc_minor(), "minor"),
+    },
+    Method {
+        name: "IncPatch",
+        params: &[],
+        call: |_, v, _| next(version_of(v)?.inc_patch(), "patch"),
+    },
+    Method {
+        name: "SetPrerelease",
+        params: &[Type::String],
+        call: |_, v, args| {
+            let text = text_of(args)?;
+            let version = version_of(v)?
+                .with_prerelease(&text.to_str_lossy())
+                .map_err(message)?;
+            Ok(Operand::exact(Value::object(SemanticVersion(version))))
+        },
+    },
+    Method {
+        name: "SetMetadata",
+        params: &[Type::String],
+        call: |_, v, args| {
+            let text = text_of(args)?;
+            let version = version_of(v)?
+                .with_metadata(&text.to_str_lossy())
+                .map_err(message)?;
+            Ok(Operand::exact(Value::object(SemanticVersion(version))))
+        },
+    },
+];
+
+fn next(version: Option<Version>, part: &str) -> Result<Operand, Error> {
+    let overflow = || Error::message(format!("{part} version increment would overflow uint64"));
+    version
+        .map(|v| Operand::exact(Value::object(SemanticVersion(v))))
+        .ok_or_else(overflow)
+}

@@ -1,0 +1,41 @@
+//! All of Sprig 3.3.0, a file per family, and what Helm adds to it or replaces.
+
+use super::{
+    Functions, base_n, crypto, date, defaults, dict, encoding, list, network, numeric, path,
+    reflect, regex, semver, strings, url,
+};
+use crate::error::Error;
+use crate::value::Str;
+
+/// Adds Sprig's functions. `env` and `expandenv` are left out: no program we stand for offers them.
+pub(super) fn add_sprig(functions: &mut Functions) {
+    let families = [
+        strings::add,
+        base_n::add,
+        list::add,
+        dict::add,
+        defaults::add,
+        numeric::add,
+        crypto::add,
+        date::add,
+        encoding::add,
+        network::add,
+        path::add,
+        reflect::add,
+        regex::add,
+        semver::add,
+        url::add,
+    ];
+    for add in families {
+        add(functions);
+    }
+    functions.add("fail", |message: Str| {
+        Err::<Str, _>(Error::refused(message.to_string()))
+    });
+}
+
+/// Adds what Helm's engine has beyond Sprig: data formats and durations.
+pub(super) fn add_helm(functions: &mut Functions) {
+    encoding::add_helm(functions);
+    date::add_helm(functions);
+}

@@ -1,0 +1,38 @@
+//! Values as text: Sprig's `strval` and `strslice`.
+
+use crate::error::Error;
+use crate::exec::State;
+use crate::fmt;
+use crate::value::{Str, Value};
+
+/// Sprig's `strval`: strings and bytes as they are, what has a `String` method by that, anything else as `%v` prints it.
+pub(super) fn to_text(state: &mut State<'_>, value: &Value) -> Result<Str, Error> {
+    match value {
+        Value::Str(text) => Ok(text.clone()),
+        Value::Bytes(bytes) => Ok(bytes.clone().unwrap_or_default()),
+        Value::Object(object) => match object.text() {
+            Some(text) => Ok(text),
+            None => fmt::to_text(state, value),
+        },
+        _ => fmt::to_text(state, value),
+    }
+}
+
+/// Sprig's `strslice`: the elements of a list as text without the nils; of anything else a list of its text.
+pub(super) fn to_texts(state: &mut State<'_>, value: &Value) -> Result<Vec<Str>, Error> {
+    match value {
+        Value::Nil => Ok(Vec::new()),
+        Value::List(list) => {
+            let present = list.iter().filter(|item| !item.is_untyped_nil());
+            present.map(|item| to_text(state, item)).collect()
+        }
+        Value::Bytes(bytes) => {
+            let bytes = bytes.as_deref().unwrap_or_default();
+            Ok(bytes
+                .iter()
+                .map(|byte| Str::from(byte.to_string()))
+                .collect())
+        }
+        other => Ok(vec![to_text(state, other)?]),
+    }
+}
