@@ -3,6 +3,8 @@
 //! Templates are parsed once against a table of [`Functions`] and executed any number of times with a [`Value`] as dot.
 //! The crate reads no files, clock or environment: all of that comes from the caller's [`Host`]. It mirrors Go 1.26's
 //! `text/template` and `fmt`, Sprig 3.3.0 and the function map of Helm 4's engine.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod error;
 pub mod exec;
