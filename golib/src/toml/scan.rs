@@ -252,13 +252,7 @@ impl<'a> Scanner<'a> {
                 return self.raw_string().map(Value::String);
             }
             Some('.') => return Err(self.problem("floats must start with a digit, not '.'")),
-            Some('i' | 'n') => {
-                if self.accept('n')? && self.accept('f')?
-                    || self.accept('a')? && self.accept('n')?
-                {
-                    return self.float(self.since(start));
-                }
-            }
+            Some('i' | 'n') if self.accept_inf_or_nan()? => return self.float(self.since(start)),
             Some('-' | '+') => return self.signed_number(start),
             None => return Err(self.problem("unexpected EOF; expected value")),
             _ => {}
@@ -278,6 +272,11 @@ impl<'a> Scanner<'a> {
                 })
             }
         }
+    }
+
+    /// The rest of `inf` or `nan`.
+    fn accept_inf_or_nan(&mut self) -> Result<bool, Problem> {
+        Ok(self.accept('n')? && self.accept('f')? || self.accept('a')? && self.accept('n')?)
     }
 
     fn word(&mut self) -> Result<Value, Problem> {
