@@ -159,7 +159,9 @@ impl Parser<'_> {
     fn literal(&mut self, word: &'static str, value: Value) -> Result<Value, Error> {
         for expected in word.chars() {
             if self.peek().map(char::from) != Some(expected) {
-                return Err(self.unexpected(&format!("in literal {word} (expecting '{expected}')")));
+                return Err(
+                    self.unexpected_inside(&format!("in literal {word} (expecting '{expected}')"))
+                );
             }
             self.at += 1;
         }
@@ -174,14 +176,14 @@ impl Parser<'_> {
         match self.peek() {
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.unexpected("in numeric literal")),
+            _ => return Err(self.unexpected_inside("in numeric literal")),
         }
         let mut integral = true;
         if self.peek() == Some(b'.') {
             integral = false;
             self.at += 1;
             if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-                return Err(self.unexpected("after decimal point in numeric literal"));
+                return Err(self.unexpected_inside("after decimal point in numeric literal"));
             }
             self.digits();
         }
@@ -192,7 +194,7 @@ impl Parser<'_> {
                 self.at += 1;
             }
             if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-                return Err(self.unexpected("in exponent of numeric literal"));
+                return Err(self.unexpected_inside("in exponent of numeric literal"));
             }
             self.digits();
         }
@@ -274,7 +276,7 @@ impl Parser<'_> {
             Some(b'r') => '\r',
             Some(b't') => '\t',
             Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
-            _ => return Err(self.unexpected("in string escape code")),
+            _ => return Err(self.unexpected_inside("in string escape code")),
         };
         self.at += 1;
         out.push(c);
@@ -286,7 +288,7 @@ impl Parser<'_> {
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
             let Some(digit) = digit else {
-                return Err(self.unexpected("in \\u hexadecimal character escape"));
+                return Err(self.unexpected_inside("in \\u hexadecimal character escape"));
             };
             value = value << 4 | digit;
             self.at += 1;
@@ -305,10 +307,20 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
+    /// The next character does not fit where white space would; at the end, the text is too short.
     fn unexpected(&self, context: &str) -> Error {
-        let Some(byte) = self.peek() else {
-            return Error::Syntax("unexpected end of JSON input".into());
-        };
+        match self.peek() {
+            Some(byte) => Self::invalid(byte, context),
+            None => Error::Syntax("unexpected end of JSON input".into()),
+        }
+    }
+
+    /// The next character does not fit inside a token; Go tries a space at the end of the text.
+    fn unexpected_inside(&self, context: &str) -> Error {
+        Self::invalid(self.peek().unwrap_or(b' '), context)
+    }
+
+    fn invalid(byte: u8, context: &str) -> Error {
         let shown = match byte {
             b'\'' => r"'\''".into(),
             b'"' => r#"'"'"#.into(),
@@ -386,6 +398,10 @@ mod tests {
                 "invalid character 'x' after decimal point in numeric literal",
             ),
             ("\"a\n", "invalid character '\\n' in string literal"),
+            (
+                "nul",
+                "invalid character ' ' in literal null (expecting 'l')",
+            ),
             ("\"\\x", "invalid character 'x' in string escape code"),
             ("é", "invalid character 'Ã' looking for beginning of value"),
             (

@@ -26,17 +26,41 @@ impl Decimal {
         Self { digits, point }
     }
 
-    /// The shortest digits that read back as the same float of this size.
+    /// The shortest digits that read back as the same float of this size, and of those the nearest: of two equally near the
+    /// even ones, where Rust takes the upper.
     fn shortest(value: f64, bits: u32) -> Self {
         let value = value.abs();
-        if bits == 32 {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "a 32-bit float is what was asked for"
-            )]
-            return Self::from_exponent_text(&format!("{:e}", value as f32));
+        let single = bits == 32;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a 32-bit float is what was asked for"
+        )]
+        let text = if single {
+            format!("{:e}", value as f32)
+        } else {
+            format!("{value:e}")
+        };
+        let shortest = Self::from_exponent_text(&text);
+        // Two candidates can be equally near only where decimals lie closer together than floats.
+        if shortest.digits.len() < if single { 6 } else { 15 } {
+            return shortest;
         }
-        Self::from_exponent_text(&format!("{value:e}"))
+        let precision = shortest.digits.len() - 1;
+        let even = format!("{value:.precision$e}");
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a 32-bit float is what was asked for"
+        )]
+        let reads_back = if single {
+            even.parse() == Ok(value as f32)
+        } else {
+            even.parse() == Ok(value)
+        };
+        if reads_back {
+            Self::from_exponent_text(&even)
+        } else {
+            shortest
+        }
     }
 
     /// Rounded, half to even, to at most `count` digits.
@@ -451,6 +475,7 @@ mod tests {
             (1.0, b'b', -1, "4503599627370496p-52"),
             (5e-324, b'x', -1, "0x1p-1074"),
             (0.0, b'e', 3, "0.000e+00"),
+            (123_423_456_756_789.125, b'f', -1, "123423456756789.12"),
             (f64::INFINITY, b'g', -1, "+Inf"),
         ] {
             assert_eq!(format_float(value, format, precision, 64), want);

@@ -318,7 +318,7 @@ impl Decoder<'_> {
                             NodeKind::Mapping(children) => document.nodes[children[*next - 1]].line,
                             _ => 0,
                         };
-                        let key = Raw::from(key).go_syntax();
+                        let key = Raw::from(key).go_syntax_alone();
                         self.duplicates
                             .push(format!("line {line}: key {key} already set in map"));
                     } else {

@@ -60,7 +60,15 @@ pub(super) fn read(bytes: &[u8]) -> Input<'_> {
                 problem = Some("control characters are not allowed");
                 break;
             }
-            Err((text, _)) => {
+            Err((text, width)) => {
+                if at + width == bytes.len() && text.starts_with("incomplete") {
+                    // Seen only when the text before it is used up.
+                    block_start = if encoding == Encoding::Utf8 {
+                        at
+                    } else {
+                        wide.len()
+                    };
+                }
                 problem = Some(text);
                 break;
             }
@@ -163,6 +171,7 @@ mod tests {
         assert_eq!(input.text.len(), 512);
         assert_eq!(input.problem, Some("control characters are not allowed"));
         assert_eq!(read(b"a\xff").text.len(), 0);
+        assert_eq!(&*read(b"a\xe2\x82").text, b"a");
         assert_eq!(read("é".as_bytes()).problem, None);
     }
 

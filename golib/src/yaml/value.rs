@@ -258,7 +258,7 @@ impl Raw {
     }
 
     /// As [`Self::go_syntax`], for a value that is printed by itself.
-    fn go_syntax_alone(&self) -> String {
+    pub(super) fn go_syntax_alone(&self) -> String {
         if matches!(self, Self::Null) {
             "<nil>".into()
         } else {
