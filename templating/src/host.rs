@@ -57,7 +57,7 @@ impl Host for SystemHost {}
 pub struct Limits {
     /// Nodes executed, elements ranged over and functions called. 50 million: seconds.
     pub steps: u64,
-    /// Bytes written by templates or built by functions, all together. 128 MiB.
+    /// Bytes written by templates or built by functions, all together. 256 MiB.
     pub bytes: u64,
     /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
     pub template_depth: usize,
@@ -72,7 +72,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             steps: 50_000_000,
-            bytes: 128 << 20,
+            bytes: 256 << 20,
             template_depth: 100_000,
             include_depth: 1_000,
             stack_bytes: 1 << 20,

@@ -46,8 +46,16 @@ impl<'t> Machine<'t, '_, '_> {
             Body::Native(native) => native,
         };
         let mut values = self.arguments(dot, params, variadic, args, last)?;
-        let spent = self.state.spend_steps(1);
-        let result = spent.and_then(|()| native(self.state, &mut values));
+        let spent = self
+            .state
+            .spend_steps(1 + values.iter().map(effort).sum::<u64>());
+        self.limited(spent)?;
+        let result = native(self.state, &mut values).and_then(|result| {
+            if let Value::Str(text) = &result.value {
+                self.state.spend_bytes(text.len() as u64)?;
+            }
+            Ok(result)
+        });
         result.map_err(|error| {
             self.at(call);
             self.call_error(name, error)
@@ -146,6 +154,18 @@ impl<'t> Machine<'t, '_, '_> {
         }
         Ok(last.unwrap_or(value))
     }
+}
+
+/// Steps that looking at an argument is worth: a function may copy it, so a loop over a growing list costs its square.
+fn effort(operand: &Operand) -> u64 {
+    let effort = match &operand.value {
+        Value::Str(text) => text.len() / 1024,
+        Value::Bytes(Some(bytes)) => bytes.len() / 1024,
+        Value::List(list) => list.len() / 16,
+        Value::Map(map) => map.len() / 16,
+        _ => 0,
+    };
+    effort as u64
 }
 
 /// What Go's `reflect.Value.String` says of a value.

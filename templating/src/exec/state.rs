@@ -10,6 +10,9 @@ use crate::host::{Host, Limits};
 use crate::parse::Tree;
 use crate::value::{Str, Value};
 
+/// How many texts given to `tpl` are remembered.
+const MAX_PARSED: usize = 1024;
+
 /// The state of a render: its output, what it has used of its limits, and the host around it. Functions receive it.
 ///
 /// One state can render several templates of a set, one after the other; the limits count for all of them together.
@@ -69,10 +72,15 @@ impl<'a> State<'a> {
         let trees = match self.parsed.get(text) {
             Some(trees) => Arc::clone(trees),
             None => {
+                self.spend_steps(text.len() as u64 / 16)
+                    .map_err(TplError::Execute)?;
                 let trees = outer
                     .parse_trees(outer.name(), text.to_vec())
                     .map_err(TplError::Parse)?;
                 let trees: Arc<[Arc<Tree>]> = trees.into();
+                if self.parsed.len() >= MAX_PARSED {
+                    self.parsed.clear();
+                }
                 self.parsed.insert(text.clone(), Arc::clone(&trees));
                 trees
             }

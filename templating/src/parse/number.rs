@@ -36,19 +36,17 @@ impl Number {
 
     /// `1+2i`
     pub(super) fn complex(text: &str) -> Result<Self, String> {
-        let bytes = text.as_bytes();
-        // The second part begins at the last sign that is not an exponent's.
-        let hex = text.contains(['x', 'X']);
-        let split = (1..bytes.len()).rev().find(|&i| {
-            matches!(bytes[i], b'+' | b'-')
-                && !(matches!(bytes[i - 1], b'p' | b'P')
-                    || (!hex && matches!(bytes[i - 1], b'e' | b'E')))
-        });
-        let parts = split.map(|at| text.split_at(at)).and_then(|(re, im)| {
-            let im = im.strip_suffix('i')?;
-            Some((parse_float(re, 64).ok()?, parse_float(im, 64).ok()?))
-        });
-        let (re, im) = parts.ok_or("syntax error scanning complex number")?;
+        const BAD: &str = "syntax error scanning complex number";
+        let part = |part: &str| parse_float(part, 64).map_err(|error| error.to_string());
+        let (re, rest) = text.split_at(float_token(text));
+        if !rest.starts_with(['+', '-']) {
+            return Err(BAD.to_owned());
+        }
+        let (im, rest) = rest.split_at(float_token(rest));
+        if !rest.starts_with('i') {
+            return Err(BAD.to_owned());
+        }
+        let (re, im) = (part(re)?, part(im)?);
         Ok(Self::from_complex(text, re, im))
     }
 
@@ -108,6 +106,37 @@ impl Number {
             && !self.text.contains(['p', 'P']);
         !hex_int && bytes.first() != Some(&b'\'') && self.text.contains(['.', 'e', 'E', 'p', 'P'])
     }
+}
+
+/// The length of the number that a text begins with, as Go's scanner sees numbers.
+fn float_token(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut end = usize::from(text.starts_with(['+', '-']));
+    let accept_run = |end: &mut usize, accepted: fn(&u8) -> bool| {
+        *end += bytes[*end..].iter().take_while(|&c| accepted(c)).count();
+    };
+    let decimal = |c: &u8| c.is_ascii_digit() || *c == b'_';
+    let hex = matches!(&bytes[end..], [b'0', b'x' | b'X', ..]);
+    let digits = if hex {
+        |c: &u8| c.is_ascii_hexdigit() || *c == b'_'
+    } else {
+        decimal
+    };
+    let exponent: &[u8] = if hex { b"pP" } else { b"eEpP" };
+    if hex {
+        end += 2;
+    }
+    accept_run(&mut end, digits);
+    if bytes.get(end) == Some(&b'.') {
+        end += 1;
+        accept_run(&mut end, digits);
+    }
+    if bytes.get(end).is_some_and(|c| exponent.contains(c)) {
+        end += 1;
+        end += usize::from(matches!(bytes.get(end), Some(b'+' | b'-')));
+        accept_run(&mut end, decimal);
+    }
+    end
 }
 
 /// The integer equal to a float, if there is one.

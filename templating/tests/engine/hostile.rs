@@ -24,6 +24,12 @@ fn endless_loops_run_out_of_steps() {
 }
 
 #[test]
+fn growing_lists_cost_their_square() {
+    let error = limited("{{ $l := list }}{{ range 50000 }}{{ $l = append $l 1 }}{{ end }}");
+    assert!(error.is_limit(), "{error}");
+}
+
+#[test]
 fn output_is_bounded() {
     let error = limited("{{ range 100000 }}0123456789abcdef0123456789abcdef{{ end }}");
     assert!(error.is_limit(), "{error}");

@@ -96,3 +96,20 @@ fn fleets_dialect_has_its_own_delimiters() {
     assert!(state.render("values", &Map::new().into()).is_err());
     assert!(Dialect::Fleet.functions().get("include").is_none());
 }
+
+#[test]
+fn complex_literals_are_read_as_go_scans_them() {
+    assert_eq!(
+        render("{{ 1+2i }} {{ -1.5e1-0x1p1i }}").unwrap(),
+        "(1+2i) (-15-2i)"
+    );
+    let error = |text: &str| render(text).expect_err("no number").to_string();
+    assert_eq!(
+        error("{{ 0b1+2i }}"),
+        "template: t:1: syntax error scanning complex number"
+    );
+    assert_eq!(
+        error("{{ 0x1+2i }}"),
+        r#"template: t:1: strconv.ParseFloat: parsing "0x1": invalid syntax"#
+    );
+}
