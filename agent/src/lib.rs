@@ -3,4 +3,6 @@
 //! The only crate that knows `fleet.cattle.io`. What a chart or a release is lives below it.
 
 pub mod api;
+pub mod bundle;
 pub mod summary;
+pub mod values;

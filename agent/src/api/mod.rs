@@ -99,7 +99,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// Reads an explicit `null` as the zero value, as Go's decoder does.
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Default + serde::Deserialize<'de>,

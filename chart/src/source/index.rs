@@ -122,7 +122,7 @@ impl Index {
                     .map(|urls| urls.iter().map(index_schema::text).collect()),
                 digest: text(value, "digest"),
             };
-            match index_schema::objection(&entry, value).filter(|_| strict) {
+            match index_schema::objection(value).filter(|_| strict) {
                 Some(problem) => self.warnings.push(format!(
                     "skipping loading invalid entry for chart name={name} version={} \
                      source={source} error={problem}",
@@ -195,12 +195,15 @@ fn decode(bytes: &[u8], strict: bool) -> Result<(Value, Rules), IndexError> {
         unknown_allowed,
         coerce,
     };
-    match golib::json::decode(bytes) {
-        Ok(value) => Ok((value, rules(true, !strict))),
-        Err(_) => Err(IndexError::Decode(
-            "YAML indexes cannot be read yet, only JSON".to_owned(),
-        )),
+    if strict && let Ok(value) = golib::json::decode(bytes) {
+        return Ok((value, rules(true, false)));
     }
+    let decoded = match strict {
+        true => golib::yaml::decode_strict(bytes),
+        false => golib::yaml::decode(bytes),
+    };
+    let value = decoded.map_err(|error| IndexError::Decode(error.to_string()))?;
+    Ok((value, rules(!strict, true)))
 }
 
 fn text(value: &Value, name: &str) -> String {
@@ -209,18 +212,32 @@ fn text(value: &Value, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Newest first; what does not parse goes last. Order among equals as written, as far as Go's
-/// unstable sort lets one say so.
+/// Lists this short Go sorts by insertion, and the outcome shows where versions do not parse.
+const INSERTION: usize = 12;
+
+/// Newest first; what does not parse goes last. Go's order is no order there (`ChartVersions.Less`),
+/// so short lists are sorted step by step as Go does it; longer ones keep the order they came in.
 fn sort(entries: &mut Vec<Entry>) {
     let mut keyed: Vec<(Option<Version>, Entry)> = std::mem::take(entries)
         .into_iter()
         .map(|entry| (Version::parse(&entry.version).ok(), entry))
         .collect();
-    keyed.sort_by(|(a, _), (b, _)| match (a, b) {
-        (Some(a), Some(b)) => b.cmp(a),
-        (Some(_), None) => std::cmp::Ordering::Less,
-        (None, Some(_)) => std::cmp::Ordering::Greater,
-        (None, None) => std::cmp::Ordering::Equal,
-    });
+    if keyed.len() <= INSERTION {
+        let is_older = |a: &Option<Version>, b: &Option<Version>| match (a, b) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(a), Some(b)) => a < b,
+        };
+        for sorted in 1..keyed.len() {
+            let mut at = sorted;
+            while at > 0 && is_older(&keyed[at - 1].0, &keyed[at].0) {
+                keyed.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+    } else {
+        // `None` is less than any version, so it goes last.
+        keyed.sort_by(|(a, _), (b, _)| b.cmp(a));
+    }
     entries.extend(keyed.into_iter().map(|(_, entry)| entry));
 }

@@ -5,7 +5,9 @@
 use golib::time::{RFC3339, Time, Zone};
 use serde_json::{Map, Value};
 
-use super::index::Entry;
+use crate::API_VERSION_V1;
+use crate::decode::At;
+use crate::metadata::{Draft, ValidationError};
 
 /// A Go type as the decoder sees it.
 enum Kind {
@@ -270,7 +272,18 @@ fn time(text: &str) -> Option<String> {
 }
 
 /// Helm's `Metadata.Validate`, as far as an index minds it.
-pub(super) fn objection(entry: &Entry, value: &Value) -> Option<String> {
-    let _ = (entry, value);
-    None
+pub(super) fn objection(entry: &Value) -> Option<String> {
+    let mut draft = Draft::default();
+    // Types were checked, so that reading cannot fail any more.
+    draft
+        .read(entry, &At::new("ChartVersion", "repo.ChartVersion", ""))
+        .ok()?;
+    if draft.metadata.api_version.is_empty() {
+        draft.metadata.api_version = API_VERSION_V1.to_owned();
+    }
+    match draft.validate() {
+        // Some repositories strip the aliases that tell dependencies apart.
+        Ok(_) | Err(ValidationError::DuplicateDependency(_)) => None,
+        Err(problem) => Some(problem.to_string()),
+    }
 }

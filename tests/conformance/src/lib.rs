@@ -4,10 +4,12 @@
 //! [`SUITES`] names them. The formats are described beside the vectors.
 
 mod engine;
+mod fleet_values;
 mod functions;
 mod gofmt;
 mod ready;
 mod release;
+mod repository;
 mod semver;
 mod smp;
 mod sprig;
@@ -23,6 +25,7 @@ pub const SUITES: &[(&str, Suite)] = &[
     ("release.json", release::run),
     ("smp.json", smp::run),
     ("engine.json", engine::run),
+    ("fleet_values.json", fleet_values::run),
     ("functions.json", functions::run),
     ("gofmt.json", gofmt::run),
     ("semver.json", semver::run),

@@ -10,6 +10,7 @@ pub(crate) fn run(case: &Case) -> Outcome {
         "parse" => parse(case),
         "compare" => compare(case),
         "constraint" => constraint(case),
+        "pick" | "tag" | "index" => crate::repository::run(case),
         other => Outcome::unknown(other),
     }
 }

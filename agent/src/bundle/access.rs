@@ -1,0 +1,231 @@
+//! From Secrets to how a source is reached.
+//!
+//! Mirrors `ReadHelmAuthFromSecret` (`internal/bundlereader/auth.go`) and `ReadOptsFromSecret`
+//! (`internal/ocistorage/secret.go`); the two disagree about malformed booleans, and so do we.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chart::source::{Access, Credentials, Reference};
+use golib::strconv::parse_bool;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::BundleError;
+use super::style::clean;
+use crate::api::BundleHelmOptions;
+
+/// Type of the Secrets that say where a bundle's files are stored.
+const OCI_STORAGE_TYPE: &str = "fleet.cattle.io/bundle-oci-storage/v1alpha1";
+/// Type the controller gives to Secrets for HelmOps; others are accepted.
+const HELM_OPS_TYPE: &str = "fleet.cattle.io/bundle-helmops-access/v1alpha1";
+
+type Data = BTreeMap<String, ByteString>;
+
+fn text<'a>(data: &'a Data, key: &str) -> Option<std::borrow::Cow<'a, str>> {
+    data.get(key).map(|value| String::from_utf8_lossy(&value.0))
+}
+
+fn invalid(problem: impl Into<String>) -> BundleError {
+    BundleError::Secret {
+        problem: problem.into(),
+    }
+}
+
+/// How a HelmOp's chart is reached: the Secret it names, if any, under the options' own settings.
+///
+/// # Errors
+/// [`BundleError::Secret`] when the Secret holds half of the credentials.
+pub fn helm_access(
+    options: &BundleHelmOptions,
+    secret: Option<&Secret>,
+) -> Result<Access, BundleError> {
+    let empty = Data::new();
+    let data = secret
+        .and_then(|secret| secret.data.as_ref())
+        .unwrap_or(&empty);
+    if let Some(kind) = secret.and_then(|secret| secret.type_.as_deref())
+        && kind != HELM_OPS_TYPE
+    {
+        tracing::debug!(kind, "credentials come from a secret of an unusual type");
+    }
+    let (username, password) = (text(data, "username"), text(data, "password"));
+    let credentials = match (username, password) {
+        (Some(username), Some(password)) => Credentials::new(username, password),
+        (Some(_), None) => {
+            return Err(invalid("username is set in the secret, but password isn't"));
+        }
+        (None, Some(_)) => {
+            return Err(invalid("password is set in the secret, but username isn't"));
+        }
+        (None, None) => None,
+    };
+    let bundle = |bytes: &ByteString| (!bytes.0.is_empty()).then(|| Arc::from(bytes.0.as_slice()));
+    let ca = data
+        .get("cacerts")
+        .and_then(bundle)
+        .or_else(|| bundle(&options.ca_bundle));
+    let plain_http =
+        text(data, "basicHTTP").is_some_and(|value| parse_bool(value.as_bytes()).unwrap_or(false));
+    // The Secret's insecureSkipVerify never counts: the options always override it.
+    Ok(Access {
+        credentials,
+        ca,
+        insecure: options.insecure_skip_tls_verify,
+        plain_http,
+    })
+}
+
+/// Where a bundle's files are, and how to get there.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// The artifact, tag included.
+    pub reference: Reference,
+    /// How the registry is reached.
+    pub access: Access,
+}
+
+/// Reads the Secret of a bundle stored in a registry.
+///
+/// # Errors
+/// [`BundleError::Secret`] when it is of another type, incomplete or malformed.
+pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleError> {
+    let kind = secret.type_.as_deref().unwrap_or_default();
+    if kind != OCI_STORAGE_TYPE {
+        return Err(invalid(format!(
+            "unexpected secret type: got {kind:?}, want {OCI_STORAGE_TYPE:?}"
+        )));
+    }
+    let empty = Data::new();
+    let data = secret.data.as_ref().unwrap_or(&empty);
+    let reference =
+        text(data, "reference").ok_or_else(|| invalid("key \"reference\" not found in secret"))?;
+    let flag = |key: &str| match text(data, key) {
+        None => Ok(None),
+        Some(value) => parse_bool(value.as_bytes())
+            .map(Some)
+            .map_err(|error| invalid(format!("failed to parse {value:?} as bool: {error}"))),
+    };
+    let plain_http = flag("basicHTTP")?.unwrap_or(false);
+    let insecure = match flag("insecureSkipTLS")? {
+        Some(insecure) => insecure,
+        None => flag("insecure")?.unwrap_or(false),
+    };
+    let either = |agent: &str, own: &str| {
+        text(data, agent)
+            .filter(|text| !text.is_empty())
+            .or_else(|| text(data, own))
+    };
+    let username = either("agentUsername", "username").unwrap_or_default();
+    let password = either("agentPassword", "password").unwrap_or_default();
+    let ca = data.get("cacerts").filter(|pem| !pem.0.is_empty());
+    let base = reference.strip_prefix("oci://").unwrap_or(&reference);
+    let repository = clean(&format!("{base}/{manifest_id}"));
+    Ok(Storage {
+        reference: Reference::parse(&repository)?.with_tag("latest")?,
+        access: Access {
+            credentials: Credentials::new(username, password),
+            ca: ca.map(|pem| Arc::from(pem.0.as_slice())),
+            insecure,
+            plain_http,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(kind: &str, data: &[(&str, &str)]) -> Secret {
+        Secret {
+            type_: Some(kind.into()),
+            data: Some(
+                data.iter()
+                    .map(|(key, value)| ((*key).into(), ByteString(value.as_bytes().to_vec())))
+                    .collect(),
+            ),
+            ..Secret::default()
+        }
+    }
+
+    #[test]
+    fn helm_secrets() {
+        let options = BundleHelmOptions {
+            ca_bundle: ByteString(b"from the controller".to_vec()),
+            ..BundleHelmOptions::default()
+        };
+        let access = helm_access(&options, None).unwrap();
+        assert_eq!(access.ca.as_deref(), Some(&b"from the controller"[..]));
+        assert!(access.credentials.is_none());
+        let full = secret(
+            HELM_OPS_TYPE,
+            &[
+                ("username", "joe"),
+                ("password", "pw"),
+                ("cacerts", "own"),
+                ("insecureSkipVerify", "true"),
+                ("basicHTTP", "T"),
+            ],
+        );
+        let access = helm_access(&options, Some(&full)).unwrap();
+        assert_eq!(
+            access.credentials.as_ref().map(|c| c.username()),
+            Some("joe")
+        );
+        assert_eq!(access.ca.as_deref(), Some(&b"own"[..]));
+        assert!(access.plain_http && !access.insecure);
+        let odd = secret("Opaque", &[("basicHTTP", "maybe")]);
+        assert!(!helm_access(&options, Some(&odd)).unwrap().plain_http);
+        let half = secret("Opaque", &[("username", "joe")]);
+        let error = helm_access(&options, Some(&half)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "username is set in the secret, but password isn't"
+        );
+    }
+
+    #[test]
+    fn storage_secrets() {
+        let data = [
+            ("reference", "registry.example:5000/fleet/"),
+            ("username", "u"),
+            ("password", "p"),
+            ("agentUsername", "agent"),
+            ("insecure", "1"),
+        ];
+        let storage = storage(&secret(OCI_STORAGE_TYPE, &data), "s-1").unwrap();
+        assert_eq!(
+            storage.reference.to_string(),
+            "oci://registry.example:5000/fleet/s-1:latest"
+        );
+        assert_eq!(
+            storage
+                .access
+                .credentials
+                .map(|c| c.username().to_owned())
+                .as_deref(),
+            Some("agent")
+        );
+        assert!(storage.access.insecure && !storage.access.plain_http);
+    }
+
+    #[test]
+    fn unusable_storage_secrets() {
+        let text = |kind: &str, data: &[(&str, &str)]| {
+            storage(&secret(kind, data), "s-1").unwrap_err().to_string()
+        };
+        assert_eq!(
+            text("Opaque", &[]),
+            format!("unexpected secret type: got \"Opaque\", want {OCI_STORAGE_TYPE:?}")
+        );
+        assert_eq!(
+            text(OCI_STORAGE_TYPE, &[]),
+            "key \"reference\" not found in secret"
+        );
+        let odd = [("reference", "r/x"), ("basicHTTP", "maybe")];
+        assert_eq!(
+            text(OCI_STORAGE_TYPE, &odd),
+            "failed to parse \"maybe\" as bool: strconv.ParseBool: parsing \"maybe\": invalid syntax"
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! From a bundle's files to the chart that is deployed: moved, generated, or as it was fetched.
+//!
+//! Mirrors `internal/helmdeployer/render/helm.go` and the annotations set in `install.go`. Every
+//! deployment is a chart; a bundle without one gets a `Chart.yaml` of its own.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use chart::loader::load_files;
+use chart::source::FetchedChart;
+use chart::{Chart, File, Time, Warning};
+use serde_json::json;
+
+use super::manifest::{Budget, Manifest, Resource};
+use super::style::{Style, kustomization_path};
+use super::{BundleError, raw_yaml};
+use crate::api::{
+    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
+    ANNOTATION_SERVICE_ACCOUNT, BundleDeploymentOptions,
+};
+
+/// How much of a commit goes into a generated chart's version.
+const COMMIT_LENGTH: usize = 12;
+
+/// Who a chart is for; becomes its annotations, the only link from a release to its bundle.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    /// Name of the BundleDeployment.
+    pub bundle_deployment: &'a str,
+    /// The agent's own namespace.
+    pub agent_namespace: &'a str,
+    /// The commit the bundle was made from; empty if unknown.
+    pub commit: &'a str,
+}
+
+/// A chart, ready to be rendered, and what loading it had to say.
+#[derive(Clone, Debug)]
+pub struct Package {
+    /// With Fleet's annotations.
+    pub chart: Chart,
+    /// What Helm would have logged.
+    pub warnings: Vec<Warning>,
+}
+
+/// Builds the chart of a bundle's files.
+///
+/// # Errors
+/// Files that cannot be decoded, overlays that do not apply, charts that do not load, and bundles
+/// that need kustomize, which is not supported yet.
+pub fn from_manifest(
+    manifest: &Manifest,
+    options: &BundleDeploymentOptions,
+    identity: Identity<'_>,
+) -> Result<Package, BundleError> {
+    let style = Style::of(&manifest.resources, options);
+    refuse_kustomize(&manifest.resources, &style, options)?;
+    let mut resources = manifest.resources.clone();
+    let mut id = manifest.id.clone();
+    let mut commit = identity.commit;
+    let files = match &style.chart {
+        Some(path) => moved(resources, path),
+        None if style.is_raw_yaml() => {
+            let overlays = options.yaml.as_ref().map_or(&[][..], |yaml| &yaml.overlays);
+            resources = raw_yaml::process(&resources, overlays)?;
+            id = Manifest::id_of(&resources);
+            if !overlays.is_empty() {
+                // Applying overlays loses the commit upstream, and versions must agree.
+                commit = "";
+            }
+            raw_yaml::chart_files(resources)
+        }
+        None => Vec::new(),
+    };
+    let mut budget = Budget::default();
+    let mut chart_files = Vec::with_capacity(files.len() + 1);
+    for (path, resource) in files {
+        chart_files.push(file(path, resource.decode(&mut budget)?));
+    }
+    if style.chart.is_none() {
+        chart_files.push(generated_chart_yaml(
+            identity.bundle_deployment,
+            commit,
+            &id,
+        )?);
+    }
+    load(chart_files, options, identity)
+}
+
+/// Takes a fetched archive as the chart. Files and directories beginning with a dot are left out,
+/// as Fleet does when it unpacks a chart.
+///
+/// # Errors
+/// When the archive holds no acceptable chart.
+pub fn from_archive(
+    fetched: &FetchedChart,
+    options: &BundleDeploymentOptions,
+    identity: Identity<'_>,
+) -> Result<Package, BundleError> {
+    let files = chart::archive::load_archive_files(&fetched.bytes[..]).map_err(|source| {
+        BundleError::Archive {
+            url: fetched.url.clone(),
+            source,
+        }
+    })?;
+    let is_hidden = |name: &str| name.split('/').any(|part| part.starts_with('.'));
+    let files = files
+        .into_iter()
+        .filter(|found| !is_hidden(&found.name))
+        .map(|found| file(found.name, found.data))
+        .collect();
+    load(files, options, identity)
+}
+
+/// Without its byte-order mark and, as in the archive Fleet makes, last changed in 1970.
+fn file(name: String, data: impl Into<Bytes>) -> File {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    let data: Bytes = data.into();
+    let data = if data.starts_with(MARK) {
+        data.slice(MARK.len()..)
+    } else {
+        data
+    };
+    File::new(name, data).modified(Time::from_unix_seconds(0))
+}
+
+fn load(
+    files: Vec<File>,
+    options: &BundleDeploymentOptions,
+    identity: Identity<'_>,
+) -> Result<Package, BundleError> {
+    let mut warnings = Vec::new();
+    let mut chart = load_files(files, &mut warnings)?;
+    let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
+    annotations.extend(annotations_of(options, identity));
+    Ok(Package { chart, warnings })
+}
+
+/// The annotations every chart gets, and with it every release record.
+pub fn annotations_of(
+    options: &BundleDeploymentOptions,
+    identity: Identity<'_>,
+) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([
+        (
+            ANNOTATION_SERVICE_ACCOUNT.to_owned(),
+            options.service_account.clone(),
+        ),
+        (
+            ANNOTATION_BUNDLE_ID.to_owned(),
+            identity.bundle_deployment.to_owned(),
+        ),
+        (
+            ANNOTATION_AGENT_NAMESPACE.to_owned(),
+            identity.agent_namespace.to_owned(),
+        ),
+        (
+            ANNOTATION_KEEP_RESOURCES.to_owned(),
+            options.keep_resources.to_string(),
+        ),
+    ]);
+    if !identity.commit.is_empty() {
+        annotations.insert(ANNOTATION_COMMIT.to_owned(), identity.commit.to_owned());
+    }
+    annotations
+}
+
+/// Everything below the directory of `chart_yaml`, named from there.
+fn moved(resources: Vec<Resource>, chart_yaml: &str) -> Vec<(String, Resource)> {
+    let directory = chart_yaml
+        .rsplit_once('/')
+        .map(|(directory, _)| format!("{directory}/"));
+    let directory = directory.as_deref().unwrap_or_default();
+    resources
+        .into_iter()
+        .filter_map(|resource| {
+            let path = resource.name.strip_prefix(directory)?.to_owned();
+            (!path.is_empty()).then_some((path, resource))
+        })
+        .collect()
+}
+
+fn generated_chart_yaml(
+    bundle_deployment: &str,
+    commit: &str,
+    manifest_id: &str,
+) -> Result<File, BundleError> {
+    let name = bundle_deployment.rsplit('/').next().unwrap_or_default();
+    let suffix = match commit.get(..COMMIT_LENGTH) {
+        Some(short) if commit.len() > COMMIT_LENGTH => format!("git-{short}"),
+        _ => manifest_id.to_owned(),
+    };
+    let chart = json!({"apiVersion": "v2", "name": name, "version": format!("v0.0.0+{suffix}")});
+    let text = golib::yaml::encode(&chart).map_err(|error| BundleError::Content {
+        problem: error.to_string(),
+    })?;
+    Ok(file("Chart.yaml".to_owned(), text))
+}
+
+/// Kustomize would run if the options' directory has a `kustomization.yaml`.
+fn refuse_kustomize(
+    resources: &[Resource],
+    style: &Style,
+    options: &BundleDeploymentOptions,
+) -> Result<(), BundleError> {
+    let path = kustomization_path(options);
+    let is_there = resources
+        .iter()
+        .any(|resource| super::style::clean(&resource.name) == path);
+    match style.kustomization.is_some() || is_there {
+        true => Err(BundleError::Kustomize { path }),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,322 @@
+//! A bundle's files as the controller stores them: a JSON list, compressed in a Content or plain in
+//! a registry.
+//!
+//! Mirrors `internal/manifest` and `internal/content`. Every size is bounded: what comes from
+//! upstream may be hostile or broken.
+
+use std::io::Read;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::MultiGzDecoder;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::BundleError;
+use super::names::{hex, manifest_id};
+use crate::api::Content;
+
+/// The most a bundle may unpack to, all files together.
+const MAX_UNPACKED_BYTES: u64 = 256 << 20;
+
+/// The ID of a manifest without files: `{}` and a newline, hashed.
+pub const EMPTY_MANIFEST_ID: &str =
+    "s-ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442";
+
+/// One file of a bundle, as stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Resource {
+    /// Path in the bundle; may be empty.
+    #[serde(deserialize_with = "crate::api::null_as_default")]
+    pub name: String,
+    /// Text, or what `encoding` says.
+    #[serde(deserialize_with = "crate::api::null_as_default")]
+    pub content: String,
+    /// Empty, `base64` or `base64+gz`; anything else means text.
+    #[serde(deserialize_with = "crate::api::null_as_default")]
+    pub encoding: String,
+}
+
+impl Resource {
+    /// The file's bytes, taken off `budget`.
+    pub(super) fn decode(&self, budget: &mut Budget) -> Result<Vec<u8>, BundleError> {
+        let invalid = |problem: String| BundleError::Content {
+            problem: format!("file {:?} cannot be decoded: {problem}", self.name),
+        };
+        let rest = match self.encoding.as_str() {
+            "base64" => Some(""),
+            other => other.strip_prefix("base64+"),
+        };
+        let (data, encoding) = match rest {
+            // Go's decoder overlooks line breaks.
+            Some(rest) => {
+                let text: Vec<u8> = self
+                    .content
+                    .bytes()
+                    .filter(|byte| !matches!(byte, b'\r' | b'\n'))
+                    .collect();
+                (
+                    STANDARD
+                        .decode(text)
+                        .map_err(|error| invalid(error.to_string()))?,
+                    rest,
+                )
+            }
+            None => (self.content.clone().into_bytes(), self.encoding.as_str()),
+        };
+        if encoding == "gz" {
+            return budget.unpack(&data).map_err(invalid);
+        }
+        budget.take(data.len() as u64).map_err(invalid)?;
+        Ok(data)
+    }
+}
+
+/// How much may still be unpacked.
+pub(super) struct Budget {
+    left_bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            left_bytes: MAX_UNPACKED_BYTES,
+        }
+    }
+}
+
+impl Budget {
+    fn take(&mut self, bytes: u64) -> Result<(), String> {
+        self.left_bytes = self
+            .left_bytes
+            .checked_sub(bytes)
+            .ok_or_else(|| format!("the bundle is larger than {MAX_UNPACKED_BYTES} bytes"))?;
+        Ok(())
+    }
+
+    fn unpack(&mut self, data: &[u8]) -> Result<Vec<u8>, String> {
+        let mut unpacked = Vec::new();
+        let mut reader = MultiGzDecoder::new(data).take(self.left_bytes + 1);
+        reader
+            .read_to_end(&mut unpacked)
+            .map_err(|error| error.to_string())?;
+        self.take(unpacked.len() as u64)?;
+        Ok(unpacked)
+    }
+}
+
+/// A bundle's files in stored order, and the ID of the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The files.
+    pub resources: Vec<Resource>,
+    /// As the controller would name it; recomputed from the bytes that were read.
+    pub id: String,
+}
+
+impl Manifest {
+    /// Reads the JSON list. Bytes after the first JSON value count for the ID only, as in Go.
+    ///
+    /// # Errors
+    /// [`BundleError::Content`] when it is no such list.
+    pub fn from_json(json: &[u8]) -> Result<Self, BundleError> {
+        #[derive(Deserialize, Default)]
+        #[serde(default)]
+        struct Stored {
+            #[serde(deserialize_with = "crate::api::null_as_default")]
+            resources: Vec<Resource>,
+        }
+        // serde would take a list for a struct.
+        if json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            return Err(BundleError::Content {
+                problem: "not a list of files".to_owned(),
+            });
+        }
+        let mut values = serde_json::Deserializer::from_slice(json).into_iter::<Stored>();
+        let stored = values
+            .next()
+            .transpose()
+            .map_err(|error| BundleError::Content {
+                // serde's texts quote wrong scalars, and a file's content may be secret.
+                problem: format!(
+                    "not a list of files (line {}, column {})",
+                    error.line(),
+                    error.column()
+                ),
+            })?;
+        let stored = stored.ok_or_else(|| BundleError::Content {
+            problem: "it is empty".into(),
+        })?;
+        Ok(Self {
+            resources: stored.resources,
+            id: manifest_id(json),
+        })
+    }
+
+    /// Unpacks a Content and checks it against its hash.
+    ///
+    /// # Errors
+    /// [`BundleError::Content`] when it is damaged, too large, or another content than promised.
+    pub fn from_content(content: &Content) -> Result<Self, BundleError> {
+        let json = Budget::default()
+            .unpack(&content.content.0)
+            .map_err(|problem| BundleError::Content { problem })?;
+        let expected = &content.sha256_sum;
+        if !expected.is_empty() {
+            let got = hex(&Sha256::digest(&json));
+            if got != *expected {
+                return Err(BundleError::Content {
+                    problem: format!("content does not match hash got {got}, expected {expected}"),
+                });
+            }
+        }
+        Self::from_json(&json)
+    }
+
+    /// From registry storage, where the ID is the only proof.
+    ///
+    /// # Errors
+    /// [`BundleError::Content`] when the bytes are not those of `expected_id`.
+    pub fn from_registry(json: &[u8], expected_id: &str) -> Result<Self, BundleError> {
+        let manifest = Self::from_json(json)?;
+        if manifest.id != expected_id {
+            return Err(BundleError::Content {
+                problem: format!(
+                    "invalid or corrupt manifest. Expecting id: {expected_id:?}, got {:?}",
+                    manifest.id
+                ),
+            });
+        }
+        Ok(manifest)
+    }
+
+    /// The ID that `resources` would get: hashed as Go's encoder writes them.
+    pub(super) fn id_of(resources: &[Resource]) -> String {
+        let quoted = |text: &str| golib::json::encode(&Value::String(text.to_owned()));
+        let object = |resource: &Resource| {
+            let fields = [
+                ("name", &resource.name),
+                ("content", &resource.content),
+                ("encoding", &resource.encoding),
+            ];
+            let fields: Vec<String> = fields
+                .into_iter()
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(key, text)| format!("\"{key}\":{}", quoted(text)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        };
+        if resources.is_empty() {
+            return EMPTY_MANIFEST_ID.to_owned();
+        }
+        let objects: Vec<String> = resources.iter().map(object).collect();
+        manifest_id(format!("{{\"resources\":[{}]}}\n", objects.join(",")).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(data).unwrap();
+        writer.finish().unwrap()
+    }
+
+    fn content(json: &[u8], sum: &str) -> Content {
+        Content {
+            content: ByteString(gzip(json)),
+            sha256_sum: sum.to_owned(),
+            ..Content::default()
+        }
+    }
+
+    const JSON: &[u8] = b"{\"resources\":[{\"name\":\"a.yaml\",\"content\":\"x: \\u003c\"}]}\n";
+
+    #[test]
+    fn content_is_held_to_its_hash() {
+        let sum = hex(&Sha256::digest(JSON));
+        let manifest = Manifest::from_content(&content(JSON, &sum)).unwrap();
+        assert_eq!(manifest.resources[0].content, "x: <");
+        assert_eq!(manifest.id, Manifest::id_of(&manifest.resources));
+        assert_eq!(
+            Manifest::from_content(&content(JSON, "")).unwrap(),
+            manifest
+        );
+        let error = Manifest::from_content(&content(JSON, "0")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("content does not match hash got {sum}, expected 0")
+        );
+        assert_eq!(
+            Manifest::from_registry(JSON, &manifest.id).unwrap(),
+            manifest
+        );
+        let error = Manifest::from_registry(JSON, "s-1")
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("invalid or corrupt manifest. Expecting id: \"s-1\", got \"s-"));
+    }
+
+    #[test]
+    fn damaged_content_is_told_without_quoting_it() {
+        for json in [
+            &b""[..],
+            b"[]",
+            b"{\"resources\":[\"password\"]}",
+            b"{\"resources\":5",
+        ] {
+            let error = Manifest::from_content(&content(json, ""))
+                .unwrap_err()
+                .to_string();
+            assert!(!error.contains("password"), "{error}");
+        }
+        let truncated = Content {
+            content: ByteString(gzip(JSON)[..20].to_vec()),
+            ..Content::default()
+        };
+        assert!(Manifest::from_content(&truncated).is_err());
+    }
+
+    #[test]
+    fn encodings() {
+        let decode = |content: &str, encoding: &str| {
+            Resource {
+                content: content.into(),
+                encoding: encoding.into(),
+                ..Resource::default()
+            }
+            .decode(&mut Budget::default())
+            .map_err(|error| error.to_string())
+        };
+        assert_eq!(decode("eA==", "").unwrap(), b"eA==");
+        assert_eq!(decode("e\nA==", "base64").unwrap(), b"x");
+        assert_eq!(
+            decode(&STANDARD.encode(gzip(b"x")), "base64+gz").unwrap(),
+            b"x"
+        );
+        assert_eq!(decode("eA==", "base64+zip").unwrap(), b"x");
+        assert_eq!(decode("x", "zip").unwrap(), b"x");
+        assert!(decode("%", "base64").is_err());
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut budget = Budget { left_bytes: 1000 };
+        let error = budget.unpack(&gzip(&[0; 5000])).unwrap_err();
+        assert!(error.contains("larger than"), "{error}");
+    }
+
+    #[test]
+    fn the_empty_manifest() {
+        assert_eq!(Manifest::from_json(b"{}\n").unwrap().id, EMPTY_MANIFEST_ID);
+        assert_eq!(Manifest::id_of(&[]), EMPTY_MANIFEST_ID);
+    }
+}

@@ -1,0 +1,125 @@
+//! From a BundleDeployment to the chart that is deployed for it.
+//!
+//! Owns where a bundle's files come from ([`Source`]), what they mean ([`style`]), and what Fleet does
+//! to the rendered objects ([`FleetPostRenderer`]). Deciding and converting is pure; the two requests
+//! that may be needed go through [`Upstream`]. Mirrors `internal/manifest`, `internal/bundlereader`,
+//! `internal/ocistorage` and `internal/helmdeployer` (`render`, `rawyaml`, `postrender.go`).
+//!
+//! Left out: values ([`crate::values`]), rendering and deploying.
+
+mod access;
+mod chart;
+mod manifest;
+mod names;
+mod objects;
+mod post_render;
+mod raw_yaml;
+mod source;
+mod style;
+
+use ::chart::archive::ArchiveError;
+use ::chart::loader::LoadError;
+use ::chart::source::{FetchError, SafeUrl};
+
+pub use access::{Storage, helm_access, storage};
+pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
+pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
+pub(crate) use names::hex;
+pub use names::{SetId, derived_release_name, release_name};
+pub use objects::ObjectsError;
+pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
+pub use source::{Bundle, Source, Upstream, load};
+pub use style::Style;
+
+/// Why a bundle's chart cannot be had. Texts are Fleet's where users know them; none quotes the
+/// content of a file or Secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The options name no chart where one must be.
+    #[error("helm options not found")]
+    NoHelmOptions,
+    /// An object upstream is not there. The controller may still be about to create it.
+    #[error("{kind} \"{name}\" not found")]
+    Missing {
+        /// Its resource, as the API server says it.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// An object upstream cannot be read.
+    #[error("cannot read {kind} \"{name}\" upstream")]
+    Read {
+        /// Its resource, as the API server says it.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The client's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A Secret does not hold what it must.
+    #[error("{problem}")]
+    Secret {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The stored files are damaged or too large.
+    #[error("{problem}")]
+    Content {
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// An overlay does not apply.
+    #[error("{problem}")]
+    Overlay {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The bundle needs kustomize.
+    #[error("kustomize is not supported yet, and the bundle has {path:?}")]
+    Kustomize {
+        /// The file.
+        path: String,
+    },
+    /// The chart or the stored files cannot be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The fetched archive cannot be unpacked.
+    #[error("failed to read chart archive {url}")]
+    Archive {
+        /// Where it came from.
+        url: SafeUrl,
+        /// The archive's error.
+        source: ArchiveError,
+    },
+    /// The files are no chart that Helm would accept.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+impl BundleError {
+    /// Whether waiting alone may help: the source is out of reach, or not everything was copied yet.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Missing { .. } | Self::Read { .. } => true,
+            Self::Fetch(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// A fixed word for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoHelmOptions => "InvalidChartSource",
+            Self::Missing { .. } => "NotFound",
+            Self::Read { .. } => "ReadFailed",
+            Self::Secret { .. } => "InvalidSecret",
+            Self::Content { .. } => "InvalidContent",
+            Self::Overlay { .. } => "InvalidOverlay",
+            Self::Kustomize { .. } => "KustomizeUnsupported",
+            Self::Fetch(error) => error.reason(),
+            Self::Archive { .. } => "InvalidArchive",
+            Self::Load(_) => "InvalidChart",
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! From YAML text to objects, as Fleet reads them (`wrangler/pkg/yaml.ToObjects`).
+
+use golib::yaml;
+use serde_json::{Map, Value};
+
+/// Why a text holds no objects.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// Not YAML.
+    #[error("{0}")]
+    Yaml(#[source] yaml::Error),
+    /// A line of dashes with something behind them.
+    #[error("invalid Yaml document separator")]
+    Separator,
+    /// A list or a scalar.
+    #[error("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")]
+    NotAnObject {
+        /// JSON type of what was found.
+        found: &'static str,
+    },
+    /// An object without `kind`. Fleet quotes the whole object, which may be a secret; we do not.
+    #[error("Object 'Kind' is missing")]
+    NoKind,
+}
+
+/// The objects of one document; a list's items instead of the list.
+///
+/// # Errors
+/// When the document is neither empty nor an object with a kind.
+pub(super) fn of_document(document: &str) -> Result<Objects, ObjectsError> {
+    let value = yaml::decode(document.as_bytes()).map_err(ObjectsError::Yaml)?;
+    let found = match value {
+        Value::Object(map) if map.is_empty() => return Ok(Objects::default()),
+        Value::Null => return Ok(Objects::default()),
+        Value::Object(map) => return of_map(map),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    Err(ObjectsError::NotAnObject { found })
+}
+
+/// What a document holds.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) items: Vec<Map<String, Value>>,
+    /// They were the items of a list.
+    pub(super) flattened: bool,
+}
+
+fn of_map(mut map: Map<String, Value>) -> Result<Objects, ObjectsError> {
+    let kind = text(&map, "kind").to_owned();
+    if kind.is_empty() {
+        return Err(ObjectsError::NoKind);
+    }
+    let Some(items) = map.remove("items") else {
+        return Ok(Objects {
+            items: vec![map],
+            flattened: false,
+        });
+    };
+    let api_version = text(&map, "apiVersion");
+    let item_kind = kind.strip_suffix("List").unwrap_or(&kind);
+    let items = match items {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items,
+        _ => {
+            return Err(ObjectsError::NotAnObject {
+                found: "list without items",
+            });
+        }
+    };
+    let items = items.into_iter().map(|item| match item {
+        Value::Object(mut item) => {
+            // Items of a typed list inherit what the list says of them.
+            if text(&item, "kind").is_empty() && text(&item, "apiVersion").is_empty() {
+                item.insert("kind".into(), item_kind.into());
+                item.insert("apiVersion".into(), api_version.into());
+            }
+            Ok(item)
+        }
+        _ => Err(ObjectsError::NotAnObject { found: "list item" }),
+    });
+    Ok(Objects {
+        items: items.collect::<Result<_, _>>()?,
+        flattened: true,
+    })
+}
+
+pub(super) fn text<'a>(object: &'a Map<String, Value>, key: &str) -> &'a str {
+    object.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The documents of a stream: a line of `---`, maybe with spaces or a comment behind, ends one
+/// (apimachinery's `YAMLReader`).
+///
+/// # Errors
+/// Anything else behind the dashes.
+pub(super) fn documents(text: &str) -> Result<Vec<String>, ObjectsError> {
+    let mut documents = Vec::new();
+    let mut current = String::new();
+    for line in text.split_inclusive('\n') {
+        let Some(rest) = line.strip_prefix("---") else {
+            current.push_str(line);
+            continue;
+        };
+        let rest = rest.trim();
+        if !rest.is_empty() && !rest.starts_with('#') {
+            return Err(ObjectsError::Separator);
+        }
+        if !current.is_empty() {
+            documents.push(std::mem::take(&mut current));
+        }
+    }
+    if !current.is_empty() {
+        documents.push(current);
+    }
+    Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_split_at_markers_only() {
+        let text = "---\na: 1\n--- # next\nb: 2\n---\r\nc: 3";
+        assert_eq!(documents(text).unwrap(), ["a: 1\n", "b: 2\n", "c: 3"]);
+        assert!(documents("").unwrap().is_empty());
+        assert!(documents("a: 1\n---foo\n").is_err());
+    }
+
+    #[test]
+    fn lists_are_flattened() {
+        let list = "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- {kind: Secret, metadata: {name: b}}\n";
+        let objects = of_document(list).unwrap();
+        assert!(objects.flattened);
+        assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
+        assert_eq!(text(&objects.items[0], "apiVersion"), "v1");
+        assert_eq!(text(&objects.items[1], "kind"), "Secret");
+        assert_eq!(text(&objects.items[1], "apiVersion"), "");
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused_without_quoting() {
+        assert!(of_document("# nothing\n").unwrap().items.is_empty());
+        assert!(of_document("{}").unwrap().items.is_empty());
+        for text in [
+            "[secret]",
+            "secret",
+            "{data: secret}",
+            "{kind: List, items: secret}",
+        ] {
+            let error = of_document(text).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn flow_style_is_yaml_too() {
+        let objects =
+            of_document("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").unwrap();
+        assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
+    }
+}

@@ -1,0 +1,449 @@
+//! What Fleet does to rendered objects: its label and annotation, CRDs that outlive their bundle, the
+//! target namespace, and the raw YAML of the bundle on top.
+//!
+//! Mirrors `internal/helmdeployer/postrender.go`. Runs on every render, over hooks too.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use chart::Chart;
+use chart::post_render::{Document, PostRenderer};
+use serde_json::{Map, Value};
+
+use super::names::SetId;
+use super::objects::{self, ObjectsError, text};
+use super::raw_yaml;
+use crate::api::{ANNOTATION_OBJECT_SET_ID, BundleDeploymentOptions, LABEL_OBJECT_SET_HASH};
+
+const CRD_KIND: &str = "CustomResourceDefinition";
+const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
+/// Whether a kind lives in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Its objects have a namespace.
+    Namespaced,
+    /// Its objects have none.
+    Cluster,
+}
+
+/// What the cluster serves.
+pub trait Scopes: Send + Sync {
+    /// The scope of a kind; `None` if the cluster does not serve it.
+    fn scope(&self, api_version: &str, kind: &str) -> Option<Scope>;
+}
+
+/// Fleet's post-renderer for one bundle.
+pub struct FleetPostRenderer<'a> {
+    set: &'a SetId,
+    options: &'a BundleDeploymentOptions,
+    raw_yaml: Vec<(String, String)>,
+    scopes: Option<&'a dyn Scopes>,
+}
+
+/// Why a bundle's objects cannot be deployed.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetPostRenderError {
+    /// A document is no object.
+    #[error("{path}: {source}")]
+    Document {
+        /// The template, or the file of the bundle.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: ObjectsError,
+    },
+    /// A target namespace and an object outside all namespaces.
+    #[error(
+        "invalid cluster scoped object [name={name} kind={kind} apiVersion={api_version}] found. \
+         Your config uses targetNamespace or namespace and thus forbids cluster-scoped resources. \
+         If you do not intend to disallow cluster scoped resources, you could switch to defaultNamespace"
+    )]
+    ClusterScoped {
+        /// Of the object.
+        name: String,
+        /// Of the object.
+        kind: String,
+        /// Of the object.
+        api_version: String,
+    },
+    /// A target namespace and an object of a kind nobody serves.
+    #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
+    UnknownKind {
+        /// Of the object.
+        kind: String,
+        /// Of the object.
+        api_version: String,
+    },
+    /// An object cannot be written as YAML.
+    #[error("an object of {path} cannot be written: {problem}")]
+    Encode {
+        /// The template, or the file of the bundle.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+struct Rendered {
+    path: Option<String>,
+    object: Map<String, Value>,
+}
+
+impl<'a> FleetPostRenderer<'a> {
+    /// For a chart of [`super::chart`]. Without `scopes` (no cluster) any object may get the target
+    /// namespace.
+    pub fn new(
+        chart: &Chart,
+        set: &'a SetId,
+        options: &'a BundleDeploymentOptions,
+        scopes: Option<&'a dyn Scopes>,
+    ) -> Self {
+        let raw_yaml = chart
+            .files
+            .iter()
+            .filter(|file| file.name.starts_with(raw_yaml::DIRECTORY))
+            .map(|file| {
+                (
+                    file.name.clone(),
+                    String::from_utf8_lossy(&file.data).into_owned(),
+                )
+            })
+            .collect();
+        Self {
+            set,
+            options,
+            raw_yaml,
+            scopes,
+        }
+    }
+
+    fn objects(&self, documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRenderError> {
+        let mut rendered = Vec::new();
+        for document in documents {
+            let path = document.path;
+            let objects = objects::of_document(&document.content).map_err(|source| {
+                let path = path.clone().unwrap_or_default();
+                FleetPostRenderError::Document { path, source }
+            })?;
+            // The items of a list have lost the mark of their file.
+            let path = path.filter(|_| !objects.flattened);
+            rendered.extend(objects.items.into_iter().map(|object| Rendered {
+                path: path.clone(),
+                object,
+            }));
+        }
+        for (path, content) in &self.raw_yaml {
+            rendered.extend(
+                raw_objects(path, content)?
+                    .into_iter()
+                    .map(|object| Rendered { path: None, object }),
+            );
+        }
+        Ok(rendered)
+    }
+
+    fn mark(&self, object: &mut Map<String, Value>) {
+        let keeps = text(object, "kind") == CRD_KIND && self.options.keeps_crds();
+        let metadata = object
+            .entry("metadata")
+            .or_insert_with(|| Value::Object(Map::new()));
+        if !metadata.is_object() {
+            *metadata = Value::Object(Map::new());
+        }
+        let Value::Object(metadata) = metadata else {
+            return;
+        };
+        set_text(
+            metadata,
+            "labels",
+            [(LABEL_OBJECT_SET_HASH, self.set.hash())],
+        );
+        set_text(
+            metadata,
+            "annotations",
+            [(ANNOTATION_OBJECT_SET_ID, self.set.id())],
+        );
+        if keeps {
+            set_text(metadata, "annotations", [(RESOURCE_POLICY, "keep")]);
+        }
+    }
+
+    fn place(
+        &self,
+        object: &mut Map<String, Value>,
+        bundled: &BTreeMap<(String, String), Scope>,
+    ) -> Result<(), FleetPostRenderError> {
+        let namespace = &self.options.target_namespace;
+        if namespace.is_empty() {
+            return Ok(());
+        }
+        if let Some(scopes) = self.scopes {
+            let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let scope = scopes
+                .scope(api_version, kind)
+                .or_else(|| bundled.get(&(group.to_owned(), kind.to_owned())).copied());
+            let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
+            match scope {
+                Some(Scope::Namespaced) => {}
+                Some(Scope::Cluster) => {
+                    let name = object.get("metadata").and_then(|m| m.get("name"));
+                    let name = name.and_then(Value::as_str).unwrap_or_default().to_owned();
+                    return Err(FleetPostRenderError::ClusterScoped {
+                        name,
+                        kind,
+                        api_version,
+                    });
+                }
+                None => return Err(FleetPostRenderError::UnknownKind { kind, api_version }),
+            }
+        }
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.insert("namespace".into(), namespace.as_str().into());
+        }
+        Ok(())
+    }
+}
+
+/// The objects of one raw file. A document without kind drops the whole file, silently, and one
+/// without apiVersion drops itself; only text that is no YAML is an error.
+fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, FleetPostRenderError> {
+    let read = || {
+        let mut found = Vec::new();
+        for document in objects::documents(content)? {
+            found.extend(objects::of_document(&document)?.items);
+        }
+        Ok(found)
+    };
+    let mut found: Vec<Map<String, Value>> = match read() {
+        Ok(found) => found,
+        Err(ObjectsError::NoKind) => {
+            tracing::debug!(path, "a file with an object without kind is skipped");
+            return Ok(Vec::new());
+        }
+        Err(source) => {
+            return Err(FleetPostRenderError::Document {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    found.retain(|object| {
+        !text(object, "apiVersion").is_empty() && !text(object, "kind").is_empty()
+    });
+    Ok(found)
+}
+
+/// Adds to a table of texts. One that holds anything else counts as empty, as for Kubernetes'
+/// `Unstructured`; null entries become empty texts.
+fn set_text<const N: usize>(
+    metadata: &mut Map<String, Value>,
+    field: &str,
+    entries: [(&str, &str); N],
+) {
+    let mut table = match metadata.remove(field) {
+        Some(Value::Object(table)) if table.values().all(|v| v.is_string() || v.is_null()) => table,
+        _ => Map::new(),
+    };
+    for value in table.values_mut().filter(|value| value.is_null()) {
+        *value = Value::String(String::new());
+    }
+    for (key, value) in entries {
+        table.insert(key.to_owned(), value.into());
+    }
+    metadata.insert(field.to_owned(), Value::Object(table));
+}
+
+/// The scopes of kinds that the bundle itself defines: they are served once it is applied.
+fn bundled_scopes(rendered: &[Rendered]) -> BTreeMap<(String, String), Scope> {
+    let crds = rendered
+        .iter()
+        .filter(|rendered| text(&rendered.object, "kind") == CRD_KIND);
+    crds.filter_map(|crd| {
+        let spec = crd.object.get("spec")?;
+        let group = spec.get("group")?.as_str()?;
+        let kind = spec.get("names")?.get("kind")?.as_str()?;
+        let scope = match spec.get("scope")?.as_str()? {
+            "Cluster" => Scope::Cluster,
+            _ => Scope::Namespaced,
+        };
+        Some(((group.to_owned(), kind.to_owned()), scope))
+    })
+    .collect()
+}
+
+impl PostRenderer for FleetPostRenderer<'_> {
+    fn run(&self, documents: Vec<Document>) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
+        let rendered = self.objects(documents)?;
+        let bundled = bundled_scopes(&rendered);
+        let mut result = Vec::with_capacity(rendered.len());
+        for Rendered { path, mut object } in rendered {
+            self.mark(&mut object);
+            self.place(&mut object, &bundled)?;
+            let content = golib::yaml::encode(&Value::Object(object)).map_err(|error| {
+                let path = path
+                    .clone()
+                    .unwrap_or_else(|| raw_yaml::DIRECTORY.to_owned());
+                FleetPostRenderError::Encode {
+                    path,
+                    problem: error.to_string(),
+                }
+            })?;
+            result.push(Document { path, content });
+        }
+        Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chart::File;
+
+    struct Served;
+
+    impl Scopes for Served {
+        fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {
+            match (api_version, kind) {
+                ("v1", "ConfigMap") => Some(Scope::Namespaced),
+                ("v1", "Namespace") | ("apiextensions.k8s.io/v1", CRD_KIND) => Some(Scope::Cluster),
+                _ => None,
+            }
+        }
+    }
+
+    fn run(
+        documents: &[(&str, &str)],
+        raw: &[(&str, &str)],
+        options: &BundleDeploymentOptions,
+    ) -> Result<Vec<(Option<String>, Value)>, String> {
+        let chart = Chart {
+            files: raw
+                .iter()
+                .map(|(name, data)| File::new(*name, data.as_bytes().to_vec()))
+                .collect::<Vec<_>>()
+                .into(),
+            ..Chart::default()
+        };
+        let set = SetId::new("app", "");
+        let renderer = FleetPostRenderer::new(&chart, &set, options, Some(&Served));
+        let documents = documents
+            .iter()
+            .map(|(path, content)| Document {
+                path: Some((*path).into()),
+                content: (*content).into(),
+            })
+            .collect();
+        let rendered = renderer.run(documents).map_err(|error| error.to_string())?;
+        Ok(rendered
+            .into_iter()
+            .map(|document| {
+                (
+                    document.path,
+                    golib::yaml::decode(document.content.as_bytes()).unwrap(),
+                )
+            })
+            .collect())
+    }
+
+    const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: own}}\n";
+
+    #[test]
+    fn marks_everything() {
+        let options = BundleDeploymentOptions::default();
+        let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: c}\n";
+        let list = format!(
+            "apiVersion: v1\nkind: List\nitems:\n- {}\n",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
+        );
+        let rendered = run(
+            &[("t/a.yaml", MAP), ("t/c.yaml", crd), ("t/l.yaml", &list)],
+            &[],
+            &options,
+        )
+        .unwrap();
+        let set = SetId::new("app", "");
+        for (_, object) in &rendered {
+            assert_eq!(
+                object["metadata"]["labels"][LABEL_OBJECT_SET_HASH],
+                set.hash()
+            );
+            assert_eq!(
+                object["metadata"]["annotations"][ANNOTATION_OBJECT_SET_ID],
+                set.id()
+            );
+        }
+        let paths: Vec<_> = rendered.iter().map(|(path, _)| path.as_deref()).collect();
+        assert_eq!(paths, [Some("t/a.yaml"), Some("t/c.yaml"), None]);
+        assert_eq!(rendered[0].1["metadata"]["labels"]["x"], "own");
+        assert_eq!(
+            rendered[1].1["metadata"]["annotations"][RESOURCE_POLICY],
+            "keep"
+        );
+        let options = BundleDeploymentOptions {
+            delete_crd_resources: true,
+            ..options
+        };
+        let rendered = run(&[("t/c.yaml", crd)], &[], &options).unwrap();
+        assert!(
+            rendered[0].1["metadata"]["annotations"]
+                .get(RESOURCE_POLICY)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn raw_files_follow() {
+        let raw = [
+            (
+                "raw-yaml/a.yaml",
+                "kind: ConfigMap\nmetadata: {name: no-version}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n",
+            ),
+            (
+                "raw-yaml/b.yaml",
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lost}\n---\na: 1\n",
+            ),
+            ("README.md", "[not yaml"),
+        ];
+        let rendered = run(&[], &raw, &BundleDeploymentOptions::default()).unwrap();
+        let names: Vec<_> = rendered
+            .iter()
+            .map(|(_, o)| o["metadata"]["name"].clone())
+            .collect();
+        assert_eq!(names, ["good"]);
+        let broken = [("raw-yaml/a.yaml", "a: [1")];
+        let error = run(&[], &broken, &BundleDeploymentOptions::default()).unwrap_err();
+        assert!(error.starts_with("raw-yaml/a.yaml: "), "{error}");
+    }
+
+    #[test]
+    fn a_target_namespace_is_forced() {
+        let options = BundleDeploymentOptions {
+            target_namespace: "tn".into(),
+            ..Default::default()
+        };
+        let rendered = run(&[("a", MAP)], &[], &options).unwrap();
+        assert_eq!(rendered[0].1["metadata"]["namespace"], "tn");
+        let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n";
+        let error = run(&[("a", namespace)], &[], &options).unwrap_err();
+        assert!(error.starts_with(
+            "invalid cluster scoped object [name=ns kind=Namespace apiVersion=v1] found. Your config uses"
+        ));
+        let unknown = "apiVersion: example.com/v1\nkind: X\nmetadata: {name: x}\n";
+        let error = run(&[("a", unknown)], &[], &options).unwrap_err();
+        assert_eq!(
+            error,
+            "no matches for kind \"X\" in version \"example.com/v1\""
+        );
+    }
+
+    #[test]
+    fn labels_that_are_no_texts_count_as_none() {
+        let odd = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: 1, z: w}, annotations: {none: null}}\n";
+        let rendered = run(&[("a", odd)], &[], &BundleDeploymentOptions::default()).unwrap();
+        let metadata = &rendered[0].1["metadata"];
+        assert_eq!(metadata["labels"].as_object().unwrap().len(), 1);
+        assert_eq!(metadata["annotations"]["none"], "");
+    }
+}

@@ -1,0 +1,245 @@
+//! Plain YAML bundles: which files count, and overlays on top of them.
+//!
+//! Mirrors `internal/helmdeployer/render` (`helm.go manifests`, `patch/patch.go`). Kept files travel
+//! inside a generated chart below `raw-yaml/`, where no template is seen in them.
+
+use std::collections::BTreeMap;
+
+use release::merge::{self, builtin, operations};
+use serde_json::Value;
+
+use super::BundleError;
+use super::manifest::{Budget, Resource};
+
+/// Directory of the chart whose files are applied as they are.
+pub(super) const DIRECTORY: &str = "raw-yaml/";
+const OVERLAYS: &str = "overlays/";
+/// Marks a file of an overlay as a patch of the file named without it.
+const PATCH_MARK: &str = "_patch.";
+
+/// Names what has no name, applies overlays, drops them, sorts the rest.
+pub(super) fn process(
+    resources: &[Resource],
+    overlays: &[String],
+) -> Result<Vec<Resource>, BundleError> {
+    let mut named: Vec<Resource> = resources.to_vec();
+    for (index, resource) in named.iter_mut().enumerate() {
+        if resource.name.is_empty() {
+            resource.name = format!("manifests/file{index:03}.yaml");
+        }
+    }
+    if !overlays.is_empty() {
+        named = overlaid(&named, overlays)?;
+    }
+    named.retain(|resource| !resource.name.starts_with(OVERLAYS));
+    named.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(named)
+}
+
+/// The files that make up the chart, as (path in the chart, resource).
+pub(super) fn chart_files(resources: Vec<Resource>) -> Vec<(String, Resource)> {
+    let is_fleet_yaml = |name: &str| matches!(name, "fleet.yaml" | "fleet.yml");
+    let skipped: Vec<String> = resources
+        .iter()
+        .filter_map(|resource| resource.name.rsplit_once('/'))
+        .filter(|(_, file)| is_fleet_yaml(file) || *file == "Chart.yaml")
+        .map(|(directory, _)| format!("{directory}/"))
+        .collect();
+    let is_kept = |name: &str| {
+        let wanted = [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|suffix| name.ends_with(suffix));
+        wanted
+            && !is_fleet_yaml(name)
+            && !skipped
+                .iter()
+                .any(|directory| name.starts_with(directory.as_str()))
+    };
+    resources
+        .into_iter()
+        .filter(|resource| is_kept(&resource.name))
+        .map(|resource| {
+            let path = match resource.name.starts_with("templates/") {
+                true => resource.name.clone(),
+                false => format!("{DIRECTORY}{}", resource.name),
+            };
+            (path, resource)
+        })
+        .collect()
+}
+
+fn overlaid(resources: &[Resource], overlays: &[String]) -> Result<Vec<Resource>, BundleError> {
+    let mut budget = Budget::default();
+    let mut files = BTreeMap::new();
+    for resource in resources {
+        files.insert(resource.name.clone(), resource.decode(&mut budget)?);
+    }
+    for overlay in overlays {
+        let prefix = format!("{OVERLAYS}{overlay}/");
+        let own: Vec<(String, Vec<u8>)> = files
+            .range(prefix.clone()..)
+            .take_while(|(name, _)| name.starts_with(&prefix))
+            .map(|(name, data)| (name[prefix.len()..].to_owned(), data.clone()))
+            .collect();
+        // Replacing before patching; Fleet's order within an overlay is random.
+        let (patches, whole): (Vec<_>, Vec<_>) = own
+            .into_iter()
+            .partition(|(name, _)| patched_file(name).is_some());
+        files.extend(whole);
+        for (name, patch) in patches {
+            let Some(target) = patched_file(&name) else {
+                continue;
+            };
+            let base = files.get(&target).ok_or_else(|| BundleError::Overlay {
+                problem: format!("failed to find base file {target} to patch"),
+            })?;
+            let base = read(&target, base)?;
+            let patched = patch_object(&target, base, read(&name, &patch)?)?;
+            files.insert(target, golib::json::encode(&patched).into_bytes());
+        }
+    }
+    Ok(files
+        .into_iter()
+        .map(|(name, data)| Resource {
+            name,
+            content: String::from_utf8_lossy(&data).into_owned(),
+            encoding: String::new(),
+        })
+        .collect())
+}
+
+/// `a/x_patch.yaml` patches `a/x.yaml`.
+fn patched_file(name: &str) -> Option<String> {
+    let (directory, base) = name.rsplit_once('/').map_or(("", name), |(d, b)| (d, b));
+    if !base.contains(PATCH_MARK) {
+        return None;
+    }
+    let base = base.replacen(PATCH_MARK, ".", 1);
+    Some(super::style::clean(&match directory {
+        "" => base,
+        directory => format!("{directory}/{base}"),
+    }))
+}
+
+fn read(name: &str, data: &[u8]) -> Result<Value, BundleError> {
+    golib::yaml::decode(data).map_err(|error| BundleError::Overlay {
+        problem: format!("failed to convert {name} to json: {error}"),
+    })
+}
+
+/// A list is RFC 6902; for kinds the API server has built in a map is a strategic merge patch, for
+/// others a JSON merge patch.
+fn patch_object(target: &str, base: Value, patch: Value) -> Result<Value, BundleError> {
+    let failed = |problem: &str| BundleError::Overlay {
+        problem: format!("failed to patch {target}: {problem}"),
+    };
+    if let Value::Array(operations) = &patch {
+        return operations::patch(&base, operations).map_err(|error| failed(&error.to_string()));
+    }
+    match builtin(&base) {
+        Some(builtin) => merge::apply_strategic(&base, &patch, builtin)
+            .map_err(|error| failed(&error.to_string())),
+        None => Ok(merge::json::merge(base, &patch)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, content: &str) -> Resource {
+        Resource {
+            name: name.into(),
+            content: content.into(),
+            encoding: String::new(),
+        }
+    }
+
+    fn names(resources: &[Resource]) -> Vec<&str> {
+        resources
+            .iter()
+            .map(|resource| resource.name.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn files_are_named_and_sorted() {
+        let files = [
+            resource("", "a: 1"),
+            resource("b.yaml", ""),
+            resource("overlays/x/b.yaml", ""),
+        ];
+        let processed = process(&files, &[]).unwrap();
+        assert_eq!(names(&processed), ["b.yaml", "manifests/file000.yaml"]);
+    }
+
+    #[test]
+    fn only_manifests_of_this_bundle_are_kept() {
+        let files = [
+            "README.md",
+            "a.yaml",
+            "b.json",
+            "chart/Chart.yaml",
+            "chart/values.yaml",
+            "deep/fleet.yaml",
+            "deep/x.yaml",
+            "fleet.yaml",
+            "fleet.yml",
+            "templates/t.yaml",
+            "z.yml",
+        ]
+        .map(|name| resource(name, ""));
+        let kept: Vec<_> = chart_files(files.to_vec())
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
+        assert_eq!(
+            kept,
+            [
+                "raw-yaml/a.yaml",
+                "raw-yaml/b.json",
+                "templates/t.yaml",
+                "raw-yaml/z.yml"
+            ]
+        );
+    }
+
+    #[test]
+    fn overlays_replace_add_and_patch() {
+        let files = [
+            resource(
+                "cr.yaml",
+                "apiVersion: example.com/v1\nkind: X\nspec: {a: 1, b: 2, l: [1, 2]}",
+            ),
+            resource("other.yaml", "old"),
+            resource("overlays/one/cr_patch.yaml", "spec: {b: null, l: [3]}"),
+            resource("overlays/one/other.yaml", "new"),
+            resource("overlays/one/sub/added.yaml", "added"),
+            resource(
+                "overlays/two/cr_patch.yaml",
+                "[{op: replace, path: /spec/a, value: 5}]",
+            ),
+        ];
+        let overlays = ["one".to_owned(), "two".to_owned()];
+        let processed = process(&files, &overlays).unwrap();
+        assert_eq!(
+            names(&processed),
+            ["cr.yaml", "other.yaml", "sub/added.yaml"]
+        );
+        assert_eq!(
+            processed[0].content,
+            r#"{"apiVersion":"example.com/v1","kind":"X","spec":{"a":5,"l":[3]}}"#
+        );
+        assert_eq!(processed[1].content, "new");
+    }
+
+    #[test]
+    fn a_patch_needs_its_base() {
+        let files = [resource("overlays/one/sub/x_patch.yaml", "a: 1")];
+        let error = process(&files, &["one".to_owned()]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to find base file sub/x.yaml to patch"
+        );
+    }
+}

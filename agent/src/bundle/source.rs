@@ -1,0 +1,313 @@
+//! Where a bundle's files are, and getting them.
+//!
+//! Mirrors `helmdeploy` (`internal/cmd/agent/deployer/deployer.go`), with one addition: a bundle that
+//! names a chart but brings no files is pulled from where the chart is. The stock agent installs an
+//! empty release for it.
+
+use std::error::Error as StdError;
+use std::future::Future;
+
+use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::manifest::EMPTY_MANIFEST_ID;
+use super::{BundleError, Identity, Manifest, Package, access, chart};
+use crate::api::{BundleDeployment, BundleHelmOptions, Content, HelmOptions, LABEL_COMMIT};
+
+/// Name of the storage Secret of a bundle without manifest ID.
+const DEFAULT_STORAGE_SECRET: &str = "ocistorage";
+
+/// Where the files are, decided from the BundleDeployment alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// Stored in a registry; the Secret says which.
+    Storage {
+        /// The Secret beside the BundleDeployment.
+        secret: String,
+        /// The manifest that must come.
+        manifest_id: String,
+    },
+    /// A chart to fetch, as a HelmOp wants it.
+    Chart {
+        /// Which one.
+        chart: ChartRef,
+        /// Secret, CA and switches.
+        options: BundleHelmOptions,
+    },
+    /// A Content. Without files in it, or without the Content, the chart takes over if there is one.
+    Content {
+        /// Its name.
+        name: String,
+        /// What the options name, if it can be fetched.
+        chart: Option<ChartRef>,
+    },
+}
+
+impl Source {
+    /// In Fleet's order: registry storage, HelmOps, Content.
+    ///
+    /// # Errors
+    /// [`BundleError::NoHelmOptions`] for a HelmOp without Helm options.
+    pub fn of(bundle_deployment: &BundleDeployment) -> Result<Self, BundleError> {
+        let spec = &bundle_deployment.spec;
+        let manifest_id = spec.manifest_id();
+        if spec.oci_contents {
+            let secret = match manifest_id {
+                "" => DEFAULT_STORAGE_SECRET,
+                id => id,
+            };
+            return Ok(Self::Storage {
+                secret: secret.to_owned(),
+                manifest_id: manifest_id.to_owned(),
+            });
+        }
+        let helm = spec.options.helm.as_ref();
+        if let Some(options) = &spec.helm_chart_options {
+            let chart = chart_ref(helm.ok_or(BundleError::NoHelmOptions)?);
+            return Ok(Self::Chart {
+                chart,
+                options: options.clone(),
+            });
+        }
+        let chart = helm.filter(|helm| is_remote(helm)).map(chart_ref);
+        Ok(Self::Content {
+            name: manifest_id.to_owned(),
+            chart,
+        })
+    }
+}
+
+fn chart_ref(helm: &HelmOptions) -> ChartRef {
+    ChartRef {
+        repo: helm.repo.clone(),
+        chart: helm.chart.clone(),
+        version: helm.version.clone(),
+    }
+}
+
+/// Whether the options point outside the bundle: a repository, or a chart that is an address.
+fn is_remote(helm: &HelmOptions) -> bool {
+    let is_address = |text: &str| {
+        ["http://", "https://", "oci://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme))
+    };
+    is_address(&helm.repo) || (helm.repo.is_empty() && is_address(&helm.chart))
+}
+
+/// What reading a bundle asks of the upstream cluster. An absent object is `None`.
+pub trait Upstream: Sync {
+    /// Reads a Secret, uncached.
+    fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Secret>, Box<dyn StdError + Send + Sync>>> + Send;
+
+    /// Reads a Content.
+    fn content(
+        &self,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Content>, Box<dyn StdError + Send + Sync>>> + Send;
+}
+
+/// A bundle's files, complete and checked, not yet a chart.
+#[derive(Clone, Debug)]
+pub enum Bundle {
+    /// The bundle's own files.
+    Files(Manifest),
+    /// A chart as it was fetched.
+    Chart(FetchedChart),
+}
+
+impl Bundle {
+    /// Makes the chart. May take a while for large bundles; nothing is fetched any more.
+    ///
+    /// # Errors
+    /// See [`chart::from_manifest`] and [`chart::from_archive`].
+    pub fn package(
+        &self,
+        bundle_deployment: &BundleDeployment,
+        agent_namespace: &str,
+    ) -> Result<Package, BundleError> {
+        let identity = Identity {
+            bundle_deployment: bundle_deployment.name(),
+            agent_namespace,
+            commit: bundle_deployment.label(LABEL_COMMIT).unwrap_or_default(),
+        };
+        let options = &bundle_deployment.spec.options;
+        match self {
+            Self::Files(manifest) => chart::from_manifest(manifest, options, identity),
+            Self::Chart(fetched) => chart::from_archive(fetched, options, identity),
+        }
+    }
+}
+
+/// Gets a bundle's files from wherever they are.
+///
+/// # Errors
+/// [`BundleError`]; `is_retryable` tells what may pass by itself.
+///
+/// # Cancellation
+/// Nothing is changed anywhere; dropping the future stops the requests.
+pub async fn load<U: Upstream>(
+    bundle_deployment: &BundleDeployment,
+    upstream: &U,
+    fetcher: &Fetcher,
+) -> Result<Bundle, BundleError> {
+    let namespace = bundle_deployment.namespace();
+    match Source::of(bundle_deployment)? {
+        Source::Storage {
+            secret,
+            manifest_id,
+        } => {
+            let secret = required_secret(upstream, namespace, &secret).await?;
+            let storage = access::storage(&secret, &manifest_id)?;
+            let layer = fetcher
+                .layer(&storage.reference, &manifest_id, &storage.access)
+                .await?;
+            Manifest::from_registry(&layer.bytes, &manifest_id).map(Bundle::Files)
+        }
+        Source::Chart { chart, options } => {
+            let secret = match options.secret_name.as_str() {
+                "" => None,
+                name => Some(required_secret(upstream, namespace, name).await?),
+            };
+            let access = access::helm_access(&options, secret.as_ref())?;
+            Ok(Bundle::Chart(fetcher.fetch(&chart, &access).await?))
+        }
+        Source::Content {
+            name,
+            chart: Some(chart),
+        } if name.is_empty() || name == EMPTY_MANIFEST_ID => Ok(Bundle::Chart(
+            fetcher.fetch(&chart, &Access::default()).await?,
+        )),
+        Source::Content { name, chart } => {
+            let content = upstream
+                .content(&name)
+                .await
+                .map_err(|source| BundleError::Read {
+                    kind: "contents.fleet.cattle.io",
+                    name: name.clone(),
+                    source,
+                })?;
+            let manifest = content.as_ref().map(Manifest::from_content).transpose()?;
+            match (manifest, chart) {
+                (Some(manifest), None) => Ok(Bundle::Files(manifest)),
+                (Some(manifest), Some(_)) if !manifest.resources.is_empty() => {
+                    Ok(Bundle::Files(manifest))
+                }
+                (_, Some(chart)) => Ok(Bundle::Chart(
+                    fetcher.fetch(&chart, &Access::default()).await?,
+                )),
+                (None, None) => Err(BundleError::Missing {
+                    kind: "contents.fleet.cattle.io",
+                    name,
+                }),
+            }
+        }
+    }
+}
+
+async fn required_secret<U: Upstream>(
+    upstream: &U,
+    namespace: &str,
+    name: &str,
+) -> Result<Secret, BundleError> {
+    let found = upstream
+        .secret(namespace, name)
+        .await
+        .map_err(|source| BundleError::Read {
+            kind: "secrets",
+            name: name.to_owned(),
+            source,
+        })?;
+    found.ok_or_else(|| BundleError::Missing {
+        kind: "secrets",
+        name: name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(spec: serde_json::Value) -> BundleDeployment {
+        let object = json!({"metadata": {"name": "app", "namespace": "ns"}, "spec": spec});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn order_of_sources() {
+        let source = |spec| Source::of(&deployment(spec)).unwrap();
+        let stored =
+            source(json!({"ociContents": true, "deploymentID": "s-1:x", "helmChartOptions": {}}));
+        assert!(matches!(stored, Source::Storage { secret, .. } if secret == "s-1"));
+        let unnamed = source(json!({"ociContents": true, "deploymentID": ":x"}));
+        assert!(matches!(unnamed, Source::Storage { secret, .. } if secret == "ocistorage"));
+        let op = json!({"helmChartOptions": {}, "deploymentID": ":x", "options": {"helm": {"chart": "c"}}});
+        assert!(matches!(source(op), Source::Chart { chart, .. } if chart.chart == "c"));
+        let error = Source::of(&deployment(json!({"helmChartOptions": {}}))).unwrap_err();
+        assert_eq!(error.to_string(), "helm options not found");
+    }
+
+    #[test]
+    fn only_addresses_are_pulled_natively() {
+        let chart = |helm: serde_json::Value| {
+            let spec = json!({"deploymentID": "s-1:x", "options": {"helm": helm}});
+            match Source::of(&deployment(spec)).unwrap() {
+                Source::Content { chart, .. } => chart.is_some(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(chart(json!({"repo": "https://h/c", "chart": "web"})));
+        assert!(chart(json!({"repo": "oci://h/c"})));
+        assert!(chart(json!({"chart": "oci://h/c"})));
+        assert!(chart(json!({"chart": "https://h/c.tgz"})));
+        assert!(!chart(json!({"chart": "./charts/web"})));
+        assert!(!chart(json!({})));
+    }
+
+    struct Nothing;
+
+    impl Upstream for Nothing {
+        async fn secret(
+            &self,
+            _: &str,
+            _: &str,
+        ) -> Result<Option<Secret>, Box<dyn StdError + Send + Sync>> {
+            Ok(None)
+        }
+
+        async fn content(
+            &self,
+            _: &str,
+        ) -> Result<Option<Content>, Box<dyn StdError + Send + Sync>> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named() {
+        let fetcher = Fetcher::new(::chart::source::Settings::default());
+        let load = async |spec| {
+            let error = load(&deployment(spec), &Nothing, &fetcher)
+                .await
+                .unwrap_err();
+            assert!(error.is_retryable());
+            error.to_string()
+        };
+        assert_eq!(
+            load(json!({"deploymentID": "s-1:x"})).await,
+            "contents.fleet.cattle.io \"s-1\" not found"
+        );
+        assert_eq!(
+            load(json!({"ociContents": true, "deploymentID": "s-1:x"})).await,
+            "secrets \"s-1\" not found"
+        );
+        let op = json!({"helmChartOptions": {"helmOpSecretName": "auth"}, "options": {"helm": {"chart": "c"}}});
+        assert_eq!(load(op).await, "secrets \"auth\" not found");
+    }
+}

@@ -1,0 +1,206 @@
+//! `valuesFrom`: values in ConfigMaps and Secrets of this cluster.
+//!
+//! Mirrors `getValues` and `mergeValues` (`internal/helmdeployer/install.go`).
+
+use golib::yaml;
+use serde_json::Value;
+
+use super::Values;
+use crate::api::{BundleDeploymentOptions, KeySelector};
+
+const DEFAULT_KEY: &str = "values.yaml";
+
+/// What is referred to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferenceKind {
+    /// Its `data`; `binaryData` is not looked at.
+    ConfigMap,
+    /// Its `data`.
+    Secret,
+}
+
+impl ReferenceKind {
+    fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+/// One object to read values from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// ConfigMap or Secret.
+    pub kind: ReferenceKind,
+    /// Where it is.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The key that holds the values.
+    pub key: String,
+}
+
+/// Why a reference gives no values.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValuesFromError {
+    /// The object has no such key.
+    #[error("key {} is missing from {} {}/{}, can't use it in valuesFrom", .0.key, .0.kind.resource(), .0.namespace, .0.name)]
+    MissingKey(Reference),
+    /// The key is there, but empty. Go says just that.
+    #[error("EOF")]
+    Empty,
+    /// Not YAML, or no map. The text names lines, not content.
+    #[error("{} {}/{} key {}: {problem}", .reference.kind.resource(), .reference.namespace, .reference.name, .reference.key)]
+    Yaml {
+        /// Which object.
+        reference: Reference,
+        /// What is wrong with it.
+        problem: yaml::Error,
+    },
+}
+
+/// What has to be read, in the order it is merged: entry by entry, the ConfigMap first.
+pub fn references(options: &BundleDeploymentOptions) -> Vec<Reference> {
+    let Some(helm) = &options.helm else {
+        return Vec::new();
+    };
+    let release_namespace = options.release_namespace();
+    let reference = |kind: ReferenceKind, selector: &KeySelector| {
+        let is_copied = options.downstream_resources.iter().any(|copied| {
+            copied.kind.eq_ignore_ascii_case(kind.resource()) && copied.name == selector.name
+        });
+        let namespace = match selector.namespace.as_str() {
+            "" => release_namespace,
+            _ if is_copied => release_namespace,
+            namespace => namespace,
+        };
+        let key = match selector.key.as_str() {
+            "" => DEFAULT_KEY,
+            key => key,
+        };
+        Reference {
+            kind,
+            namespace: namespace.to_owned(),
+            name: selector.name.clone(),
+            key: key.to_owned(),
+        }
+    };
+    helm.values_from
+        .iter()
+        .flat_map(|entry| {
+            let config_map = entry.config_map_key_ref.as_ref();
+            let secret = entry.secret_key_ref.as_ref();
+            [
+                config_map.map(|selector| reference(ReferenceKind::ConfigMap, selector)),
+                secret.map(|selector| reference(ReferenceKind::Secret, selector)),
+            ]
+        })
+        .flatten()
+        .collect()
+}
+
+/// Reads the content of a reference's key (`None`: the object has no such key). Only the first
+/// document counts.
+///
+/// # Errors
+/// [`ValuesFromError`]. An empty key is an error, one of comments only is not.
+pub fn parse(reference: &Reference, content: Option<&[u8]>) -> Result<Values, ValuesFromError> {
+    let content = content.ok_or_else(|| ValuesFromError::MissingKey(reference.clone()))?;
+    if content.is_empty() {
+        return Err(ValuesFromError::Empty);
+    }
+    let values = yaml::decode_into_map(content).map_err(|problem| ValuesFromError::Yaml {
+        reference: reference.clone(),
+        problem,
+    })?;
+    Ok(values)
+}
+
+/// Puts `over` on top: maps are merged, everything else is replaced, also by null.
+pub fn merge(values: &mut Values, over: Values) {
+    for (key, value) in over {
+        match (values.get_mut(&key), value) {
+            (Some(Value::Object(below)), Value::Object(over)) => merge(below, over),
+            (_, value) => {
+                values.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn values(value: Value) -> Values {
+        match value {
+            Value::Object(values) => values,
+            _ => Values::new(),
+        }
+    }
+
+    #[test]
+    fn order_and_places() {
+        let options: BundleDeploymentOptions = serde_json::from_value(json!({
+            "defaultNamespace": "rel",
+            "helm": {"valuesFrom": [
+                {"secretKeyRef": {"name": "s", "namespace": "other", "key": "k"},
+                 "configMapKeyRef": {"name": "c"}},
+                {"secretKeyRef": {"name": "copied", "namespace": "other"}},
+                {"configMapKeyRef": {"name": "copied", "namespace": "other"}},
+            ]},
+            "downstreamResources": [{"kind": "SECRET", "name": "copied"}],
+        }))
+        .unwrap();
+        let found: Vec<_> = references(&options)
+            .into_iter()
+            .map(|r| format!("{}/{}/{}/{}", r.kind.resource(), r.namespace, r.name, r.key))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "configmap/rel/c/values.yaml",
+                "secret/other/s/k",
+                "secret/rel/copied/values.yaml",
+                "configmap/other/copied/values.yaml",
+            ]
+        );
+    }
+
+    #[test]
+    fn merging() {
+        let mut below = values(json!({"m": {"a": 1, "b": {"c": 1}}, "s": 1, "n": {"x": 1}}));
+        merge(
+            &mut below,
+            values(json!({"m": {"b": {"d": 2}}, "s": {"now": "map"}, "n": null})),
+        );
+        assert_eq!(
+            Value::Object(below),
+            json!({"m": {"a": 1, "b": {"c": 1, "d": 2}}, "s": {"now": "map"}, "n": null})
+        );
+    }
+
+    #[test]
+    fn contents() {
+        let reference = Reference {
+            kind: ReferenceKind::Secret,
+            namespace: "ns".into(),
+            name: "s".into(),
+            key: "k".into(),
+        };
+        let text = |content: Option<&[u8]>| parse(&reference, content).unwrap_err().to_string();
+        assert_eq!(
+            text(None),
+            "key k is missing from secret ns/s, can't use it in valuesFrom"
+        );
+        assert_eq!(text(Some(b"")), "EOF");
+        assert!(text(Some(b"[1]")).starts_with("secret ns/s key k: "));
+        assert!(parse(&reference, Some(b"# nothing\n")).unwrap().is_empty());
+        let first = parse(&reference, Some(b"a: 1\n---\nb: 2\n")).unwrap();
+        assert_eq!(Value::Object(first), json!({"a": 1.0}));
+    }
+}

@@ -1,0 +1,298 @@
+//! `${ }` in values, filled in with the facts of the cluster.
+//!
+//! Mirrors `preprocessHelmValues` (`internal/cmd/controller/target/builder.go`). Upstream the
+//! controller does it, and what it did arrives in the values Secret; the agent does it for values
+//! that stand in the BundleDeployment itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use templating::{Dialect, Host, Limits, State};
+
+use super::cluster::ClusterFacts;
+use super::{Values, inline};
+use crate::api::{BundleDeploymentSpec, HelmOptions};
+
+/// A text beginning so is replaced by the label named by the rest.
+const LABEL_REFERENCE: &str = "global.fleet.clusterLabels.";
+/// How a template's action opens in Fleet's dialect.
+const OPENING: &str = "${";
+const MAX_LABEL_DEPTH: usize = 50;
+/// What one template may use: values are small, whoever writes them is not always a friend.
+const MAX_STEPS: u64 = 5_000_000;
+const MAX_BYTES: u64 = 32 << 20;
+/// What `template` name the errors show.
+const NAME: &str = "values";
+
+/// Why values cannot be filled in. Texts are Fleet's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// Too deep for label references.
+    #[error(
+        "maximum recursion depth of {MAX_LABEL_DEPTH} exceeded for cluster label prefix processing, too many nested values"
+    )]
+    TooDeep,
+    /// The values cannot be written as YAML.
+    #[error("failed to marshal helm values section into a template: {0}")]
+    Encode(golib::yaml::Error),
+    /// Not a template.
+    #[error("failed to parse helm values template: {0}")]
+    Parse(templating::Error),
+    /// The template fails: a missing key, mostly.
+    #[error("failed to render helm values template: {0}")]
+    Render(templating::Error),
+    /// What comes out is no YAML. Carries the rendered text, as Fleet's message does; see
+    /// [`TemplateError::masked`].
+    #[error("failed to interpret rendered template as helm values: {rendered}, {problem}")]
+    Decode {
+        /// What was rendered.
+        rendered: String,
+        /// What is wrong with it.
+        problem: golib::yaml::Error,
+    },
+}
+
+impl TemplateError {
+    /// The text for conditions and logs: without rendered values, which may hold secrets.
+    pub fn masked(&self) -> String {
+        match self {
+            Self::Decode { problem, .. } => {
+                format!("failed to interpret rendered template as helm values: {problem}")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Whether the agent is the one to fill in values: they did not come through the controller's
+/// Secret, and there is something to fill in.
+pub fn needs_processing(spec: &BundleDeploymentSpec) -> bool {
+    let Some(helm) = &spec.options.helm else {
+        return false;
+    };
+    if !spec.values_hash.is_empty() {
+        return false;
+    }
+    let is_marked =
+        |text: &str| text.contains(OPENING) || text.starts_with(LABEL_REFERENCE);
+    !helm.template_values.is_empty()
+        || helm.values.as_ref().is_some_and(|values| {
+            values
+                .iter()
+                .any(|(key, value)| is_marked(key) || any_text(value, &is_marked))
+        })
+}
+
+fn any_text(value: &Value, is_marked: &impl Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => is_marked(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, is_marked)),
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| is_marked(key) || any_text(value, is_marked)),
+        _ => false,
+    }
+}
+
+/// The values a cluster gets. `None` where Fleet leaves them unset.
+///
+/// Without any visible label nothing is processed, as upstream; with `requires_labels` off, the
+/// missing labels do not matter.
+///
+/// # Errors
+/// [`TemplateError`]: one bad template spoils this bundle's values, never a part of them.
+pub fn preprocess(
+    helm: Option<&HelmOptions>,
+    facts: &ClusterFacts,
+    host: &dyn Host,
+    requires_labels: bool,
+) -> Result<Option<Values>, TemplateError> {
+    let Some(helm) = helm else { return Ok(None) };
+    let labels = facts.visible_labels();
+    if labels.is_empty() && requires_labels {
+        return Ok(helm.values.as_ref().map(|values| inline(Some(values))));
+    }
+    let mut values = inline(helm.values.as_ref());
+    if helm.template_values.is_empty() && values.is_empty() {
+        return Ok(Some(values));
+    }
+    replace_references(&mut values, &labels, 0)?;
+    if helm.disable_pre_process {
+        return Ok(Some(values));
+    }
+    let templates = Templates {
+        context: facts.context(),
+        host,
+    };
+    let mut rendered = templates.values(values)?;
+    for (key, template) in &helm.template_values {
+        let value = templates.value(template)?;
+        rendered
+            .get_or_insert_with(Values::new)
+            .insert(key.clone(), value);
+    }
+    Ok(rendered)
+}
+
+/// Texts in maps, and in maps inside lists; not texts that stand in a list themselves.
+fn replace_references(
+    values: &mut Values,
+    labels: &BTreeMap<&str, &str>,
+    depth: usize,
+) -> Result<(), TemplateError> {
+    if depth > MAX_LABEL_DEPTH {
+        return Err(TemplateError::TooDeep);
+    }
+    for value in values.values_mut() {
+        match value {
+            Value::String(text) => {
+                if let Some(label) = text.strip_prefix(LABEL_REFERENCE) {
+                    *value = Value::String(labels.get(label).copied().unwrap_or_default().into());
+                }
+            }
+            Value::Object(map) => replace_references(map, labels, depth + 1)?,
+            Value::Array(items) => {
+                for item in items {
+                    if let Value::Object(map) = item {
+                        replace_references(map, labels, depth + 1)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+struct Templates<'a> {
+    context: Value,
+    host: &'a dyn Host,
+}
+
+impl Templates<'_> {
+    /// The whole map is one template: its YAML.
+    fn values(&self, values: Values) -> Result<Option<Values>, TemplateError> {
+        let text = golib::yaml::encode(&Value::Object(values)).map_err(TemplateError::Encode)?;
+        let rendered = self.render(text.into_bytes())?;
+        // Go prints its nil map here, whatever was rendered.
+        let unset = || "map[string]interface {}(nil)".to_owned();
+        match golib::yaml::decode_into_map(&rendered) {
+            Ok(values) if values.is_empty() => {
+                let is_null = golib::yaml::decode(&rendered).is_ok_and(|value| value.is_null());
+                Ok((!is_null).then_some(values))
+            }
+            Ok(values) => Ok(Some(values)),
+            Err(problem) => Err(TemplateError::Decode {
+                rendered: unset(),
+                problem,
+            }),
+        }
+    }
+
+    /// One of `templateValues`: any YAML may come out.
+    fn value(&self, template: &str) -> Result<Value, TemplateError> {
+        let rendered = self.render(template.as_bytes().to_vec())?;
+        golib::yaml::decode_floats(&rendered).map_err(|problem| TemplateError::Decode {
+            rendered: String::from_utf8_lossy(&rendered).into_owned(),
+            problem,
+        })
+    }
+
+    fn render(&self, text: Vec<u8>) -> Result<Vec<u8>, TemplateError> {
+        let mut set = Dialect::Fleet.template_set(NAME);
+        set.parse(NAME, text).map_err(TemplateError::Parse)?;
+        let limits = Limits {
+            steps: MAX_STEPS,
+            bytes: MAX_BYTES,
+            ..Limits::default()
+        };
+        let dot = templating::Value::from(&self.context);
+        State::new(Arc::new(set), self.host, limits)
+            .render(NAME, &dot)
+            .map_err(TemplateError::Render)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use templating::SystemHost;
+
+    use super::*;
+
+    fn spec(spec: Value) -> BundleDeploymentSpec {
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn never_twice() {
+        let needs = |value: Value| needs_processing(&spec(value));
+        let templated = json!({"helm": {"values": {"a": {"b": ["x ${ .ClusterName }"]}}}});
+        assert!(needs(json!({"options": templated})));
+        assert!(!needs(json!({"options": templated, "valuesHash": "abc"})));
+        assert!(needs(
+            json!({"options": {"helm": {"values": {"a": "global.fleet.clusterLabels.x"}}}})
+        ));
+        assert!(needs(
+            json!({"options": {"helm": {"templateValues": {"a": "x"}}}})
+        ));
+        assert!(!needs(
+            json!({"options": {"helm": {"values": {"a": "$ { plain }"}}}})
+        ));
+        assert!(!needs(json!({})));
+    }
+
+    #[test]
+    fn errors_can_be_masked() {
+        let facts = ClusterFacts {
+            labels: BTreeMap::from([("password".into(), "hunter2: : x".into())]),
+            ..ClusterFacts::default()
+        };
+        let helm: HelmOptions = serde_json::from_value(
+            json!({"templateValues": {"a": "x: ${ .ClusterLabels.password }"}}),
+        )
+        .unwrap();
+        let error = preprocess(Some(&helm), &facts, &SystemHost, true).unwrap_err();
+        assert!(error.to_string().contains("hunter2"));
+        assert!(!error.masked().contains("hunter2"), "{}", error.masked());
+    }
+
+    #[test]
+    fn labels_may_be_missing_where_the_agent_decides() {
+        let helm: HelmOptions =
+            serde_json::from_value(json!({"values": {"a": "${ .ClusterName }"}})).unwrap();
+        let facts = ClusterFacts {
+            name: "c".into(),
+            ..ClusterFacts::default()
+        };
+        let values = |requires| {
+            preprocess(Some(&helm), &facts, &SystemHost, requires)
+                .unwrap()
+                .unwrap()
+        };
+        assert_eq!(values(true)["a"], "${ .ClusterName }");
+        assert_eq!(values(false)["a"], "c");
+    }
+
+    #[test]
+    fn hostile_templates_end() {
+        let facts = ClusterFacts {
+            labels: BTreeMap::from([("a".into(), "b".into())]),
+            ..ClusterFacts::default()
+        };
+        for template in [
+            "${ define \"x\" }${ template \"x\" }${ end }${ template \"x\" }",
+            "${ range until 100000000 }x${ end }",
+            "${ repeat 1000000000 \"x\" }",
+        ] {
+            let helm: HelmOptions =
+                serde_json::from_value(json!({"templateValues": {"a": template}})).unwrap();
+            assert!(
+                preprocess(Some(&helm), &facts, &SystemHost, true).is_err(),
+                "{template}"
+            );
+        }
+    }
+}
