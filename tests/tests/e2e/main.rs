@@ -4,6 +4,7 @@ mod bad_input;
 mod bed;
 mod deploy;
 mod drift;
+mod own_chart;
 mod published;
 mod registration;
 mod survival;
