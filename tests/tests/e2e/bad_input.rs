@@ -113,7 +113,7 @@ async fn a_wrong_password() -> Result<()> {
         .chart_options("login", None, false)
         .release("web", &format!("{}-app", site.id));
     let message = format!(
-        "failed to read helm repo from {}/index.yaml, error code: 401: the repository refused the credentials",
+        "failed to read helm repo from {}/index.yaml, error code: 401 (the credentials were refused)",
         repository.url()
     );
     mends(&site, &bundle, &message, async || {
@@ -153,7 +153,7 @@ async fn a_private_authority_nobody_mentioned() -> Result<()> {
             .release("web", &format!("{}-app", site.id));
     let bad = bundle.clone().chart_options("login", None, false);
     let message = format!(
-        "failed to fetch \"{}/index.yaml\": tls: certificate signed by unknown authority",
+        "failed to fetch \"{}/index.yaml\": tls: failed to verify certificate: x509: certificate signed by unknown authority (is a private CA missing?)",
         bed.private_repository.url()
     );
     mends(&site, &bad, &message, async || {

@@ -12,6 +12,9 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::site::{PATIENCE, Site};
 use testbed::wait::wait_until;
 
+/// How long the upstream is away.
+const OUTAGE: Duration = Duration::from_secs(60);
+
 fn bundle(bed: &Bed, name: &str, chart: &Chart, target: &str) -> BundleDeployment {
     BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), chart.version())
         .release(name, target)
@@ -102,7 +105,7 @@ async fn an_upstream_that_comes_back_is_used_again() -> Result<()> {
     site.objects("v1", "ConfigMap", &target)
         .patch("before", &PatchParams::default(), &Patch::Merge(&change))
         .await?;
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    tokio::time::sleep(OUTAGE).await;
     bed.upstream.start_part(Part::ApiServer).await?;
 
     site.apply(&bundle(&bed, "after", &chart, &target)).await?;
