@@ -70,6 +70,7 @@ impl AgentProcess {
             .env("PATH", "/usr/bin:/bin")
             .env("HOSTNAME", &self.name)
             .env("TMPDIR", self.group.directory())
+            .env("HOME", self.group.directory())
             .env("NAMESPACE", &self.options.namespace)
             .env("CHECKIN_INTERVAL", "15m")
             .env("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", "50")

@@ -37,7 +37,7 @@ impl ProcessGroup {
             .spawn()
             .context("starting the leader of the process group")?;
         let remove = if keep { ":" } else { "rm -rf -- \"$2\"" };
-        let script = format!("cat >/dev/null; kill -KILL -- \"-$1\"; {remove}");
+        let script = format!("cat >/dev/null; kill -s KILL -- \"-$1\"; {remove}");
         let watchdog = Command::new("sh")
             .args(["-c", &script, "watchdog", &leader.id().to_string()])
             .arg(directory)
@@ -85,6 +85,7 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         drop(self.watchdog.stdin.take());
         let _ = self.watchdog.wait();
+        let _ = self.leader.kill();
         let _ = self.leader.wait();
     }
 }
