@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use templating::funcs::Method;
 use templating::value::ListType;
-use templating::{Error, Kind, List, Map, Object, Operand, State, Str, Type, Value};
+use templating::{Error, Kind, List, Object, Operand, State, Str, Type, Value};
 
 use crate::{Capabilities, HelmVersion, KubeVersion};
 
@@ -65,6 +65,10 @@ impl Object for CapabilitiesObject {
             ("APIVersions", self.api_versions.clone().into()),
             ("HelmVersion", self.helm_version.clone()),
         ]
+    }
+
+    fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
+        Some(self.fields())
     }
 
     fn methods(&self) -> &'static [Method] {
@@ -163,12 +167,13 @@ impl Object for KubeVersionObject {
             .is_some_and(|other| self.0 == other.0)
     }
 
-    fn json(&self) -> Option<Value> {
-        let exported = self
-            .fields()
-            .into_iter()
-            .filter(|(name, _)| *name != "normalizedVersion");
-        Some(Map::from_iter(exported).into())
+    fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
+        let fields = self.fields().into_iter();
+        Some(
+            fields
+                .filter(|(name, _)| *name != "normalizedVersion")
+                .collect(),
+        )
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -205,7 +210,7 @@ impl Object for HelmVersionObject {
             .is_some_and(|other| self.0 == other.0)
     }
 
-    fn json(&self) -> Option<Value> {
+    fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
         let version = &self.0;
         let filled = [
             ("version", &version.version),
@@ -218,7 +223,7 @@ impl Object for HelmVersionObject {
         let fields = filled
             .chain([always])
             .map(|(name, text)| (name, text.as_str()));
-        Some(Map::from_iter(fields).into())
+        Some(fields.map(|(name, text)| (name, text.into())).collect())
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -48,6 +48,83 @@ impl Value {
         self.to_json_below(0, &mut 0)
     }
 
+    /// The JSON text of the value. `encode` prints data; structs stand in it with their fields in order.
+    ///
+    /// # Errors
+    /// As [`Value::to_json`].
+    pub fn to_json_text(
+        &self,
+        encode: impl Fn(&serde_json::Value) -> String,
+    ) -> Result<String, Error> {
+        // This also bounds the walk below.
+        let data = self.to_json()?;
+        if self.has_ordered_fields() {
+            let mut out = String::new();
+            self.write_json(&mut out, &encode)?;
+            return Ok(out);
+        }
+        Ok(encode(&data))
+    }
+
+    fn has_ordered_fields(&self) -> bool {
+        match self {
+            Value::List(list) => list.iter().any(Value::has_ordered_fields),
+            Value::Map(map) => map.with(|entries| entries.values().any(Value::has_ordered_fields)),
+            Value::Object(object) => object.json_fields().is_some(),
+            _ => false,
+        }
+    }
+
+    fn write_json(
+        &self,
+        out: &mut String,
+        encode: &impl Fn(&serde_json::Value) -> String,
+    ) -> Result<(), Error> {
+        let fields: Vec<(String, Value)> = match self {
+            Value::List(list) if !list.is_nil() => {
+                out.push('[');
+                for (i, item) in list.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    item.write_json(out, encode)?;
+                }
+                out.push(']');
+                return Ok(());
+            }
+            Value::Map(map) if !map.is_nil() => map
+                .entries()
+                .into_iter()
+                .map(|(key, item)| (key.to_string(), item))
+                .collect(),
+            Value::Object(object) => match object.json_fields() {
+                Some(fields) => fields
+                    .into_iter()
+                    .map(|(name, field)| (name.to_owned(), field))
+                    .collect(),
+                None => {
+                    out.push_str(&encode(&self.to_json()?));
+                    return Ok(());
+                }
+            },
+            _ => {
+                out.push_str(&encode(&self.to_json()?));
+                return Ok(());
+            }
+        };
+        out.push('{');
+        for (i, (name, field)) in fields.into_iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            out.push_str(&encode(&name.into()));
+            out.push(':');
+            field.write_json(out, encode)?;
+        }
+        out.push('}');
+        Ok(())
+    }
+
     fn to_json_below(&self, depth: usize, nodes: &mut usize) -> Result<serde_json::Value, Error> {
         *nodes += 1;
         if *nodes > MAX_NODES {
@@ -96,7 +173,11 @@ impl Value {
                     .collect::<Result<serde_json::Map<_, _>, Error>>()
                     .map(serde_json::Value::Object)
             })?,
-            Value::Object(object) => match object.json() {
+            Value::Object(object) => match object
+                .json_fields()
+                .map(|fields| fields.into_iter().collect::<Map>().into())
+                .or_else(|| object.json())
+            {
                 Some(plain) => plain.to_json_below(depth + 1, nodes)?,
                 None => object
                     .fields()

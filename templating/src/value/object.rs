@@ -66,6 +66,12 @@ pub trait Object {
         self.scalar()
     }
 
+    /// The fields that `encoding/json` writes for a struct, in their order, under their JSON names. Everything else it
+    /// writes is sorted, so only [`Value::to_json_text`] can show this order.
+    fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
+        None
+    }
+
     /// To find the Rust type again.
     fn as_any(&self) -> &dyn Any;
 }
