@@ -137,7 +137,7 @@ fn no_dependencies(dependencies: &List<Dependency>) -> bool {
 /// Metadata while it is read: null list elements are still there, and reading a second document
 /// (`requirements.yaml`) merges into the first as Go's decoder does.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
+pub struct Draft {
     pub(crate) metadata: Metadata,
     maintainers: Vec<Option<Maintainer>>,
     /// `None` until a document has such a list.
@@ -331,6 +331,39 @@ impl Lock {
             },
         )?;
         Ok(Some(lock))
+    }
+}
+
+/// `Chart.yaml` that cannot be read. The text is that of Go's YAML library.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is no YAML.
+    #[error(transparent)]
+    Yaml(golib::yaml::Error),
+    /// A field has the wrong type.
+    #[error("error unmarshaling JSON: while decoding JSON: {0}")]
+    Type(#[source] DecodeError),
+}
+
+/// Reads `Chart.yaml` without checking it.
+///
+/// # Errors
+/// It is no YAML, or a field has the wrong type.
+pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, ReadError> {
+    let value = golib::yaml::decode(data).map_err(ReadError::Yaml)?;
+    let mut draft = Draft::default();
+    let at = At::new("Metadata", "v2.Metadata", "").coercing();
+    draft.read(&value, &at).map_err(ReadError::Type)?;
+    Ok(draft)
+}
+
+impl<'de> Deserialize<'de> for Dependency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let mut dependency = Self::default();
+        let at = At::new("Dependency", "v2.Dependency", "");
+        read_dependency(&value, &at, &mut dependency).map_err(serde::de::Error::custom)?;
+        Ok(dependency)
     }
 }
 

@@ -27,3 +27,42 @@ impl ReleaseInfo {
         }
     }
 }
+
+/// Longest release name.
+const MAX_NAME_BYTES: usize = 53;
+
+/// A release name Helm does not accept. The text is Helm's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseNameError {
+    /// There is none.
+    #[error("no name provided")]
+    Missing,
+    /// It is too long or has other characters than a DNS name.
+    #[error(
+        "invalid release name, must match regex \
+         ^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$ \
+         and the length must not be longer than 53"
+    )]
+    Invalid,
+}
+
+/// Checks a release name: lower-case letters, digits, inner `-`, parts joined by `.`.
+///
+/// # Errors
+/// The name is empty, too long or malformed.
+pub fn validate_release_name(name: &str) -> Result<(), ReleaseNameError> {
+    if name.is_empty() {
+        return Err(ReleaseNameError::Missing);
+    }
+    let part_is_valid = |part: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        !part.is_empty()
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+            && part.bytes().all(|byte| allowed(byte) || byte == b'-')
+    };
+    if name.len() > MAX_NAME_BYTES || !name.split('.').all(part_is_valid) {
+        return Err(ReleaseNameError::Invalid);
+    }
+    Ok(())
+}

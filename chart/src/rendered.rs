@@ -5,11 +5,15 @@
 //! coalescing, schema, the kubeVersion check, rendering, post-rendering and sorting (`renderResources`
 //! of `pkg/action/action.go`). `helm template` is exactly this.
 
+mod show;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 use templating::{Host, Limits};
+
+pub use show::{NotFound, ShowOptions};
 
 use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
 use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
@@ -82,8 +86,11 @@ pub enum RenderedError {
     #[error("invalid chart apiVersion")]
     ApiVersion,
     /// Values do not fit the chart's dependencies.
+    #[error("chart dependencies processing failed: {0}")]
+    Dependencies(#[source] CoalesceError),
+    /// Values do not fit the chart.
     #[error(transparent)]
-    Values(#[from] CoalesceError),
+    Values(CoalesceError),
     /// Values do not fit the chart's schemas.
     #[error(
         "values don't meet the specifications of the schema(s) in the following chart(s):\n{0}"
@@ -113,6 +120,57 @@ pub enum RenderedError {
     },
 }
 
+/// A chart `helm template` and `helm install` refuse before looking at values. The text is Helm's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotInstallable {
+    /// The chart only lends templates to others.
+    #[error("{0} charts are not installable")]
+    Type(String),
+    /// Listed dependencies are not vendored.
+    #[error(
+        "an error occurred while checking for chart dependencies. You may need to run 'helm \
+         dependency build' to fetch missing dependencies: found in Chart.yaml, but missing in charts/ \
+         directory: {}",
+        .0.join(", ")
+    )]
+    MissingDependencies(Vec<String>),
+}
+
+/// Checks a chart as loaded, the way Helm's command line does.
+///
+/// # Errors
+/// The chart is a library, or dependencies are missing.
+pub fn check_installable(chart: &Chart) -> Result<(), NotInstallable> {
+    if !matches!(chart.metadata.chart_type.as_str(), "" | "application") {
+        return Err(NotInstallable::Type(chart.metadata.chart_type.clone()));
+    }
+    let vendored = |name: &str| chart.dependencies.iter().any(|chart| chart.name() == name);
+    let listed = chart
+        .metadata
+        .dependencies
+        .iter()
+        .map(|dependency| &dependency.name);
+    let missing: Vec<String> = listed.filter(|name| !vendored(name)).cloned().collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(NotInstallable::MissingDependencies(missing))
+    }
+}
+
+impl RenderedError {
+    /// Whether values were fine and rendering began: then `helm template` points at `--debug`.
+    pub fn is_from_rendering(&self) -> bool {
+        match self {
+            Self::ApiVersion | Self::Dependencies(_) | Self::Values(_) | Self::Schema(_) => false,
+            Self::KubeVersion { .. }
+            | Self::Render(_)
+            | Self::PostRender(_)
+            | Self::Sort { .. } => true,
+        }
+    }
+}
+
 /// Renders a release. The same request gives the same answer, but for what `host` makes different.
 ///
 /// # Errors
@@ -123,8 +181,10 @@ pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> 
     if chart.metadata.api_version == "v3" {
         return Err(RenderedError::ApiVersion);
     }
-    dependency::process(&mut chart, request.values, &mut warnings)?;
-    let coalesced = values::coalesce_values(&chart, request.values, &mut warnings)?;
+    dependency::process(&mut chart, request.values, &mut warnings)
+        .map_err(RenderedError::Dependencies)?;
+    let coalesced = values::coalesce_values(&chart, request.values, &mut warnings)
+        .map_err(RenderedError::Values)?;
     if !request.options.skip_schema_validation {
         schema::validate(&chart, &coalesced, &mut warnings).map_err(RenderedError::Schema)?;
     }

@@ -44,7 +44,7 @@ impl Draft {
     ///
     /// # Errors
     /// The first thing Helm would refuse.
-    pub(crate) fn validate(mut self) -> Result<Metadata, ValidationError> {
+    pub fn validate(mut self) -> Result<Metadata, ValidationError> {
         let md = &mut self.metadata;
         for text in [
             &mut md.name,

@@ -7,12 +7,14 @@ mod engine;
 mod fleet_values;
 mod functions;
 mod gofmt;
+mod manifests;
 mod ready;
 mod release;
 mod repository;
 mod semver;
 mod smp;
 mod sprig;
+mod values;
 mod yaml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +23,7 @@ use serde_json::{Map, Value};
 
 /// Which function judges the cases of which file. A file that is missing here fails as a whole, loudly.
 pub const SUITES: &[(&str, Suite)] = &[
+    ("manifests.json", manifests::run),
     ("ready.json", ready::run),
     ("release.json", release::run),
     ("smp.json", smp::run),
@@ -30,6 +33,7 @@ pub const SUITES: &[(&str, Suite)] = &[
     ("gofmt.json", gofmt::run),
     ("semver.json", semver::run),
     ("sprig.json", sprig::run),
+    ("values.json", values::run),
     ("yaml.json", yaml::run),
 ];
 

@@ -1,0 +1,71 @@
+//! What `helm template` prints of a rendered release.
+//!
+//! Mirrors the printing half of `pkg/cmd/template.go`.
+
+use std::fmt::Write as _;
+
+use golib::path;
+
+use super::Rendered;
+use crate::manifest::{HookEvent, split_manifests};
+
+/// What to print.
+#[derive(Debug, Clone, Default)]
+pub struct ShowOptions {
+    /// Leave hooks out.
+    pub no_hooks: bool,
+    /// Leave test hooks out.
+    pub skip_tests: bool,
+    /// Print the documents of these templates only: globs, relative to the root chart.
+    pub show_only: Vec<String>,
+}
+
+/// A template to show does not exist or renders nothing. The text is Helm's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("could not find template {0} in chart")]
+pub struct NotFound(pub String);
+
+impl Rendered {
+    /// The manifest, then the hooks, as `helm template` prints them.
+    ///
+    /// # Errors
+    /// One of the templates to show is not there.
+    pub fn show(&self, options: &ShowOptions) -> Result<String, NotFound> {
+        let mut text = format!("{}\n", self.manifest.trim());
+        if !options.no_hooks {
+            for hook in &self.hooks {
+                if !(options.skip_tests && hook.events.contains(&HookEvent::Test)) {
+                    super::push_document(&mut text, &hook.path, &hook.manifest);
+                }
+            }
+        }
+        if options.show_only.is_empty() {
+            return Ok(text);
+        }
+        let documents = split_manifests(&text);
+        let mut shown = String::new();
+        for wanted in &options.show_only {
+            let mut found = false;
+            for document in &documents {
+                let name = source_path(document);
+                if name.is_some_and(|name| path::matches(wanted, name).unwrap_or(false)) {
+                    let _ = write!(shown, "---\n{document}\n");
+                    found = true;
+                }
+            }
+            if !found {
+                return Err(NotFound(wanted.clone()));
+            }
+        }
+        Ok(shown)
+    }
+}
+
+/// The path below the root chart in a document's `# Source:` line.
+fn source_path(document: &str) -> Option<&str> {
+    document.split("# Source: ").skip(1).find_map(|rest| {
+        let (chart, name) = rest.split_once('/')?;
+        let name = name.lines().next().unwrap_or_default();
+        (!chart.is_empty() && !name.is_empty()).then_some(name)
+    })
+}
