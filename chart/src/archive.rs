@@ -18,6 +18,7 @@ pub const MAX_FILES: usize = 50_000;
 /// Size of the whole tar stream in bytes: files, padding and headers.
 const MAX_STREAM: u64 = MAX_DECOMPRESSED_CHART_SIZE + 64 * 1024 * 1024;
 
+const GZIP_HEADER_BYTES: usize = 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// An archive that is no chart, or a hostile one. The text is Helm's where Helm refuses it too.
@@ -50,6 +51,9 @@ pub enum ArchiveError {
     /// The gzip header is wrong.
     #[error("gzip: invalid header")]
     GzipHeader,
+    /// There is no data at all.
+    #[error("EOF")]
+    NoData,
     /// The archive ends too early.
     #[error("unexpected EOF")]
     Truncated,
@@ -156,8 +160,9 @@ pub(crate) fn load_within(data: impl Read, budget: &mut Budget) -> Result<Vec<Fi
 fn check_gzip_header(reader: &mut impl io::BufRead) -> Result<(), ArchiveError> {
     let start = reader.fill_buf().map_err(ArchiveError::Corrupt)?;
     match start {
-        [] => Err(ArchiveError::Truncated),
-        [0x1F] | [0x1F, 0x8B] => Err(ArchiveError::Truncated),
+        [] => Err(ArchiveError::NoData),
+        // Go reads the whole header before it looks at it.
+        short if short.len() < GZIP_HEADER_BYTES => Err(ArchiveError::Truncated),
         [0x1F, 0x8B, 8, ..] => Ok(()),
         _ => Err(ArchiveError::GzipHeader),
     }
@@ -283,7 +288,7 @@ mod tests {
             Err(ArchiveError::Truncated)
         ));
         assert!(matches!(
-            load_archive_files(&b"name: x"[..]),
+            load_archive_files(&b"name: demo\nversion: 1\n"[..]),
             Err(ArchiveError::GzipHeader)
         ));
     }

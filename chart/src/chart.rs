@@ -71,6 +71,8 @@ pub struct Chart {
     pub modtime: Time,
     /// Every file as it came, for `show`-like commands. Not stored in release records.
     pub raw: Vec<File>,
+    /// Loaded as a chart of the third generation, which cannot be installed yet.
+    pub experimental: bool,
     /// Charts below `charts/`. Not stored in release records.
     pub dependencies: Vec<Chart>,
 }

@@ -48,19 +48,23 @@ pub enum DecodeError {
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
 #[derive(Debug, Clone)]
 pub(crate) struct At<'a> {
+    /// The struct this place is a field of.
     owner: &'static str,
-    owner_type: &'static str,
+    /// The struct that stands here, whose fields are below.
+    inner: &'static str,
+    inner_type: &'static str,
     path: String,
     parent: &'a str,
     coerce: bool,
 }
 
 impl<'a> At<'a> {
-    /// The struct `owner` (Go type `owner_type`) that stands at `path` in its document.
-    pub(crate) fn new(owner: &'static str, owner_type: &'static str, path: &'a str) -> Self {
+    /// The struct `inner` (Go type `inner_type`) that stands at `path` in its document.
+    pub(crate) fn new(inner: &'static str, inner_type: &'static str, path: &'a str) -> Self {
         Self {
-            owner,
-            owner_type,
+            owner: inner,
+            inner,
+            inner_type,
             path: path.to_owned(),
             parent: path,
             coerce: false,
@@ -74,10 +78,11 @@ impl<'a> At<'a> {
     }
 
     /// An element of the list or pointer at this place that is itself a struct.
-    pub(crate) fn within(&self, owner: &'static str, owner_type: &'static str) -> At<'_> {
+    pub(crate) fn within(&self, inner: &'static str, inner_type: &'static str) -> At<'_> {
         At {
-            owner,
-            owner_type,
+            owner: self.owner,
+            inner,
+            inner_type,
             path: self.path.clone(),
             parent: &self.path,
             coerce: self.coerce,
@@ -114,7 +119,7 @@ impl<'a> At<'a> {
         let map: &Map<String, Value> = match value {
             Value::Null => return Ok(()),
             Value::Object(map) => map,
-            other => return Err(self.mismatch(other, self.owner_type)),
+            other => return Err(self.mismatch(other, self.inner_type)),
         };
         for (key, value) in map {
             let exact = known.iter().find(|name| *name == key);
@@ -126,8 +131,9 @@ impl<'a> At<'a> {
                     format!("{}.{name}", self.parent)
                 };
                 let at = At {
-                    owner: self.owner,
-                    owner_type: self.owner_type,
+                    owner: self.inner,
+                    inner: self.inner,
+                    inner_type: self.inner_type,
                     path,
                     parent: self.parent,
                     coerce: self.coerce,

@@ -178,7 +178,7 @@ impl RenderedError {
 pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> {
     let mut warnings = Vec::new();
     let mut chart = request.chart.clone();
-    if chart.metadata.api_version == "v3" {
+    if chart.experimental {
         return Err(RenderedError::ApiVersion);
     }
     dependency::process(&mut chart, request.values, &mut warnings)

@@ -74,7 +74,7 @@ impl Loading<'_> {
         if depth > MAX_CHART_DEPTH {
             return Err(LoadError::TooDeep);
         }
-        let mut chart = Chart::default();
+        let mut chart = Chart { experimental: self.model == Model::V3, ..Chart::default() };
         let mut draft = None;
         for file in files.iter().filter(|file| file.name == "Chart.yaml") {
             let draft = draft.get_or_insert_with(Draft::default);
@@ -162,15 +162,12 @@ impl Loading<'_> {
             }
             "requirements.yaml" if self.model == Model::V2 => {
                 let draft = draft.get_or_insert_with(Draft::default);
-                let is_v1 = draft.metadata.api_version == API_VERSION_V1;
+                self.legacy(file, chart, draft, false);
                 read_metadata("requirements.yaml", &file.data, draft)?;
-                self.legacy(file, chart, is_v1, false);
             }
             "requirements.lock" if self.model == Model::V2 => {
                 chart.lock = read_lock("requirements.lock", &file.data)?;
-                let draft = draft.get_or_insert_with(Draft::default);
-                let is_v1 = draft.metadata.api_version == API_VERSION_V1;
-                self.legacy(file, chart, is_v1, true);
+                self.legacy(file, chart, draft.get_or_insert_with(Draft::default), true);
             }
             name if name.starts_with("templates/") => chart.templates.push(file.clone()),
             name => match name.strip_prefix("charts/") {
@@ -187,8 +184,8 @@ impl Loading<'_> {
     }
 
     /// Files of the first chart generation stay visible to its templates.
-    fn legacy(&mut self, file: &File, chart: &mut Chart, is_v1: bool, lock: bool) {
-        if is_v1 {
+    fn legacy(&mut self, file: &File, chart: &mut Chart, draft: &Draft, lock: bool) {
+        if draft.metadata.api_version == API_VERSION_V1 {
             chart.files.push(file.clone());
         } else {
             self.warnings.push(Warning::Requirements { lock });

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use chart::ignore::Rules;
+use chart::loader::{self, LoadError};
 use chart::manifest::{self, Hook, INSTALL_ORDER, Manifest, UNINSTALL_ORDER};
 use chart::metadata::read_chart_yaml;
 use chart::post_render::{Document, PostRenderer};
@@ -13,7 +14,7 @@ use chart::rendered::{self, Options, Request, ShowOptions};
 use chart::{
     Capabilities, Chart, Dependency, File, KubeVersion, Lock, Metadata, ReleaseInfo, Warning,
 };
-use chart::{loader, lock, validate_release_name};
+use chart::{lock, validate_release_name};
 use golib::json;
 use serde_json::{Value, json};
 use templating::SystemHost;
@@ -100,11 +101,17 @@ fn sort(case: &Case) -> Outcome {
     judge(case, sorted.map_err(text), |sorted| {
         let show = |manifest: &Manifest| {
             let head = &manifest.head;
-            [&manifest.path, &manifest.content, &head.api_version, &head.kind, &head.name]
-                .map(String::clone)
+            [
+                &manifest.path,
+                &manifest.content,
+                &head.api_version,
+                &head.kind,
+                &head.name,
+            ]
+            .map(String::clone)
         };
         let manifests: Vec<_> = sorted.manifests.iter().map(show).collect();
-        let reverse = manifest::sort_manifests(&files, UNINSTALL_ORDER, &mut Vec::new());
+        let reverse = manifest::sort_manifests(&files, UNINSTALL_ORDER, &mut warnings);
         let uninstall: Vec<Value> = reverse
             .unwrap_or_default()
             .manifests
@@ -121,15 +128,25 @@ fn sort(case: &Case) -> Outcome {
 }
 
 fn compare_manifests(case: &Case, got: &[[String; 5]]) -> Outcome {
-    let want = case.get("manifests").and_then(Value::as_array).cloned().unwrap_or_default();
+    let want = case
+        .get("manifests")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     if got.len() != want.len() {
         return Outcome::failed(format!("{} manifests", got.len()), want.len());
     }
     Outcome::all(got.iter().zip(&want).map(|(got, want)| {
         let head = &want["head"];
-        let name = &head["metadata"]["name"];
-        let wanted = [&want["path"], &want["content"], &head["apiVersion"], &head["kind"], name]
-            .map(|value| value.as_str().unwrap_or_default());
+        let name = &head["name"];
+        let wanted = [
+            &want["path"],
+            &want["content"],
+            &head["apiVersion"],
+            &head["kind"],
+            name,
+        ]
+        .map(|value| value.as_str().unwrap_or_default());
         Outcome::of_texts(&got.join("\n|"), &wanted.join("\n|"))
     }))
 }
@@ -148,7 +165,9 @@ fn metadata(case: &Case) -> Outcome {
 
 fn release_name(case: &Case) -> Outcome {
     let name = case.text("release").unwrap_or_default();
-    judge(case, validate_release_name(name).map_err(text), |()| Outcome::Passed)
+    judge(case, validate_release_name(name).map_err(text), |()| {
+        Outcome::Passed
+    })
 }
 
 fn ignore(case: &Case) -> Outcome {
@@ -168,20 +187,36 @@ fn ignore(case: &Case) -> Outcome {
 
 fn files(case: &Case) -> Vec<File> {
     let files: BTreeMap<String, String> = case.parse("files").unwrap_or_default();
-    files.into_iter().map(|(name, data)| File::new(name, data)).collect()
+    files
+        .into_iter()
+        .map(|(name, data)| File::new(name, data))
+        .collect()
 }
 
 fn shown(chart: &Chart) -> Value {
+    shown_below(chart, "")
+}
+
+fn shown_below(chart: &Chart, parent: &str) -> Value {
     let mut subcharts = serde_json::Map::new();
     for dependency in &chart.dependencies {
         let mut name = dependency.name().to_owned();
         while subcharts.contains_key(&name) {
             name.push('\'');
         }
-        subcharts.insert(name, shown(dependency));
+        subcharts.insert(
+            name,
+            shown_below(dependency, &format!("{parent}{}/charts/", chart.name())),
+        );
     }
-    let names = |files: &[File]| files.iter().map(|file| file.name.clone()).collect::<Vec<_>>();
-    let mut crds: Vec<String> = chart.crds().into_iter().map(|crd| crd.path).collect();
+    let names = |files: &[File]| {
+        files
+            .iter()
+            .map(|file| file.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let crds = chart.crds().into_iter();
+    let mut crds: Vec<String> = crds.map(|crd| format!("{parent}{}", crd.path)).collect();
     crds.sort();
     let mut out = json!({
         "metadata": chart.metadata,
@@ -207,7 +242,10 @@ fn load(case: &Case) -> Outcome {
     let mut warnings = Vec::new();
     let loaded = loader::load_files(files(case), &mut warnings).map_err(text);
     let log = log(case, &warnings);
-    Outcome::all([judge(case, loaded, |chart| value(case, "chart", &shown(&chart))), log])
+    Outcome::all([
+        judge(case, loaded, |chart| value(case, "chart", &shown(&chart))),
+        log,
+    ])
 }
 
 /// Calls `judge` with a folder that holds the case's files.
@@ -219,7 +257,8 @@ fn in_folder(case: &Case, judge: impl FnOnce(&Path) -> Outcome) -> Outcome {
     for file in files(case) {
         let path = folder.0.join(&file.name);
         let parent = path.parent().unwrap_or(&folder.0);
-        let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(&path, &file.data));
+        let written =
+            std::fs::create_dir_all(parent).and_then(|()| std::fs::write(&path, &file.data));
         if let Err(error) = written {
             return Outcome::failed(error, "files to load");
         }
@@ -249,20 +288,31 @@ fn load_dir(case: &Case) -> Outcome {
     in_folder(case, |folder| {
         let loaded = loader::load(folder, &mut Vec::new());
         let place = folder.display().to_string();
-        let loaded = loaded.map_err(|error| error.to_string().replace(&place, "CHART"));
+        let loaded = loaded.map_err(|error| match error {
+            // The cases were recorded below the step that looks for the chart's generation.
+            LoadError::NoChart { .. } => LoadError::ChartYamlMissing.to_string(),
+            error => error.to_string().replace(&place, "CHART"),
+        });
         judge(case, loaded, |chart| value(case, "chart", &shown(&chart)))
     })
 }
 
 fn load_archive(case: &Case) -> Outcome {
-    let entries = case.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
+    let entries = case
+        .get("entries")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let mut tar = Vec::new();
     for entry in &entries {
         tar_entry(entry, &mut tar);
     }
     tar.extend_from_slice(&[0; 1024]);
     let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    let archive = zipped.write_all(&tar).and_then(|()| zipped.finish()).unwrap_or_default();
+    let archive = zipped
+        .write_all(&tar)
+        .and_then(|()| zipped.finish())
+        .unwrap_or_default();
     let loaded = loader::load_archive(&archive[..], &mut Vec::new()).map_err(text);
     judge(case, loaded, |chart| value(case, "chart", &shown(&chart)))
 }
@@ -278,7 +328,12 @@ fn tar_entry(entry: &Value, tar: &mut Vec<u8>) {
         "pax_global" => b'g',
         _ => b'0',
     };
-    let data = if kind == b'g' { "16 comment=hello\n" } else { field("data") }.as_bytes();
+    let data = if kind == b'g' {
+        "16 comment=hello\n"
+    } else {
+        field("data")
+    }
+    .as_bytes();
     let mut header = [0_u8; 512];
     let name = field("name").as_bytes();
     if name.len() > 100 {
@@ -290,7 +345,13 @@ fn tar_entry(entry: &Value, tar: &mut Vec<u8>) {
         padded.resize((name.len() + 1).next_multiple_of(512), 0);
         tar.extend_from_slice(&padded);
     }
-    fill_header(&mut header, &name[..name.len().min(100)], kind, data.len(), field("link").as_bytes());
+    fill_header(
+        &mut header,
+        &name[..name.len().min(100)],
+        kind,
+        data.len(),
+        field("link").as_bytes(),
+    );
     tar.extend_from_slice(&header);
     tar.extend_from_slice(data);
     tar.resize(tar.len().next_multiple_of(512), 0);
@@ -329,7 +390,10 @@ impl Settings {
 
     fn list(&self, name: &str) -> Vec<String> {
         let items = self.0[name].as_array().into_iter().flatten();
-        items.filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+        items
+            .filter_map(Value::as_str)
+            .map(ToOwned::to_owned)
+            .collect()
     }
 
     fn release(&self) -> ReleaseInfo {
@@ -342,13 +406,28 @@ impl Settings {
 
     fn capabilities(&self) -> Result<Capabilities, String> {
         let mut capabilities = Capabilities::default();
-        if let Some(version) = self.text("kube_version").filter(|version| !version.is_empty()) {
+        if let Some(version) = self
+            .text("kube_version")
+            .filter(|version| !version.is_empty())
+        {
             capabilities.kube_version = KubeVersion::parse(version).map_err(text)?;
         }
         let more = self.list("api_versions");
-        capabilities.api_versions =
-            capabilities.api_versions.iter().cloned().chain(more).collect();
+        capabilities.api_versions = capabilities
+            .api_versions
+            .iter()
+            .cloned()
+            .chain(more)
+            .collect();
         Ok(capabilities)
+    }
+
+    fn values(&self) -> Result<Value, String> {
+        match self.text("values") {
+            Some(yaml) => chart::values::load_values(yaml.as_bytes())
+                .map_err(|error| format!("failed to parse values.yaml: {error}")),
+            None => Ok(json::floats(self.0["values"].clone())),
+        }
     }
 
     fn options(&self) -> Options {
@@ -390,7 +469,10 @@ impl PostRenderer for Named {
 fn install(case: &Case) -> Outcome {
     let settings = Settings::of(case);
     let mut warnings = Vec::new();
-    let chart = match (loader::load_files(files(case), &mut warnings), case.text("load_error")) {
+    let chart = match (
+        loader::load_files(files(case), &mut warnings),
+        case.text("load_error"),
+    ) {
         (Ok(chart), None) => chart,
         (Ok(_), Some(want)) => return Outcome::failed("no error", want),
         (Err(error), want) => {
@@ -408,19 +490,30 @@ fn install(case: &Case) -> Outcome {
         let error = format!("release name check failed: release name {quoted}: {error}");
         return judge(case, Err::<(), _>(error), |()| Outcome::Passed);
     }
-    let values = json::floats(settings.0["values"].clone());
-    let post_renderer = settings.text("post_render").map(|name| Named(name.to_owned()));
+    let values = match settings.values() {
+        Ok(values) => values,
+        Err(error) => return judge(case, Err::<(), _>(error), |()| Outcome::Passed),
+    };
+    let post_renderer = settings
+        .text("post_render")
+        .map(|name| Named(name.to_owned()));
     let rendered = rendered::render_release(&Request {
         chart: &chart,
         values: &values,
         release: &release,
         capabilities: &capabilities,
         host: &SystemHost,
-        post_renderer: post_renderer.as_ref().map(|named| named as &dyn PostRenderer),
+        post_renderer: post_renderer
+            .as_ref()
+            .map(|named| named as &dyn PostRenderer),
         options: settings.options(),
     });
     judge(case, rendered.map_err(text), |rendered| {
-        let config = if values.is_null() { json!({}) } else { values.clone() };
+        let config = if values.is_null() {
+            json!({})
+        } else {
+            values.clone()
+        };
         Outcome::all([
             value(case, "manifest", &rendered.manifest.into()),
             value(case, "hooks", &hooks(&rendered.hooks)),
@@ -446,11 +539,7 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         let version = settings.text("kube_version").unwrap_or_default();
         format!("invalid kube version '{version}': {error}")
     })?;
-    let values = match settings.0["values"].as_str() {
-        Some(yaml) => chart::values::load_values(yaml.as_bytes())
-            .map_err(|error| format!("failed to parse values.yaml: {error}"))?,
-        None => json::floats(settings.0["values"].clone()),
-    };
+    let values = settings.values()?;
     let chart = loader::load(folder, &mut Vec::new()).map_err(text)?;
     chart::rendered::check_installable(&chart).map_err(text)?;
     let release = settings.release();
@@ -467,7 +556,13 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         post_renderer: None,
         options: settings.options(),
     })
-    .map_err(|error| if error.is_from_rendering() { format!("{error}{hint}") } else { text(error) })?;
+    .map_err(|error| {
+        if error.is_from_rendering() {
+            format!("{error}{hint}")
+        } else {
+            text(error)
+        }
+    })?;
     let show = ShowOptions {
         no_hooks: settings.flag("no_hooks"),
         skip_tests: settings.flag("skip_tests"),
@@ -478,7 +573,8 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
 
 fn declared(case: &Case) -> Result<Metadata, String> {
     let yaml = case.bytes("chart_yaml").unwrap_or_default();
-    let draft = read_chart_yaml(&yaml).map_err(|error| format!("cannot load Chart.yaml: {error}"))?;
+    let draft =
+        read_chart_yaml(&yaml).map_err(|error| format!("cannot load Chart.yaml: {error}"))?;
     draft.validate().map_err(text)
 }
 
@@ -498,12 +594,15 @@ fn lock_dependencies(case: &Case) -> Outcome {
 fn check_lock(case: &Case) -> Outcome {
     let lock = Lock {
         digest: case.text("locked_digest").unwrap_or_default().to_owned(),
-        dependencies: case.parse::<Vec<Dependency>>("locked_dependencies").unwrap_or_default().into(),
+        dependencies: case
+            .parse::<Vec<Dependency>>("locked_dependencies")
+            .unwrap_or_default()
+            .into(),
         ..Lock::default()
     };
     // Every case was recorded with one local chart.
     let local = |path: &str| (path == "a").then(|| "1.2.3".to_owned());
-    let checked =
-        declared(case).and_then(|metadata| lock::check(&metadata, &lock, "top", &local).map_err(text));
+    let checked = declared(case)
+        .and_then(|metadata| lock::check(&metadata, &lock, "top", &local).map_err(text));
     judge(case, checked, |()| Outcome::Passed)
 }

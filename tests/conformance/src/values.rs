@@ -49,7 +49,9 @@ fn build(value: &Value) -> Chart {
     if let Some(text) = value["values"].as_str() {
         chart.values = values::load_values(text.as_bytes()).unwrap_or_default();
     }
-    chart.schema = value["schema"].as_str().map(|text| File::new("", text.to_owned()).data);
+    chart.schema = value["schema"]
+        .as_str()
+        .map(|text| File::new("", text.to_owned()).data);
     let dependencies = value["dependencies"].as_array().into_iter().flatten();
     chart.dependencies = dependencies.map(build).collect();
     chart
@@ -57,14 +59,17 @@ fn build(value: &Value) -> Chart {
 
 fn chart_and_user(case: &Case) -> (Chart, Value) {
     let chart = build(case.get("chart").unwrap_or(&Value::Null));
-    (chart, json::floats(case.get("user").cloned().unwrap_or_default()))
+    (
+        chart,
+        json::floats(case.get("user").cloned().unwrap_or_default()),
+    )
 }
 
 fn coalesce(case: &Case) -> Outcome {
     let (chart, user) = chart_and_user(case);
     let mut warnings = Vec::new();
     let coalesced = values::coalesce_values(&chart, &user, &mut warnings);
-    let merged = values::merge_values(&chart, &user, &mut warnings);
+    let merged = values::merge_values(&chart, &user, &mut Vec::new());
     let merged = match (merged, case.get("merged")) {
         (Ok(got), Some(want)) => Outcome::of_values(&got, want),
         _ => Outcome::Passed,
@@ -90,8 +95,12 @@ fn render(case: &Case) -> Outcome {
     if let Err(error) = dependency::process(&mut chart, &user, &mut warnings) {
         return judge(case, Err(error.to_string()), "values");
     }
-    let stays = case.get("tree").map(|want| Outcome::of_values(&tree(&chart), want));
-    let defaults = case.get("chart_values").map(|want| Outcome::of_values(&chart.values, want));
+    let stays = case
+        .get("tree")
+        .map(|want| Outcome::of_values(&tree(&chart), want));
+    let defaults = case
+        .get("chart_values")
+        .map(|want| Outcome::of_values(&chart.values, want));
     let coalesced = values::coalesce_values(&chart, &user, &mut warnings);
     let coalesced = judge(case, coalesced.map_err(|error| error.to_string()), "values");
     let parts = [Some(coalesced), stays, defaults, Some(log(case, &warnings))];
@@ -118,7 +127,10 @@ fn check(case: &Case) -> Outcome {
 /// The Go type of every scalar, in the shape of the value.
 fn types(value: &Value) -> Value {
     match value {
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), types(value))).collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (key.clone(), types(value)))
+            .collect(),
         Value::Array(items) => items.iter().map(types).collect(),
         Value::Null => "nil".into(),
         Value::Bool(_) => "bool".into(),
@@ -143,8 +155,12 @@ fn set(case: &Case) -> Outcome {
     let files: BTreeMap<String, String> = case.parse("files").unwrap_or_default();
     let base = json::floats(case.get("base").cloned().unwrap_or_default());
     let mut values = base.as_object().cloned().unwrap_or_default();
-    let mut reader =
-        |name: &str| files.get(name).cloned().ok_or_else(|| format!("no file {name}"));
+    let mut reader = |name: &str| {
+        files
+            .get(name)
+            .cloned()
+            .ok_or_else(|| format!("no file {name}"))
+    };
     let parsed = match case.text("mode") {
         Some("set") => strvals::parse_into(&expression, &mut values),
         Some("string") => strvals::parse_into_string(&expression, &mut values),
@@ -153,7 +169,10 @@ fn set(case: &Case) -> Outcome {
         Some("file") => strvals::parse_into_file(&expression, &mut values, &mut reader),
         _ => return Outcome::unknown("mode"),
     };
-    finish_set(case, parsed.map(|()| values).map_err(|error| error.to_string()))
+    finish_set(
+        case,
+        parsed.map(|()| values).map_err(|error| error.to_string()),
+    )
 }
 
 fn finish_set(case: &Case, values: Result<Map<String, Value>, String>) -> Outcome {
@@ -169,7 +188,11 @@ fn finish_set(case: &Case, values: Result<Map<String, Value>, String>) -> Outcom
 }
 
 fn options(case: &Case) -> Outcome {
-    let list = |field| case.parse::<Option<Vec<String>>>(field).flatten().unwrap_or_default();
+    let list = |field| {
+        case.parse::<Option<Vec<String>>>(field)
+            .flatten()
+            .unwrap_or_default()
+    };
     let options = Options {
         value_files: list("value_files"),
         json_values: list("set_json"),
@@ -184,7 +207,10 @@ fn options(case: &Case) -> Outcome {
         file.ok_or_else(|| format!("open {name}: no such file or directory"))
     });
     let values = merged.map_err(|error| error.to_string());
-    finish_set(case, values.map(|values| values.as_object().cloned().unwrap_or_default()))
+    finish_set(
+        case,
+        values.map(|values| values.as_object().cloned().unwrap_or_default()),
+    )
 }
 
 fn load(case: &Case) -> Result<Value, String> {
@@ -202,10 +228,16 @@ fn path(case: &Case) -> Outcome {
         ),
         Err(got) => Outcome::of_texts(&got, case.text(error).unwrap_or("no error")),
     };
-    let found = values::path_value(&tree, path).cloned().map_err(|error| error.to_string());
+    let found = values::path_value(&tree, path)
+        .cloned()
+        .map_err(|error| error.to_string());
     let table = values::table(&tree, path).cloned().map(Value::Object);
     Outcome::all([
         compare(found, "path", "path_error"),
-        compare(table.map_err(|error| error.to_string()), "table", "table_error"),
+        compare(
+            table.map_err(|error| error.to_string()),
+            "table",
+            "table_error",
+        ),
     ])
 }

@@ -271,6 +271,8 @@ fn display(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Array(_) | Value::Object(_) => "value".to_owned(),
+        // Numbers of schemas are shown as they are written.
+        Value::Number(number) => number.to_string(),
         other => super::super::go_format::value(other),
     }
 }
