@@ -14,6 +14,15 @@ const MAX_DEPTH: usize = 10_000;
 /// # Errors
 /// Go's `SyntaxError` texts, and [`Error::Type`] for a number beyond a float's range.
 pub fn decode(text: &[u8]) -> Result<Value, Error> {
+    let (value, error) = decode_partly(text)?;
+    error.map_or(Ok(value), Err)
+}
+
+/// As [`decode`], with what Go leaves behind when a number is beyond a float's range: null in its place, and the error.
+///
+/// # Errors
+/// Go's `SyntaxError` texts.
+pub fn decode_partly(text: &[u8]) -> Result<(Value, Option<Error>), Error> {
     Parser {
         text,
         at: 0,
@@ -60,7 +69,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn document(mut self) -> Result<Value, Error> {
+    fn document(mut self) -> Result<(Value, Option<Error>), Error> {
         let mut frames: Vec<Frame> = Vec::new();
         loop {
             let Some(mut value) = self.value(&mut frames)? else {
@@ -72,7 +81,7 @@ impl Parser<'_> {
                     None => {
                         return match self.skip_space() {
                             Some(_) => Err(self.unexpected("after top-level value")),
-                            None => self.range_error.map_or(Ok(value), Err),
+                            None => Ok((value, self.range_error)),
                         };
                     }
                     Some(Frame::Array(items)) => {

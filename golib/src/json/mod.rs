@@ -7,7 +7,7 @@ mod decode;
 mod encode;
 
 pub(crate) use decode::push_go_utf8;
-pub use decode::{decode, decode_list, decode_map};
+pub use decode::{decode, decode_list, decode_map, decode_partly};
 pub use encode::{encode, encode_indent, encode_raw, format_number};
 
 use serde_json::{Number, Value};

@@ -145,6 +145,18 @@ pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
     }
 }
 
+/// The first document, as `Unmarshal` puts it into a `[]any`: every number is a float; null is an empty list.
+///
+/// # Errors
+/// As [`decode`], and for a document that is a map or a scalar.
+pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
+    match decode_floats(text)? {
+        Value::Array(items) => Ok(items),
+        Value::Null => Ok(Vec::new()),
+        other => Err(wrong_type(&other, "[]interface {}")),
+    }
+}
+
 /// The first document, as `Unmarshal` puts it into a `map[string]string`: numbers and booleans become text, null the empty
 /// string.
 ///

@@ -299,3 +299,4 @@ typed!(A B);
 typed!(A B C);
 typed!(A B C D);
 typed!(A B C D E);
+typed!(A B C D E F);

@@ -1,11 +1,12 @@
 //! Data formats: Sprig's JSON functions, and Helm's YAML, JSON and TOML functions of `pkg/engine/funcs.go`.
 
-use golib::json;
+use golib::{json, toml, yaml};
 
 use super::Functions;
+use super::moment::{self, Moment};
 use crate::error::Error;
 use crate::exec::State;
-use crate::value::{List, Map, Str, Value};
+use crate::value::{LIST, List, MAP, Map, Str, Value};
 
 /// How `toPrettyJson` indents.
 const INDENT: &str = "  ";
@@ -46,8 +47,8 @@ fn or_empty(
     value: &Value,
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
-    match value.to_json() {
-        Ok(data) => spend(state, encode(&data)),
+    match to_json(value, encode) {
+        Ok(text) => spend(state, text),
         Err(_) => Ok(String::new()),
     }
 }
@@ -57,8 +58,52 @@ fn or_fail(
     value: &Value,
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
-    let data = value.to_json()?;
-    spend(state, encode(&data))
+    let text = to_json(value, encode)?;
+    spend(state, text)
+}
+
+/// Go writes a byte that is no UTF-8 as the escape `\ufffd`, and U+FFFD itself as it is.
+fn to_json(value: &Value, encode: impl Fn(&serde_json::Value) -> String) -> Result<String, Error> {
+    let text = encode(&value.to_json()?);
+    if !text.contains(char::REPLACEMENT_CHARACTER) {
+        return Ok(text);
+    }
+    // Rare: write once more, with a character in the place of such bytes that the text does not have.
+    let Some(mark) = ('\u{E000}'..='\u{F8FF}').find(|&mark| !text.contains(mark)) else {
+        return Ok(text);
+    };
+    Ok(encode(&marked(value, mark).to_json()?).replace(mark, r"\ufffd"))
+}
+
+/// The value with a mark for each byte that is no UTF-8; only of values that nest as deep as JSON may.
+fn marked(value: &Value, mark: char) -> Value {
+    let mark_text = |text: &Str| -> Str {
+        if text.as_str().is_some() {
+            return text.clone();
+        }
+        let mut out = String::with_capacity(text.len());
+        for chunk in text.utf8_chunks() {
+            out.push_str(chunk.valid());
+            out.extend(chunk.invalid().iter().map(|_| mark));
+        }
+        out.into()
+    };
+    match value {
+        Value::Str(text) => mark_text(text).into(),
+        Value::List(list) if !list.is_nil() => list
+            .iter()
+            .map(|item| marked(item, mark))
+            .collect::<List>()
+            .into(),
+        Value::Map(map) if !map.is_nil() => {
+            let entries = map.entries().into_iter();
+            entries
+                .map(|(key, item)| (mark_text(&key), marked(&item, mark)))
+                .collect::<Map>()
+                .into()
+        }
+        other => other.clone(),
+    }
 }
 
 fn spend(state: &mut State<'_>, text: String) -> Result<String, Error> {
@@ -92,16 +137,178 @@ fn error_list(error: impl std::fmt::Display) -> List {
     List::new(vec![error.to_string().into()])
 }
 
-/// Helm's functions; its `toJson` and `fromJson` replace Sprig's.
+/// Helm's functions; its `fromJson` replaces Sprig's.
 pub(super) fn add_helm(f: &mut Functions) {
-    f.add("fromJson", |text: Str| match json::decode_map(&text) {
+    f.add("fromJson", |text: Str| from_json_map(&text));
+    f.add("fromJsonArray", |text: Str| {
+        match json::decode_partly(&text) {
+            Ok((serde_json::Value::Null, _)) => List::nil(&LIST),
+            Ok((serde_json::Value::Array(items), None)) => items.iter().map(from_data).collect(),
+            Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
+            Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
+        }
+    });
+    f.add(
+        "toYaml",
+        |state: &mut State<'_>, value: Value| match to_yaml(&value) {
+            Ok(text) => spend(state, text),
+            Err(_) => Ok(String::new()),
+        },
+    );
+    f.add("mustToYaml", |state: &mut State<'_>, value: Value| {
+        let text = to_yaml(&value)?;
+        spend(state, text)
+    });
+    f.add(
+        "toYamlPretty",
+        |state: &mut State<'_>, value: Value| match value.to_json() {
+            Ok(data) => spend(state, without_newline(yaml::encode_pretty(&data))),
+            Err(_) => Ok(String::new()),
+        },
+    );
+    f.add("fromYaml", |text: Str| match yaml::decode_into_map(&text) {
         Ok(entries) => from_object(&entries),
         Err(error) => error_map(error),
     });
-    f.add("fromJsonArray", |text: Str| {
-        match json::decode_list(&text) {
-            Ok(items) => items.iter().map(from_data).collect::<List>(),
+    f.add("fromYamlArray", |text: Str| {
+        match yaml::decode_into_list(&text) {
+            Ok(items) => items.iter().map(from_data).collect(),
             Err(error) => error_list(error),
         }
     });
+    f.add(
+        "toToml",
+        |state: &mut State<'_>, value: Value| match to_toml(&value) {
+            Ok(text) => spend(state, text),
+            Err(TomlFailure::Encode(error)) => Ok(error.to_string()),
+            Err(TomlFailure::Panic(error)) => Err(error),
+        },
+    );
+    f.add(
+        "mustToToml",
+        |state: &mut State<'_>, value: Value| match to_toml(&value) {
+            Ok(text) => spend(state, text),
+            Err(TomlFailure::Encode(error)) => Err(Error::message(error.to_string())),
+            Err(TomlFailure::Panic(error)) => Err(error),
+        },
+    );
+    f.add("fromToml", |text: Str| match toml::decode(&text) {
+        Ok(entries) => entries
+            .into_iter()
+            .map(|(key, value)| (key, from_toml(value)))
+            .collect(),
+        Err(error) => error_map(error),
+    });
+}
+
+/// A map; what is wrong with the text stands under `Error`, beside what could be read.
+fn from_json_map(text: &[u8]) -> Map {
+    let (entries, error) = match json::decode_partly(text) {
+        Ok((serde_json::Value::Null, _)) => return Map::nil(&MAP),
+        Ok((serde_json::Value::Object(entries), error)) => (entries, error),
+        Ok((other, _)) => return error_map(json::Error::wrong_type(&other, MAP.name)),
+        Err(error) => return error_map(error),
+    };
+    let error = error.map(|error| ("Error", Value::from(error.to_string())));
+    let entries = entries
+        .iter()
+        .map(|(key, value)| (key.as_str(), from_data(value)));
+    entries.chain(error).collect()
+}
+
+/// YAML as Helm writes it: by way of JSON, without the newline at the end.
+fn to_yaml(value: &Value) -> Result<String, Error> {
+    let data = value.to_json()?;
+    yaml::encode(&data)
+        .map(without_newline)
+        .map_err(|error| Error::message(error.to_string()))
+}
+
+fn without_newline(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    text
+}
+
+/// Why a value is no TOML: the library says so, or it panics.
+enum TomlFailure {
+    Encode(toml::Error),
+    Panic(Error),
+}
+
+fn to_toml(value: &Value) -> Result<String, TomlFailure> {
+    if value.is_untyped_nil() {
+        return Err(TomlFailure::Panic(super::reflect::type_of_nothing()));
+    }
+    toml::encode(&toml_data(value, 0).map_err(TomlFailure::Panic)?).map_err(TomlFailure::Encode)
+}
+
+/// How deep a value may nest on its way to TOML; the library's own limit is lower.
+const MAX_TOML_DEPTH: usize = 1000;
+
+fn toml_data(value: &Value, depth: usize) -> Result<toml::Value, Error> {
+    if depth > MAX_TOML_DEPTH {
+        return Err(Error::message("value nests too deeply for TOML"));
+    }
+    Ok(match value {
+        Value::Nil => toml::Value::Nil,
+        Value::Bool(b) => toml::Value::Bool(*b),
+        Value::Int(n) | Value::Int64(n) => toml::Value::Integer(*n),
+        Value::Int32(n) => toml::Value::Integer(i64::from(*n)),
+        Value::Uint8(n) => toml::Value::Integer(i64::from(*n)),
+        Value::Uint32(n) => toml::Value::Integer(i64::from(*n)),
+        Value::Uint64(n) => toml::Value::Unsigned(*n),
+        Value::Float(n) => toml::Value::Float(*n),
+        Value::Str(text) => toml::Value::String(text.to_string()),
+        Value::List(_) | Value::Bytes(_) => {
+            let items = value.items().unwrap_or_default();
+            let items = items.iter().map(|item| toml_data(item, depth + 1));
+            toml::Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        Value::Map(map) => {
+            let entries = map.entries().into_iter();
+            let entries =
+                entries.map(|(key, item)| Ok((key.to_string(), toml_data(&item, depth + 1)?)));
+            toml::Value::Table(entries.collect::<Result<_, Error>>()?)
+        }
+        Value::Object(object) => match (moment::object::<Moment>(value), object.scalar()) {
+            (Some(Moment(time)), _) => toml::Value::Datetime(time),
+            (None, Some(scalar)) => match object.text() {
+                Some(text) => toml::Value::String(text.to_string()),
+                None => toml_data(&scalar, depth + 1)?,
+            },
+            (None, None) => {
+                let fields = object.fields().into_iter();
+                let fields =
+                    fields.map(|(key, item)| Ok((key.to_owned(), toml_data(&item, depth + 1)?)));
+                toml::Value::Table(fields.collect::<Result<_, Error>>()?)
+            }
+        },
+        Value::Complex(..) => return Err(Error::message("toml: unsupported type: complex128")),
+    })
+}
+
+/// Decoded TOML as the Go library decodes into an `any`: integers are `int64`.
+fn from_toml(value: toml::Value) -> Value {
+    match value {
+        toml::Value::Nil => Value::Nil,
+        toml::Value::Bool(b) => Value::Bool(b),
+        toml::Value::Integer(n) => Value::Int64(n),
+        toml::Value::Unsigned(n) => Value::Uint64(n),
+        toml::Value::Float(n) => Value::Float(n),
+        toml::Value::String(text) => text.into(),
+        toml::Value::Datetime(time) => Moment(time).into(),
+        toml::Value::Array(items) => toml_list(items),
+        toml::Value::Table(entries) => entries
+            .into_iter()
+            .map(|(key, item)| (key, from_toml(item)))
+            .collect::<Map>()
+            .into(),
+    }
+}
+
+/// An array; one of tables has a type of its own in Go.
+fn toml_list(items: Vec<toml::Value>) -> Value {
+    items.into_iter().map(from_toml).collect::<List>().into()
 }

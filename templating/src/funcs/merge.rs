@@ -122,8 +122,7 @@ enum Copy {
 
 fn deep_copy(state: &mut State<'_>, value: Value) -> Result<Value, Error> {
     if value.is_untyped_nil() {
-        // copystructure's result for nil is no value at all, which Go cannot unpack.
-        return Err(super::list::nil_dereference());
+        return Err(super::reflect::type_of_nothing());
     }
     let mut todo = vec![Copy::Visit(value)];
     let mut done: Vec<Value> = Vec::new();

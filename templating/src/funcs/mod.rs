@@ -7,10 +7,12 @@
 mod argument;
 mod base_n;
 mod builtins;
+mod certificate;
 mod crypto;
 mod date;
 mod decimal;
 mod defaults;
+mod der;
 mod dialect;
 mod dict;
 mod encoding;

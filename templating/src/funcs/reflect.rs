@@ -1,6 +1,7 @@
 //! Sprig's `reflect.go`: asking for types.
 
 use super::Functions;
+use crate::error::Error;
 use crate::value::{Str, Value, deep_equal};
 
 pub(super) fn add(f: &mut Functions) {
@@ -20,4 +21,9 @@ pub(super) fn add(f: &mut Functions) {
         name == value.kind().name()
     });
     f.add("deepEqual", |a: Value, b: Value| deep_equal(&a, &b));
+}
+
+/// What Go's reflection panics with when asked for the type of nil.
+pub(super) fn type_of_nothing() -> Error {
+    Error::message("reflect: call of reflect.Value.Type on zero Value")
 }

@@ -7,7 +7,7 @@ use golib::json::floats;
 use golib::regexp::Regexp;
 use serde_json::Value as Data;
 use templating::funcs::Dialect;
-use templating::{Error, ErrorKind, Limits, MissingKey, State, SystemHost, TemplateSet, Value};
+use templating::{Error, Limits, MissingKey, State, SystemHost, TemplateSet, Value};
 
 use crate::{Case, Outcome};
 
@@ -15,7 +15,7 @@ use crate::{Case, Outcome};
 const NAME: &str = "t";
 
 pub(crate) fn run(case: &Case) -> Outcome {
-    let got = render(case).map_err(|error| marked_text(&error));
+    let got = render(case).map_err(|error| error.to_string());
     let show = |result: &Result<Vec<u8>, String>| match result {
         Ok(output) => format!("output {:?}", String::from_utf8_lossy(output)),
         Err(error) => format!("error {error}"),
@@ -53,16 +53,4 @@ fn render(case: &Case) -> Result<Vec<u8>, Error> {
     let data = case.get("data").cloned().unwrap_or(Data::Null);
     let dot = Value::from(&floats(data));
     State::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot)
-}
-
-/// The error's text with the marks that Helm's engine puts around what `required` and `fail` say.
-fn marked_text(error: &Error) -> String {
-    let text = error.to_string();
-    match error.chain().last().map(Error::kind) {
-        Some(ErrorKind::Refused(message)) => {
-            let before = text.strip_suffix(message.as_str()).unwrap_or(&text);
-            format!("{before}HELM_ERR_START{message}HELM_ERR_END")
-        }
-        _ => text,
-    }
 }
