@@ -470,3 +470,25 @@ fn slim(mut live: Value) -> Value {
 pub(crate) fn is_foreign_writer(written_by: Option<&str>) -> bool {
     written_by.is_some_and(|manager| manager != FIELD_MANAGER)
 }
+
+/// Applies objects of a release again, its marks included: what drifted is put right by the fields
+/// we own. The record of the release is not touched.
+///
+/// # Errors
+/// What could not be written; the rest was.
+///
+/// # Cancellation
+/// Safe: each object is written whole or not at all.
+pub async fn reapply(
+    cluster: &Cluster,
+    owner: &super::Owner,
+    mut objects: Vec<Object>,
+    options: ApplyOptions,
+) -> Result<Applied, ApplyError> {
+    let as_recorded = |object: &Object| (object.key(), object.body.clone());
+    let previous = objects.iter().map(as_recorded).collect();
+    for object in &mut objects {
+        owner.mark(&mut object.body);
+    }
+    apply_all(cluster, &objects, &previous, options).await
+}

@@ -19,7 +19,7 @@ mod object;
 mod ownership;
 mod wait;
 
-pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure};
+pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
 pub use client::{Cluster, FIELD_MANAGER};
 pub use conflict::{FieldConflict, Outcome};
 pub use delete::{DeleteError, Removal, Removed};
