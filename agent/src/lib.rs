@@ -4,5 +4,20 @@
 
 pub mod api;
 pub mod bundle;
+pub mod cli;
+pub mod config;
+pub mod controllers;
+pub mod error;
+pub mod identity;
+pub mod leader;
+pub mod ledger;
+pub mod memory;
+pub mod metrics;
+pub mod register;
+pub mod run;
+pub mod server;
+pub mod session;
 pub mod summary;
+pub mod telemetry;
 pub mod values;
+pub mod watching;

@@ -75,8 +75,7 @@ pub fn needs_processing(spec: &BundleDeploymentSpec) -> bool {
     if !spec.values_hash.is_empty() {
         return false;
     }
-    let is_marked =
-        |text: &str| text.contains(OPENING) || text.starts_with(LABEL_REFERENCE);
+    let is_marked = |text: &str| text.contains(OPENING) || text.starts_with(LABEL_REFERENCE);
     !helm.template_values.is_empty()
         || helm.values.as_ref().is_some_and(|values| {
             values

@@ -1,0 +1,300 @@
+//! From a BundleDeployment to a deployed release: content, values, rendering, Helm's part.
+//!
+//! Reads what upstream and the cluster hold and hands it to the pure rooms [`crate::bundle`] and
+//! [`crate::values`]; rendering runs where it may block, applying is the release crate's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chart::source::Fetcher;
+use chart::{Chart, rendered};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use release::action::{BoxError, DeploySpec, Options, RenderRequest, Rendered};
+use release::kube::{ClusterLookup, Snapshot};
+use release::model::{Hook, Release};
+use release::storage::Storage;
+use serde_json::{Map, Value};
+use templating::Host;
+
+use super::plan::DeployReason;
+use super::values::ValuesReader;
+use crate::api::{BundleDeployment, Content};
+use crate::bundle;
+use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
+use crate::error;
+use crate::identity::DeploymentClient;
+
+/// Revisions kept where the bundle does not say.
+const MAX_HISTORY: i64 = 2;
+
+/// A deploy that did not work, in the words of the Deployed condition.
+#[derive(Debug)]
+pub enum DeployFailure {
+    /// Upstream has not delivered something yet that it delivers after the BundleDeployment.
+    NotYet(String),
+    /// Everything else.
+    Failed(String),
+}
+
+impl DeployFailure {
+    pub(super) fn new(cause: impl std::error::Error + 'static) -> Self {
+        Self::Failed(error::chain(&cause))
+    }
+}
+
+/// Deploys bundles; shared by all passes.
+pub struct Deployer {
+    upstream: Client,
+    fetcher: Fetcher,
+    values: ValuesReader,
+    /// System namespace.
+    namespace: String,
+    scope: String,
+}
+
+impl Deployer {
+    /// A deployer reading from `upstream`; `namespace` is the system namespace.
+    pub fn new(
+        upstream: Client,
+        fetcher: Fetcher,
+        values: ValuesReader,
+        namespace: &str,
+        scope: &str,
+    ) -> Self {
+        let (namespace, scope) = (namespace.to_owned(), scope.to_owned());
+        Self {
+            upstream,
+            fetcher,
+            values,
+            namespace,
+            scope,
+        }
+    }
+
+    /// Brings the release to what the bundle wants.
+    ///
+    /// # Errors
+    /// Whatever is in the way, to be shown and tried again.
+    ///
+    /// # Cancellation
+    /// Safe: the next deploy finishes what was begun.
+    pub async fn deploy(
+        &self,
+        bundle: &Arc<BundleDeployment>,
+        reason: DeployReason,
+        acting: &DeploymentClient,
+    ) -> Result<Release, DeployFailure> {
+        let values = self.values.of(acting, bundle).await?;
+        let chart = Arc::new(self.package(bundle).await?);
+        let discovery = acting
+            .cluster()
+            .discovery()
+            .await
+            .map_err(DeployFailure::new)?;
+        let options = &bundle.spec.options;
+        let helm = options.helm.clone().unwrap_or_default();
+        let rendering = Rendering {
+            bundle: Arc::clone(bundle),
+            chart: Arc::clone(&chart),
+            values,
+            set: SetId::new(bundle.name(), &self.scope),
+            discovery,
+            skip_schema_validation: helm.skip_schema_validation,
+            disable_dns: helm.disable_dns,
+        };
+        let is_forced = matches!(
+            reason,
+            DeployReason::CopiesChanged | DeployReason::Overwritten
+        ) || options.force_sync_generation
+            != bundle.status.sync_generation.unwrap_or_default();
+        let spec = DeploySpec {
+            name: bundle::release_name(bundle.name(), options),
+            namespace: options.release_namespace().to_owned(),
+            chart,
+            render: Arc::new(move |request| rendering.render(request)),
+            options: Options {
+                create_namespace: options.create_namespace != Some(false),
+                take_ownership: helm.take_ownership,
+                force: helm.force || options.correct_drift.unwrap_or_default().force,
+                atomic: helm.atomic,
+                timeout: u64::try_from(helm.timeout_seconds)
+                    .ok()
+                    .filter(|seconds| *seconds > 0)
+                    .map(Duration::from_secs),
+                max_history: if helm.max_history > 0 {
+                    helm.max_history
+                } else {
+                    MAX_HISTORY
+                },
+                always: is_forced,
+                ..Options::default()
+            },
+        };
+        let storage = Storage::secrets(acting.cluster(), &spec.namespace);
+        let deployed = release::action::deploy(acting.cluster(), &storage, &spec)
+            .await
+            .map_err(DeployFailure::new)?;
+        for conflict in &deployed.conflicts {
+            tracing::info!(
+                bundle = bundle.name(),
+                ?conflict,
+                "a field had another owner"
+            );
+        }
+        Ok(deployed.release)
+    }
+
+    /// The bundle's chart, from whichever source its spec names.
+    async fn package(&self, bundle: &Arc<BundleDeployment>) -> Result<Chart, DeployFailure> {
+        let upstream = UpstreamObjects(&self.upstream);
+        let loaded = bundle::load(bundle, &upstream, &self.fetcher).await?;
+        let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
+        let package = tokio::task::spawn_blocking(move || loaded.package(&bundle, &namespace));
+        let Package { chart, warnings } = package.await.map_err(DeployFailure::new)??;
+        for warning in warnings {
+            tracing::debug!(%warning, "loading a chart");
+        }
+        Ok(chart)
+    }
+}
+
+impl From<BundleError> for DeployFailure {
+    fn from(cause: BundleError) -> Self {
+        match cause {
+            // The controller copies it next to the BundleDeployment, a moment after it.
+            BundleError::Missing { kind: "secret", .. } => Self::NotYet(error::chain(&cause)),
+            cause => Self::new(cause),
+        }
+    }
+}
+
+/// Reads of the content's source, each a live GET: the rights upstream allow no more.
+struct UpstreamObjects<'a>(&'a Client);
+
+impl bundle::Upstream for UpstreamObjects<'_> {
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, BoxError> {
+        Ok(Api::<Secret>::namespaced(self.0.clone(), namespace)
+            .get_opt(name)
+            .await?)
+    }
+
+    async fn content(&self, name: &str) -> Result<Option<Content>, BoxError> {
+        Ok(Api::<Content>::all(self.0.clone()).get_opt(name).await?)
+    }
+}
+
+/// Everything a rendering needs, owned, because it runs on another thread.
+struct Rendering {
+    bundle: Arc<BundleDeployment>,
+    chart: Arc<Chart>,
+    values: Map<String, Value>,
+    set: SetId,
+    discovery: Arc<Snapshot>,
+    skip_schema_validation: bool,
+    disable_dns: bool,
+}
+
+impl Rendering {
+    fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
+        let host = ClusterHost {
+            lookup: &request.lookup,
+            resolves_names: !self.disable_dns,
+        };
+        let scopes = DiscoveredScopes(&self.discovery);
+        let post_renderer = FleetPostRenderer::new(
+            &self.chart,
+            &self.set,
+            &self.bundle.spec.options,
+            Some(&scopes),
+        );
+        let values = Value::Object(self.values.clone());
+        let rendered = rendered::render_release(&rendered::Request {
+            chart: &self.chart,
+            values: &values,
+            release: &request.release,
+            capabilities: &request.capabilities,
+            host: &host,
+            post_renderer: Some(&post_renderer),
+            options: rendered::Options {
+                skip_schema_validation: self.skip_schema_validation,
+                ..rendered::Options::default()
+            },
+        })?;
+        for warning in &rendered.warnings {
+            tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
+        }
+        Ok(Rendered {
+            chart: Arc::new(rendered.chart),
+            config: self.values.clone(),
+            manifest: rendered.manifest,
+            hooks: rendered.hooks.into_iter().map(hook).collect(),
+            notes: rendered.notes,
+        })
+    }
+}
+
+fn hook(rendered: chart::manifest::Hook) -> Hook {
+    Hook {
+        name: rendered.name,
+        kind: rendered.kind,
+        path: rendered.path,
+        manifest: rendered.manifest,
+        events: rendered
+            .events
+            .iter()
+            .map(|event| event.as_str().to_owned())
+            .collect(),
+        weight: rendered.weight,
+        delete_policies: rendered.delete_policies,
+        output_log_policies: rendered.output_log_policies,
+        ..Hook::default()
+    }
+}
+
+/// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
+struct ClusterHost<'a> {
+    lookup: &'a ClusterLookup,
+    resolves_names: bool,
+}
+
+impl Host for ClusterHost<'_> {
+    fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
+        use std::net::ToSocketAddrs as _;
+        if !self.resolves_names {
+            return None;
+        }
+        let addresses = (name, 0).to_socket_addrs();
+        Some(match addresses {
+            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+            Err(failed) => Err(templating::Error::message(failed.to_string())),
+        })
+    }
+
+    fn lookup(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, templating::Error> {
+        self.lookup
+            .lookup(api_version, kind, namespace, name)
+            .map_err(|failed| templating::Error::message(error::chain(&failed)))
+    }
+}
+
+/// Scopes of kinds as the cluster serves them.
+struct DiscoveredScopes<'a>(&'a Snapshot);
+
+impl Scopes for DiscoveredScopes<'_> {
+    fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = self.0.resource(group, version, kind)?;
+        Some(if resource.namespaced {
+            Scope::Namespaced
+        } else {
+            Scope::Cluster
+        })
+    }
+}

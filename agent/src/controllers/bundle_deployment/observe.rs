@@ -1,0 +1,620 @@
+//! Looking at a release's live objects: which are missing, extra, changed or not ready.
+//!
+//! One LIST per kind and namespace by the set's hash, as the bundle's account. Mirrors
+//! `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects differ and when one is
+//! ready is the release crate's.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use http::Request;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ApiResource;
+use release::drift::{self, Operation, Rule, Rules};
+use release::kube::{FIELD_MANAGER, Object, Owner, Resource};
+use serde_json::Value;
+
+use super::status::Observation;
+use crate::api::{
+    BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
+    LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
+};
+use crate::controllers::drift::{ObjectId, Seen};
+use crate::error;
+use crate::summary::{self, ErrorMapping};
+
+/// Objects per page of a LIST.
+const PAGE: u32 = 500;
+
+/// Looking failed: the Monitored condition.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    #[error("failed to list {kind}")]
+    List { kind: String, source: kube::Error },
+    #[error("failed to compare {kind}")]
+    Predict { kind: String, source: kube::Error },
+    #[error("failed to build a request for {kind}")]
+    Request { kind: String, source: http::Error },
+}
+
+/// The live objects of a set.
+#[derive(Debug, Default)]
+pub struct Live {
+    objects: HashMap<Key, Value>,
+    /// Wanted objects that do not carry our hash but are there.
+    foreign: BTreeSet<Key>,
+}
+
+type Key = (String, String, String, String);
+
+fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
+    (
+        resource.group.clone(),
+        resource.kind.clone(),
+        namespace.to_owned(),
+        name.to_owned(),
+    )
+}
+
+fn key_of(object: &Object) -> Key {
+    key(
+        &object.resource,
+        object.namespace.as_deref().unwrap_or_default(),
+        &object.name,
+    )
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
+fn by_kind(wanted: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
+    let mut kinds: Vec<(Arc<Resource>, Vec<&Object>)> = Vec::new();
+    for object in wanted {
+        match kinds
+            .iter_mut()
+            .find(|(resource, _)| *resource == object.resource)
+        {
+            Some((_, objects)) => objects.push(object),
+            None => kinds.push((Arc::clone(&object.resource), vec![object])),
+        }
+    }
+    for (_, objects) in &mut kinds {
+        objects.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    }
+    kinds
+}
+
+/// The kinds of a manifest, for watching.
+pub fn kinds(wanted: &[Object]) -> Vec<ApiResource> {
+    by_kind(wanted)
+        .into_iter()
+        .map(|(resource, _)| api_resource(&resource))
+        .collect()
+}
+
+fn api_resource(resource: &Resource) -> ApiResource {
+    ApiResource {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        api_version: resource.api_version(),
+        kind: resource.kind.clone(),
+        plural: resource.plural.clone(),
+    }
+}
+
+impl Live {
+    /// Reads the live objects of the set with this hash.
+    ///
+    /// # Errors
+    /// A kind cannot be listed. Where the account may not list, its wanted objects are read one by
+    /// one, and extras go unnoticed.
+    pub async fn read(
+        client: &kube::Client,
+        hash: &str,
+        wanted: &[Object],
+    ) -> Result<Self, ObserveError> {
+        let mut live = Self::default();
+        for (resource, objects) in by_kind(wanted) {
+            let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
+            for namespace in namespaces {
+                match list(client, &resource, namespace, hash).await {
+                    Ok(items) => live.add(&resource, items),
+                    Err(ObserveError::List { source, .. }) if error::has_code(&source, 403) => {
+                        let here = objects
+                            .iter()
+                            .filter(|o| o.namespace.as_deref() == namespace);
+                        for object in here {
+                            let Some(found) = get(client, object).await? else {
+                                continue;
+                            };
+                            if hash_of(&found) == hash {
+                                live.add(&resource, vec![found]);
+                            }
+                        }
+                    }
+                    // The kind is not served any more: then there is no object of it.
+                    Err(ObserveError::List { source, .. }) if error::has_code(&source, 404) => {}
+                    Err(failed) => return Err(failed),
+                }
+            }
+        }
+        for object in wanted
+            .iter()
+            .filter(|object| !live.objects.contains_key(&key_of(object)))
+        {
+            // Whatever else an error means, the object was not seen to be gone.
+            if !matches!(get(client, object).await, Ok(None)) {
+                live.foreign.insert(key_of(object));
+            }
+        }
+        Ok(live)
+    }
+
+    fn add(&mut self, resource: &Resource, items: Vec<Value>) {
+        for mut item in items {
+            if let Some(Value::Object(metadata)) = item.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+            if let Value::Object(fields) = &mut item {
+                // Items of a list carry neither.
+                fields
+                    .entry("apiVersion")
+                    .or_insert_with(|| resource.api_version().into());
+                fields
+                    .entry("kind")
+                    .or_insert_with(|| resource.kind.clone().into());
+            }
+            let (namespace, name) = (
+                text(&item, "/metadata/namespace"),
+                text(&item, "/metadata/name"),
+            );
+            let key = key(resource, namespace, name);
+            self.objects.insert(key, item);
+        }
+    }
+
+    /// Whether there are objects of the set that are not wanted.
+    pub fn has_others_than(&self, wanted: &[Object]) -> bool {
+        let wanted: BTreeSet<_> = wanted.iter().map(key_of).collect();
+        self.objects.keys().any(|key| !wanted.contains(key))
+    }
+
+    /// The versions seen, for telling news from echoes.
+    pub fn seen(&self) -> Seen {
+        let entry = |((group, kind, namespace, name), object): (&Key, &Value)| {
+            let id = ObjectId {
+                kind: format!("{group}/{kind}"),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            };
+            (id, text(object, "/metadata/resourceVersion").to_owned())
+        };
+        self.objects.iter().map(entry).collect()
+    }
+
+    /// How the objects that are both wanted and live differ, as merge patches.
+    ///
+    /// A pair whose live half visibly covers the wanted one costs nothing; for the others the API
+    /// server predicts, by a dry run, what applying would leave.
+    ///
+    /// # Cancellation
+    /// Safe: nothing is written.
+    pub async fn differences(
+        &self,
+        client: &kube::Client,
+        owner: &Owner,
+        wanted: &[Object],
+        rules: &Rules,
+    ) -> Differences {
+        let mut differences = Differences::default();
+        let all: Vec<Value> = self.objects.values().cloned().collect();
+        for object in wanted {
+            let key = key_of(object);
+            let Some(live) = self.objects.get(&key) else {
+                continue;
+            };
+            if drift::covers(live, &object.body) {
+                continue;
+            }
+            let predicted = match predict(client, owner, object).await {
+                Ok(predicted) => predicted,
+                // Refused, or not allowed: then our own idea of the result has to do.
+                Err(failed) => {
+                    tracing::debug!(error = %error::chain(&failed), "no prediction");
+                    release::merge::json::merge(live.clone(), &object.body)
+                }
+            };
+            let Some(Value::Object(mut patch)) = drift::modification(live, &predicted, rules)
+            else {
+                continue;
+            };
+            if let Err(malformed) = drift::hold_replicas(&mut patch, live, &all) {
+                tracing::warn!(error = %malformed, "an autoscaler cannot be judged");
+            }
+            if !patch.is_empty() {
+                differences
+                    .0
+                    .insert(key, golib::json::encode(&Value::Object(patch)));
+            }
+        }
+        differences
+    }
+
+    /// Compares with what is wanted. `former` is the manifest of the revision before: only what was
+    /// in it can be left over.
+    pub fn compare(
+        &self,
+        wanted: &[Object],
+        former: &[Object],
+        differences: &Differences,
+        view: &View<'_>,
+    ) -> Observation {
+        let mut found = Observation::default();
+        let mut desired = BTreeSet::new();
+        for (resource, objects) in by_kind(wanted) {
+            for object in objects {
+                let key = key_of(object);
+                let entry = ModifiedStatus {
+                    kind: resource.kind.clone(),
+                    api_version: resource.api_version(),
+                    namespace: key.2.clone(),
+                    name: key.3.clone(),
+                    ..Default::default()
+                };
+                match self.objects.get(&key) {
+                    Some(live) => {
+                        found.resources.push(BundleDeploymentResource {
+                            kind: entry.kind.clone(),
+                            api_version: entry.api_version.clone(),
+                            namespace: entry.namespace.clone(),
+                            name: entry.name.clone(),
+                            created_at: live
+                                .pointer("/metadata/creationTimestamp")
+                                .and_then(|time| serde_json::from_value(time.clone()).ok()),
+                        });
+                        let patch = differences.0.get(&key).cloned();
+                        found
+                            .modified
+                            .extend(patch.map(|patch| ModifiedStatus { patch, ..entry }));
+                        found.non_ready.extend(view.not_ready(live));
+                    }
+                    None if view.rules.ignores_missing(&drift::ObjectKey {
+                        api_version: entry.api_version.clone(),
+                        kind: entry.kind.clone(),
+                        namespace: entry.namespace.clone(),
+                        name: entry.name.clone(),
+                    }) => {}
+                    None => {
+                        let exist = self.foreign.contains(&key);
+                        found.modified.push(ModifiedStatus {
+                            missing: true,
+                            exist,
+                            ..entry
+                        });
+                    }
+                }
+                desired.insert(key);
+            }
+        }
+        let former: BTreeSet<_> = former
+            .iter()
+            .map(|o| (&*o.resource.kind, &*o.name))
+            .collect();
+        let mut extras: BTreeMap<&Key, &Value> = BTreeMap::new();
+        extras.extend(
+            self.objects
+                .iter()
+                .filter(|(key, _)| !desired.contains(*key)),
+        );
+        for ((_, kind, namespace, name), object) in extras {
+            let prune = object
+                .get("metadata")
+                .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_PRUNE))
+                .and_then(Value::as_str);
+            if prune != Some("false") && former.contains(&(kind.as_str(), name.as_str())) {
+                found.modified.push(ModifiedStatus {
+                    kind: kind.clone(),
+                    api_version: text(object, "/apiVersion").to_owned(),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    extra: true,
+                    ..Default::default()
+                });
+            }
+        }
+        found
+    }
+}
+
+/// Merge patches of objects that differ, as JSON text; Secrets' values are masked.
+#[derive(Debug, Default)]
+pub struct Differences(HashMap<Key, String>);
+
+/// What a comparison takes into account beside the objects.
+pub struct View<'a> {
+    /// `diff.comparePatches`.
+    pub rules: &'a Rules,
+    /// Which conditions mean an error.
+    pub mapping: &'a ErrorMapping,
+    /// `ignore.conditions`.
+    pub ignored_conditions: &'a [BTreeMap<String, String>],
+    pub now: Timestamp,
+}
+
+impl View<'_> {
+    fn not_ready(&self, live: &Value) -> Option<NonReadyStatus> {
+        if self.ignored_conditions.is_empty() {
+            return summary::non_ready(live, self.mapping, self.now);
+        }
+        let mut live = live.clone();
+        summary::exclude_ignored_conditions(&mut live, self.ignored_conditions);
+        summary::non_ready(&live, self.mapping, self.now)
+    }
+}
+
+/// The rules of a bundle. What cannot be used is logged and left out.
+pub fn rules(options: &BundleDeploymentOptions) -> Rules {
+    let patches = options.diff.iter().flat_map(|diff| &diff.compare_patches);
+    let rules: Vec<Rule> = patches
+        .map(|patch| Rule {
+            api_version: patch.api_version.clone(),
+            kind: patch.kind.clone(),
+            namespace: patch.namespace.clone(),
+            name: patch.name.clone(),
+            json_pointers: patch.json_pointers.clone(),
+            operations: patch
+                .operations
+                .iter()
+                .map(|operation| Operation {
+                    op: operation.op.clone(),
+                    path: operation.path.clone(),
+                    value: operation.value.clone(),
+                })
+                .collect(),
+        })
+        .collect();
+    let (rules, problems) = Rules::compile(&rules);
+    for problem in problems {
+        tracing::warn!(error = %error::chain(&problem), "a compare patch is left out");
+    }
+    rules
+}
+
+/// What a forced apply of the object would leave.
+async fn predict(
+    client: &kube::Client,
+    owner: &Owner,
+    object: &Object,
+) -> Result<Value, ObserveError> {
+    let kind = &object.resource.kind;
+    let mut body = object.body.clone();
+    owner.mark(&mut body);
+    let path = path(
+        &object.resource,
+        object.namespace.as_deref(),
+        Some(&object.name),
+    );
+    let request = Request::patch(format!(
+        "{path}?dryRun=All&force=true&fieldManager={FIELD_MANAGER}"
+    ))
+    .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+    .body(golib::json::encode(&body).into_bytes())
+    .map_err(|source| ObserveError::Request {
+        kind: kind.clone(),
+        source,
+    })?;
+    let answer = client.request::<Value>(request).await;
+    answer.map_err(|source| ObserveError::Predict {
+        kind: kind.clone(),
+        source,
+    })
+}
+
+fn hash_of(object: &Value) -> &str {
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_HASH)?.as_str())
+        .unwrap_or_default()
+}
+
+/// The path of a kind's objects, or of one of them.
+fn path(resource: &Resource, namespace: Option<&str>, name: Option<&str>) -> String {
+    let mut path = match resource.group.as_str() {
+        "" => format!("/api/{}", resource.version),
+        group => format!("/apis/{group}/{}", resource.version),
+    };
+    if let Some(namespace) = namespace {
+        path.push_str("/namespaces/");
+        path.push_str(namespace);
+    }
+    path.push('/');
+    path.push_str(&resource.plural);
+    if let Some(name) = name {
+        path.push('/');
+        path.extend(url::form_urlencoded::byte_serialize(name.as_bytes()));
+    }
+    path
+}
+
+async fn send(client: &kube::Client, kind: &str, path: String) -> Result<Value, ObserveError> {
+    let request = Request::get(path)
+        .body(Vec::new())
+        .map_err(|source| ObserveError::Request {
+            kind: kind.to_owned(),
+            source,
+        })?;
+    client
+        .request::<Value>(request)
+        .await
+        .map_err(|source| ObserveError::List {
+            kind: kind.to_owned(),
+            source,
+        })
+}
+
+fn query(hash: &str, next: &str) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.append_pair("labelSelector", &format!("{LABEL_OBJECT_SET_HASH}={hash}"));
+    query.append_pair("limit", &PAGE.to_string());
+    if !next.is_empty() {
+        query.append_pair("continue", next);
+    }
+    query.finish()
+}
+
+async fn list(
+    client: &kube::Client,
+    resource: &Resource,
+    namespace: Option<&str>,
+    hash: &str,
+) -> Result<Vec<Value>, ObserveError> {
+    let mut items = Vec::new();
+    let mut next = String::new();
+    loop {
+        let query = query(hash, &next);
+        let path = format!("{}?{query}", path(resource, namespace, None));
+        let mut page = send(client, &resource.kind, path).await?;
+        next = text(&page, "/metadata/continue").to_owned();
+        if let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) {
+            items.extend(found);
+        }
+        if next.is_empty() {
+            return Ok(items);
+        }
+    }
+}
+
+async fn get(client: &kube::Client, object: &Object) -> Result<Option<Value>, ObserveError> {
+    let path = path(
+        &object.resource,
+        object.namespace.as_deref(),
+        Some(&object.name),
+    );
+    match send(client, &object.resource.kind, path).await {
+        Ok(found) => Ok(Some(found)),
+        Err(ObserveError::List { source, .. }) if error::has_code(&source, 404) => Ok(None),
+        Err(failed) => Err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource(kind: &str) -> Arc<Resource> {
+        Arc::new(Resource {
+            group: String::new(),
+            version: "v1".into(),
+            kind: kind.into(),
+            plural: format!("{}s", kind.to_lowercase()),
+            namespaced: true,
+        })
+    }
+
+    fn wanted(kind: &str, name: &str) -> Object {
+        Object {
+            resource: resource(kind),
+            namespace: Some("ns".into()),
+            name: name.into(),
+            body: json!({"data": {"x": "1"}}),
+        }
+    }
+
+    fn live(kind: &str, name: &str, data: Value) -> (Arc<Resource>, Value) {
+        let metadata = json!({"namespace": "ns", "name": name, "resourceVersion": "5",
+                              "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []});
+        (resource(kind), json!({"metadata": metadata, "data": data}))
+    }
+
+    #[test]
+    fn every_kind_of_finding_is_told_in_upstreams_order() {
+        let mut found = Live::default();
+        for (resource, object) in [
+            live("Service", "svc", json!({"x": "1"})),
+            live("ConfigMap", "edited", json!({"x": "2"})),
+            live("ConfigMap", "copied-label", json!({})),
+            live("ConfigMap", "left-over", json!({})),
+        ] {
+            found.add(&resource, vec![object]);
+        }
+        let manifest = [
+            wanted("Service", "svc"),
+            wanted("ConfigMap", "gone"),
+            wanted("ConfigMap", "edited"),
+            wanted("ConfigMap", "ignored"),
+            wanted("ConfigMap", "taken"),
+        ];
+        found.foreign.insert(key_of(&manifest[4]));
+        let patch = (key_of(&manifest[2]), "{}".to_owned());
+        let (rules, _) = Rules::compile(&[Rule {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            namespace: "ns".into(),
+            name: "ignored".into(),
+            json_pointers: Vec::new(),
+            operations: vec![Operation {
+                op: "ignore".into(),
+                path: String::new(),
+                value: String::new(),
+            }],
+        }]);
+        let view = View {
+            rules: &rules,
+            mapping: &ErrorMapping::default(),
+            ignored_conditions: &[],
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let former = [wanted("ConfigMap", "left-over")];
+        let observed = found.compare(
+            &manifest,
+            &former,
+            &Differences(HashMap::from([patch])),
+            &view,
+        );
+        let resources: Vec<_> = observed.resources.iter().map(|r| &*r.name).collect();
+        assert_eq!(resources, ["svc", "edited"]);
+        let modified: Vec<_> = observed.modified.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            modified,
+            [
+                "configmap.v1 ns/edited modified {}",
+                "configmap.v1 ns/gone missing",
+                "configmap.v1 ns/taken is not owned by us",
+                "configmap.v1 ns/left-over extra",
+            ]
+        );
+        assert_eq!(found.seen().len(), 4);
+        assert!(
+            found
+                .objects
+                .values()
+                .all(|o| o["metadata"].get("managedFields").is_none())
+        );
+    }
+
+    #[test]
+    fn paths_are_the_api_servers() {
+        let core = resource("ConfigMap");
+        assert_eq!(
+            path(&core, Some("ns"), None),
+            "/api/v1/namespaces/ns/configmaps"
+        );
+        let role = Resource {
+            group: "rbac.authorization.k8s.io".into(),
+            kind: "ClusterRole".into(),
+            plural: "clusterroles".into(),
+            namespaced: false,
+            ..(*core).clone()
+        };
+        assert_eq!(
+            path(&role, None, Some("system:x")),
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Ax"
+        );
+    }
+}

@@ -1,0 +1,428 @@
+//! What a BundleDeployment's status says, computed from what was found.
+//!
+//! Mirrors `internal/cmd/agent/deployer/monitor`. The patch sent upstream is made from status
+//! alone: neither spec, values nor anything read from a Secret can get into it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::api::{
+    BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
+    NonReadyStatus, ResourceCounts,
+};
+
+/// Condition types in the order of a first success.
+pub const INSTALLED: &str = "Installed";
+pub const DEPLOYED: &str = "Deployed";
+pub const READY: &str = "Ready";
+pub const MONITORED: &str = "Monitored";
+
+/// Longest list of details in a status.
+const MAX_DETAILS: usize = 10;
+
+/// The only reason upstream knows for a condition that is False.
+const REASON_ERROR: &str = "Error";
+
+/// Everything found about a release's objects, in upstream's order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// Live, owned and wanted objects.
+    pub resources: Vec<BundleDeploymentResource>,
+    /// Objects that are not ready.
+    pub non_ready: Vec<NonReadyStatus>,
+    /// Objects that are missing, extra or changed.
+    pub modified: Vec<ModifiedStatus>,
+}
+
+impl BundleDeploymentStatus {
+    /// Sets a condition to True, or to False with a message. The time moves only with the text.
+    pub fn set_condition(&mut self, type_: &str, outcome: Result<(), &str>, now: Timestamp) {
+        let index = self
+            .conditions
+            .iter()
+            .position(|c| c.type_ == type_)
+            .unwrap_or_else(|| {
+                self.conditions.push(Condition {
+                    type_: type_.to_owned(),
+                    status: "Unknown".into(),
+                    ..Condition::default()
+                });
+                self.conditions.len() - 1
+            });
+        let condition = &mut self.conditions[index];
+        let (status, reason, message) = match outcome {
+            Ok(()) => ("True", "", ""),
+            Err(message) => ("False", REASON_ERROR, message),
+        };
+        if condition.status != status || condition.message != message {
+            condition.last_update_time = format!("{now:.0}");
+        }
+        condition.status = status.into();
+        condition.reason = reason.into();
+        condition.message = message.into();
+    }
+
+    /// A condition's status word, empty when it was never set.
+    pub fn condition(&self, type_: &str) -> &str {
+        let found = self
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_);
+        found.map_or("", |condition| condition.status.as_str())
+    }
+
+    /// Takes over what a monitor pass found, and sets Ready accordingly.
+    pub fn observe(&mut self, found: Observation, sync_generation: i64, now: Timestamp) {
+        let Observation {
+            resources,
+            mut non_ready,
+            mut modified,
+        } = found;
+        non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
+        modified.sort_by_cached_key(|entry| {
+            let ModifiedStatus {
+                api_version,
+                kind,
+                namespace,
+                name,
+                ..
+            } = entry;
+            format!("{api_version}/{kind}/{namespace}/{name}")
+        });
+        self.resource_counts = count(&resources, &non_ready, &modified);
+        self.resources = resources;
+        self.ready = non_ready.is_empty();
+        self.non_modified = modified.is_empty();
+        self.incomplete_state = non_ready.len() > MAX_DETAILS || modified.len() > MAX_DETAILS;
+        non_ready.truncate(MAX_DETAILS);
+        modified.truncate(MAX_DETAILS);
+        self.non_ready_status = non_ready;
+        self.modified_status = modified;
+        self.sync_generation = Some(sync_generation);
+        let message = self.ready_message();
+        self.set_condition(READY, message.as_deref().map_or(Ok(()), Err), now);
+    }
+
+    /// Why the bundle is not ready; `None` when it is.
+    fn ready_message(&self) -> Option<String> {
+        if !self.ready {
+            let first = self.non_ready_status.first();
+            Some(first.map_or_else(|| "not ready".into(), ToString::to_string))
+        } else if !self.non_modified {
+            let first = self.modified_status.first();
+            Some(first.map_or_else(|| "out of sync".into(), ToString::to_string))
+        } else {
+            None
+        }
+    }
+
+    /// Reports a deployment that could not be made ready, in the words upstream shows for it.
+    pub fn not_installed(&mut self, message: &str, now: Timestamp) {
+        self.ready = false;
+        self.non_modified = true;
+        self.set_condition(READY, Err(&format!("not ready: {message}")), now);
+        self.set_condition(INSTALLED, Err(&format!("not installed: {message}")), now);
+    }
+}
+
+type Key<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+fn count(
+    resources: &[BundleDeploymentResource],
+    non_ready: &[NonReadyStatus],
+    modified: &[ModifiedStatus],
+) -> ResourceCounts {
+    let live: BTreeSet<Key<'_>> = resources
+        .iter()
+        .map(|r| {
+            (
+                r.kind.as_str(),
+                r.api_version.as_str(),
+                r.namespace.as_str(),
+                r.name.as_str(),
+            )
+        })
+        .collect();
+    let mut rest = live.clone();
+    let mut counts = ResourceCounts::default();
+    let mut desired = live.len();
+    for m in modified {
+        let key: Key<'_> = (&m.kind, &m.api_version, &m.namespace, &m.name);
+        match (m.missing, m.extra) {
+            (true, _) => counts.missing += 1,
+            (false, true) => counts.orphaned += 1,
+            (false, false) => counts.modified += 1,
+        }
+        if m.missing && !live.contains(&key) {
+            desired += 1;
+        }
+        rest.remove(&key);
+    }
+    for n in non_ready {
+        let key: Key<'_> = (&n.kind, &n.api_version, &n.namespace, &n.name);
+        // Absent: it was counted as modified.
+        counts.not_ready += i64::from(rest.remove(&key));
+    }
+    counts.ready = as_count(rest.len());
+    counts.desired_ready = as_count(desired);
+    counts
+}
+
+fn as_count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+/// State of a bundle as `dependsOn` sees it; upstream's `GetDeploymentState`, first match wins.
+pub fn state(bundle: &BundleDeployment) -> &'static str {
+    let (spec, status) = (&bundle.spec, &bundle.status);
+    if status.applied_deployment_id != spec.deployment_id {
+        if status.condition(DEPLOYED) == "False" {
+            "ErrApplied"
+        } else {
+            "WaitApplied"
+        }
+    } else if !status.ready {
+        "NotReady"
+    } else if spec.deployment_id != spec.staged_deployment_id {
+        "OutOfSync"
+    } else if !status.non_modified {
+        "Modified"
+    } else {
+        "Ready"
+    }
+}
+
+/// The merge patch that takes upstream from one status to another; `None` when there is nothing
+/// to say.
+pub fn patch(old: &BundleDeploymentStatus, new: &BundleDeploymentStatus) -> Option<Value> {
+    let tree = |status: &BundleDeploymentStatus| {
+        let mut tree = serde_json::to_value(status).unwrap_or_default();
+        if let Value::Object(fields) = &mut tree {
+            // The controller's.
+            fields.remove("display");
+        }
+        tree
+    };
+    let difference = merge_diff(&tree(old), &tree(new))?;
+    Some(Value::Object(Map::from_iter([(
+        "status".to_owned(),
+        difference,
+    )])))
+}
+
+/// RFC 7396: what to merge into `old` to get `new`; `None` when they are equal.
+fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
+    if old == new {
+        return None;
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return Some(new.clone());
+    };
+    let mut difference = Map::new();
+    for (key, value) in new {
+        match old.get(key) {
+            Some(before) => {
+                difference.extend(merge_diff(before, value).map(|value| (key.clone(), value)));
+            }
+            None => {
+                difference.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        difference.insert(key.clone(), Value::Null);
+    }
+    Some(Value::Object(difference))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn resource(name: &str) -> BundleDeploymentResource {
+        BundleDeploymentResource {
+            kind: "ConfigMap".into(),
+            api_version: "v1".into(),
+            namespace: "ns".into(),
+            name: name.into(),
+            created_at: None,
+        }
+    }
+
+    fn modified(name: &str) -> ModifiedStatus {
+        ModifiedStatus {
+            kind: "ConfigMap".into(),
+            api_version: "v1".into(),
+            namespace: "ns".into(),
+            name: name.into(),
+            ..Default::default()
+        }
+    }
+
+    fn non_ready(name: &str, uid: &str) -> NonReadyStatus {
+        NonReadyStatus {
+            uid: uid.into(),
+            kind: "ConfigMap".into(),
+            api_version: "v1".into(),
+            namespace: "ns".into(),
+            name: name.into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_text_changes() {
+        let mut status = BundleDeploymentStatus::default();
+        status.set_condition(READY, Err("a"), at(1));
+        status.set_condition(READY, Err("a"), at(2));
+        assert_eq!(
+            status.conditions[0].last_update_time,
+            "1970-01-01T00:00:01Z"
+        );
+        status.set_condition(READY, Err("b"), at(3));
+        assert_eq!(
+            status.conditions[0].last_update_time,
+            "1970-01-01T00:00:03Z"
+        );
+        status.set_condition(READY, Ok(()), at(4));
+        let condition = &status.conditions[0];
+        assert_eq!(
+            (condition.reason.as_str(), condition.message.as_str()),
+            ("", "")
+        );
+        assert_eq!(status.conditions.len(), 1);
+    }
+
+    #[test]
+    fn counts_add_missing_objects_and_count_each_object_once() {
+        let found = Observation {
+            resources: vec![resource("a"), resource("b"), resource("c")],
+            non_ready: vec![non_ready("a", "2"), non_ready("b", "1")],
+            modified: vec![
+                modified("a"),
+                ModifiedStatus {
+                    missing: true,
+                    ..modified("gone")
+                },
+                ModifiedStatus {
+                    extra: true,
+                    ..modified("old")
+                },
+            ],
+        };
+        let mut status = BundleDeploymentStatus::default();
+        status.observe(found, 0, at(0));
+        assert_eq!(
+            status.resource_counts,
+            ResourceCounts {
+                desired_ready: 4,
+                ready: 1,
+                modified: 1,
+                missing: 1,
+                orphaned: 1,
+                not_ready: 1,
+                ..Default::default()
+            }
+        );
+        assert_eq!(status.non_ready_status[0].name, "b");
+        assert!(!status.ready && !status.non_modified && !status.incomplete_state);
+    }
+
+    #[test]
+    fn long_lists_are_cut_and_counted_in_full() {
+        let many = (0..12).map(|n| ModifiedStatus {
+            missing: true,
+            ..modified(&n.to_string())
+        });
+        let found = Observation {
+            modified: many.collect(),
+            ..Default::default()
+        };
+        let mut status = BundleDeploymentStatus::default();
+        status.observe(found, 3, at(0));
+        assert_eq!(
+            (status.modified_status.len(), status.resource_counts.missing),
+            (10, 12)
+        );
+        assert!(status.incomplete_state);
+        assert_eq!(status.sync_generation, Some(3));
+        status.observe(Observation::default(), 3, at(0));
+        assert!(!status.incomplete_state && status.ready);
+    }
+
+    #[test]
+    fn ready_tells_the_first_reason() {
+        let mut status = BundleDeploymentStatus::default();
+        let found = Observation {
+            modified: vec![ModifiedStatus {
+                missing: true,
+                ..modified("gone")
+            }],
+            ..Default::default()
+        };
+        status.observe(found, 0, at(0));
+        assert_eq!(status.conditions[0].message, "configmap.v1 ns/gone missing");
+    }
+
+    #[rstest]
+    #[case::nothing_applied("new", "old", "", true, true, "WaitApplied")]
+    #[case::failed("new", "old", "False", true, true, "ErrApplied")]
+    #[case::not_ready("id", "id", "False", false, true, "NotReady")]
+    #[case::modified("id", "id", "True", true, false, "Modified")]
+    #[case::ready("id", "id", "True", true, true, "Ready")]
+    fn states(
+        #[case] wanted: &str,
+        #[case] applied: &str,
+        #[case] deployed: &str,
+        #[case] ready: bool,
+        #[case] non_modified: bool,
+        #[case] expected: &str,
+    ) {
+        let mut bundle = BundleDeployment::default();
+        bundle.spec.deployment_id = wanted.into();
+        bundle.spec.staged_deployment_id = wanted.into();
+        bundle.status.applied_deployment_id = applied.into();
+        bundle.status.ready = ready;
+        bundle.status.non_modified = non_modified;
+        if !deployed.is_empty() {
+            let outcome = if deployed == "True" { Ok(()) } else { Err("x") };
+            bundle.status.set_condition(DEPLOYED, outcome, at(0));
+        }
+        assert_eq!(state(&bundle), expected);
+        if expected == "Ready" {
+            bundle.spec.staged_deployment_id = "next".into();
+            assert_eq!(state(&bundle), "OutOfSync");
+        }
+    }
+
+    #[test]
+    fn patches_hold_only_what_changed_and_never_display() {
+        let mut old = BundleDeploymentStatus {
+            release: "a/b:1".into(),
+            ..Default::default()
+        };
+        old.display.state = "Ready".into();
+        let mut new = old.clone();
+        assert_eq!(patch(&old, &new), None);
+        new.display.state.clear();
+        assert_eq!(patch(&old, &new), None);
+        new.release.clear();
+        new.ready = true;
+        new.sync_generation = Some(0);
+        new.resource_counts.ready = 2;
+        assert_eq!(
+            patch(&old, &new),
+            Some(json!({"status": {
+                "release": null, "ready": true, "syncGeneration": 0, "resourceCounts": {"ready": 2},
+            }}))
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The heartbeat: `status.agent` of this cluster upstream. Mirrors `clusterstatus/ticker.go`.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::api::Cluster;
+use crate::error;
+use crate::server::Health;
+
+/// The first report comes once.
+const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Where and how often to report.
+pub struct Heartbeat {
+    pub upstream: Client,
+    pub cluster_namespace: String,
+    pub cluster_name: String,
+    /// System namespace of the agent, told upstream.
+    pub namespace: String,
+    /// When the first report goes out.
+    pub first: Duration,
+    pub interval: Duration,
+    pub health: Health,
+}
+
+impl Heartbeat {
+    /// Reports for ever; a failure is logged and the next report is on time.
+    ///
+    /// # Cancellation
+    /// Safe at any point.
+    pub async fn run(self) {
+        let clusters = Api::<Cluster>::namespaced(self.upstream.clone(), &self.cluster_namespace);
+        let start = tokio::time::Instant::now();
+        let mut first = tokio::time::interval_at(start + self.first, NEVER_AGAIN);
+        let mut regular = tokio::time::interval_at(start + self.interval, self.interval);
+        loop {
+            tokio::select! {
+                _ = first.tick() => {}
+                _ = regular.tick() => {}
+            }
+            let operations = report(&self.namespace, Timestamp::now());
+            let patch = match serde_json::from_value::<json_patch::Patch>(operations) {
+                Ok(patch) => Patch::Json::<Cluster>(patch),
+                Err(error) => {
+                    tracing::error!(%error, "the heartbeat is no JSON patch");
+                    return;
+                }
+            };
+            let parameters = PatchParams::default();
+            match clusters
+                .patch_status(&self.cluster_name, &parameters, &patch)
+                .await
+            {
+                Ok(_) => self.health.contact(),
+                Err(failed) => {
+                    tracing::error!(error = %error::text(&failed), "failed to report cluster status");
+                }
+            }
+        }
+    }
+}
+
+/// The JSON patch of one report: no GET goes before it, upstream's rights allow none.
+fn report(namespace: &str, now: Timestamp) -> Value {
+    let agent = json!({"lastSeen": format!("{now:.0}"), "namespace": namespace});
+    json!([{"op": "add", "path": "/status/agent", "value": agent}])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_upstreams() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        assert_eq!(
+            report("cattle-fleet-system", now),
+            json!([{"op": "add", "path": "/status/agent", "value": {
+                "lastSeen": "2023-11-14T22:13:20Z", "namespace": "cattle-fleet-system",
+            }}])
+        );
+    }
+}

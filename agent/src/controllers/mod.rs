@@ -1,0 +1,8 @@
+//! The loops: BundleDeployments, drift of live objects, heartbeat, garbage collection.
+
+pub mod bundle_deployment;
+pub mod cluster_status;
+pub mod drift;
+pub mod garbage;
+pub mod queue;
+pub mod store;

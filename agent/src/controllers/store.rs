@@ -1,0 +1,250 @@
+//! The BundleDeployments of this cluster as the watch last told them, and what we remember of each.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::bundle_deployment::plan::{is_relevant_change, standstill};
+use super::bundle_deployment::status;
+use crate::api::{BundleDeployment, BundleDeploymentStatus};
+
+/// What an event means for the bundles.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// These need a pass now.
+    pub names: Vec<String>,
+}
+
+/// The bundles; shared by reference.
+#[derive(Debug, Default)]
+pub struct Store {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    bundles: BTreeMap<String, Arc<BundleDeployment>>,
+    /// Named by the server but not readable: neither deployed nor removed.
+    malformed: HashSet<String>,
+    /// Names seen by the list in progress.
+    relisting: Option<HashSet<String>>,
+    /// Statuses as we last wrote them.
+    written: BTreeMap<String, BundleDeploymentStatus>,
+    /// Deleted in front of our eyes, on a live watch.
+    deleted: HashSet<String>,
+}
+
+impl Store {
+    /// The bundle, if it exists.
+    pub fn get(&self, name: &str) -> Option<Arc<BundleDeployment>> {
+        self.lock().bundles.get(name).cloned()
+    }
+
+    /// All bundles.
+    pub fn all(&self) -> Vec<Arc<BundleDeployment>> {
+        self.lock().bundles.values().cloned().collect()
+    }
+
+    /// Whether the server listed this name, readable or not.
+    pub fn is_listed(&self, name: &str) -> bool {
+        let inner = self.lock();
+        inner.bundles.contains_key(name) || inner.malformed.contains(name)
+    }
+
+    /// Whether a DELETED event was seen and the bundle has not come back.
+    pub fn was_deleted(&self, name: &str) -> bool {
+        self.lock().deleted.contains(name)
+    }
+
+    /// Remembers a status we are about to write, so that its echo wakes nobody.
+    pub fn writing(&self, name: &str, status: &BundleDeploymentStatus) {
+        let mut inner = self.lock();
+        inner.written.insert(name.to_owned(), status.clone());
+    }
+
+    /// The status as last written by us, or as last seen if that is newer.
+    pub fn wrote(&self, name: &str, answer: BundleDeployment) {
+        let mut inner = self.lock();
+        if let Some(known) = inner.bundles.get_mut(name)
+            && known.metadata.uid == answer.metadata.uid
+            && known.metadata.generation == answer.metadata.generation
+        {
+            Arc::make_mut(known).status = answer.status;
+        }
+    }
+
+    /// A list begins.
+    pub fn relist(&self) {
+        self.lock().relisting = Some(HashSet::new());
+    }
+
+    /// A list ended: tells which bundles are gone since the one before.
+    pub fn relisted(&self) -> Wake {
+        let mut inner = self.lock();
+        let Some(listed) = inner.relisting.take() else {
+            return Wake::default();
+        };
+        let gone: Vec<_> = inner
+            .bundles
+            .keys()
+            .filter(|name| !listed.contains(*name))
+            .cloned()
+            .collect();
+        for name in &gone {
+            inner.bundles.remove(name);
+            inner.written.remove(name);
+        }
+        inner.malformed.retain(|name| listed.contains(name));
+        Wake { names: gone }
+    }
+
+    /// A bundle is there, new or changed.
+    pub fn applied(&self, mut bundle: BundleDeployment) -> Wake {
+        bundle.metadata.managed_fields = None;
+        let name = bundle.name().to_owned();
+        let mut inner = self.lock();
+        inner.seen(&name);
+        inner.malformed.remove(&name);
+        inner.deleted.remove(&name);
+        let written = inner.written.get(&name);
+        let old = inner.bundles.get(&name);
+        let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
+        let state_changed = old.is_some_and(|old| status::state(old) != status::state(&bundle));
+        inner.bundles.insert(name.clone(), Arc::new(bundle));
+        let mut names = Vec::new();
+        if relevant {
+            names.push(name.clone());
+        }
+        if state_changed {
+            names.extend(inner.waiting_for_others().filter(|other| *other != name));
+        }
+        Wake { names }
+    }
+
+    /// A bundle is there but cannot be read.
+    pub fn malformed(&self, name: &str) {
+        let mut inner = self.lock();
+        inner.seen(name);
+        inner.bundles.remove(name);
+        inner.malformed.insert(name.to_owned());
+    }
+
+    /// A bundle was deleted while we watched.
+    pub fn deleted(&self, name: &str) -> Wake {
+        let mut inner = self.lock();
+        inner.bundles.remove(name);
+        inner.malformed.remove(name);
+        inner.written.remove(name);
+        inner.deleted.insert(name.to_owned());
+        Wake {
+            names: vec![name.to_owned()],
+        }
+    }
+
+    /// A removal was carried out or turned out to be none.
+    pub fn forget_deletion(&self, name: &str) {
+        self.lock().deleted.remove(name);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn seen(&mut self, name: &str) {
+        if let Some(listed) = &mut self.relisting {
+            listed.insert(name.to_owned());
+        }
+    }
+
+    /// Bundles held up by their dependencies: another one's state may be what they wait for.
+    fn waiting_for_others(&self) -> impl Iterator<Item = String> {
+        self.bundles
+            .values()
+            .filter(|bundle| {
+                !bundle.spec.depends_on.is_empty()
+                    && standstill(&bundle.spec).is_none()
+                    && bundle.status.condition(status::DEPLOYED) == "False"
+            })
+            .map(|bundle| bundle.name().to_owned())
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bundle(value: serde_json::Value) -> BundleDeployment {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn named(name: &str) -> BundleDeployment {
+        bundle(json!({"metadata": {"name": name, "generation": 1, "managedFields": []}}))
+    }
+
+    #[test]
+    fn a_list_tells_what_is_gone() {
+        let store = Store::default();
+        store.applied(named("a"));
+        store.applied(named("b"));
+        store.relist();
+        store.applied(named("b"));
+        assert_eq!(
+            store.relisted(),
+            Wake {
+                names: vec!["a".into()]
+            }
+        );
+        assert!(!store.is_listed("a") && !store.was_deleted("a"));
+    }
+
+    #[test]
+    fn a_malformed_bundle_still_counts_as_listed() {
+        let store = Store::default();
+        store.applied(named("a"));
+        store.relist();
+        store.malformed("a");
+        assert_eq!(store.relisted(), Wake::default());
+        assert!(store.is_listed("a") && store.get("a").is_none());
+    }
+
+    #[test]
+    fn the_echo_of_our_own_status_wakes_nobody() {
+        let store = Store::default();
+        assert_eq!(store.applied(named("a")).names, ["a"]);
+        let mut echo = named("a");
+        echo.status.release = "ns/a:1".into();
+        store.writing("a", &echo.status);
+        assert!(store.applied(echo).names.is_empty());
+        assert_eq!(store.get("a").unwrap().metadata.managed_fields, None);
+        assert_eq!(store.applied(named("a")).names, ["a"]);
+    }
+
+    #[test]
+    fn a_dependency_that_changes_state_wakes_those_that_wait() {
+        let store = Store::default();
+        store.applied(bundle(json!({
+            "metadata": {"name": "late"}, "spec": {"dependsOn": [{"name": "first"}]},
+            "status": {"conditions": [{"type": "Deployed", "status": "False"}]},
+        })));
+        store.applied(named("first"));
+        let mut ready = named("first");
+        ready.status.ready = true;
+        ready.status.non_modified = true;
+        store.writing("first", &ready.status);
+        assert_eq!(store.applied(ready).names, ["late"]);
+    }
+
+    #[test]
+    fn a_bundle_that_comes_back_is_not_deleted() {
+        let store = Store::default();
+        store.applied(named("a"));
+        assert_eq!(store.deleted("a").names, ["a"]);
+        assert!(store.was_deleted("a"));
+        store.applied(named("a"));
+        assert!(!store.was_deleted("a"));
+    }
+}

@@ -1,0 +1,70 @@
+//! How errors are told: one line, causes included, each once.
+//!
+//! kube's own `Display` repeats a `Status` in debug form; people get the API server's sentence.
+
+use std::error::Error;
+
+/// The error and its causes, joined by `: `. A cause the outer text ends with is not repeated.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = one(error);
+    let mut next = source(error);
+    while let Some(cause) = next {
+        let cause_text = one(cause);
+        if !cause_text.is_empty() && !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = source(cause);
+    }
+    text
+}
+
+/// What the API server or the connection to it had to say.
+pub fn text(error: &kube::Error) -> String {
+    chain(error)
+}
+
+/// Whether the API server answered with this HTTP status.
+pub fn has_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn one(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
+        Some(kube::Error::Api(status)) if !status.reason.is_empty() => status.reason.clone(),
+        Some(kube::Error::Api(status)) => format!("the API server answered {}", status.code),
+        Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+            "cannot reach the API server".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn source<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(_)) => None,
+        _ => error.source(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the lease")]
+    struct Outer(#[source] kube::Error);
+
+    #[test]
+    fn api_errors_are_the_servers_sentence() {
+        let status = Status::failure("leases \"x\" not found", "NotFound").with_code(404);
+        let error = Outer(kube::Error::Api(status.boxed()));
+        assert_eq!(
+            chain(&error),
+            "cannot read the lease: leases \"x\" not found"
+        );
+        assert!(has_code(&error.0, 404));
+    }
+}

@@ -1,0 +1,205 @@
+//! Who acts: the agent for itself, or a bundle's service account.
+//!
+//! The two clients are different types. Whatever is done on behalf of a bundle takes a
+//! [`DeploymentClient`]; nothing turns an [`AgentClient`] into one, so a tenant's bundle cannot be
+//! acted for as cluster-admin by mistake. Mirrors `internal/helmdeployer/impersonate.go`;
+//! impersonation goes through the configured kubeconfig.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{Api, Client};
+use release::kube::Cluster;
+use tokio::time::Instant;
+
+use crate::error;
+
+/// The account used when a bundle names none, if it exists.
+const FALLBACK_ACCOUNT: &str = "fleet-default";
+
+/// How long an account that was looked up is believed to exist or not.
+const REMEMBERED: Duration = Duration::from_secs(2);
+
+/// The agent itself: system namespace, watches, copies of nothing.
+#[derive(Clone)]
+pub struct AgentClient {
+    client: Client,
+}
+
+impl AgentClient {
+    /// The client, for the agent's own objects and for watches that carry metadata alone.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+}
+
+/// A bundle's account.
+#[derive(Clone)]
+pub struct DeploymentClient {
+    cluster: Cluster,
+    client: Client,
+    account: String,
+}
+
+impl DeploymentClient {
+    /// The cluster as this account sees it.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The client, for Fleet's own few requests on behalf of the bundle.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Name of the account in the system namespace; empty for the agent's own.
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+}
+
+/// No client for a bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("looking up service account {namespace}/{name}")]
+    Account {
+        namespace: String,
+        name: String,
+        source: kube::Error,
+    },
+    #[error("failed to build a client for service account {name}")]
+    Client { name: String, source: kube::Error },
+}
+
+/// Hands out clients.
+pub struct Identities {
+    config: kube::Config,
+    client: Client,
+    cluster: Cluster,
+    namespace: String,
+    clients: Mutex<HashMap<String, Client>>,
+    seen: Mutex<HashMap<String, (Instant, bool)>>,
+}
+
+impl Identities {
+    /// Identities on the cluster `config` leads to; accounts live in `namespace`.
+    ///
+    /// # Errors
+    /// No client can be built from the configuration.
+    pub fn new(config: kube::Config, namespace: &str) -> kube::Result<Self> {
+        let client = Client::try_from(config.clone())?;
+        Ok(Self {
+            cluster: Cluster::new(client.clone()),
+            config,
+            client,
+            namespace: namespace.to_owned(),
+            clients: Mutex::default(),
+            seen: Mutex::default(),
+        })
+    }
+
+    /// The agent.
+    pub fn agent(&self) -> AgentClient {
+        AgentClient {
+            client: self.client.clone(),
+        }
+    }
+
+    /// The account a bundle deploys with: the named one, which must exist, else `fleet-default` if
+    /// it exists, else the agent's.
+    ///
+    /// # Errors
+    /// The named account does not exist or cannot be looked up.
+    pub async fn deployment(&self, named: &str) -> Result<DeploymentClient, IdentityError> {
+        let wanted = if named.is_empty() {
+            FALLBACK_ACCOUNT
+        } else {
+            named
+        };
+        let exists = self.exists(wanted).await;
+        match exists {
+            Ok(true) => self.account(wanted),
+            Ok(false) if named.is_empty() => self.account(""),
+            Ok(false) => Err(IdentityError::Account {
+                namespace: self.namespace.clone(),
+                name: named.to_owned(),
+                source: not_found(named),
+            }),
+            Err(source) => Err(IdentityError::Account {
+                namespace: self.namespace.clone(),
+                name: wanted.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The account a release was deployed with, as our ledger says; not looked up, so that the
+    /// API server refuses what a deleted account may not do.
+    ///
+    /// # Errors
+    /// No client can be built.
+    pub fn account(&self, name: &str) -> Result<DeploymentClient, IdentityError> {
+        let failed = |source| IdentityError::Client {
+            name: name.to_owned(),
+            source,
+        };
+        let client = match name {
+            "" => self.client.clone(),
+            name => self.impersonating(name).map_err(failed)?,
+        };
+        Ok(DeploymentClient {
+            cluster: self.cluster.acting_as(client.clone()),
+            client,
+            account: name.to_owned(),
+        })
+    }
+
+    fn impersonating(&self, name: &str) -> kube::Result<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(name) {
+            return Ok(client.clone());
+        }
+        let mut config = self.config.clone();
+        let user = format!("system:serviceaccount:{}:{name}", self.namespace);
+        config.auth_info.impersonate = Some(user);
+        let client = Client::try_from(config)?;
+        clients.insert(name.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    async fn exists(&self, name: &str) -> kube::Result<bool> {
+        let known = self
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .copied();
+        if let Some((at, exists)) = known.filter(|(at, _)| at.elapsed() < REMEMBERED) {
+            tracing::trace!(account = name, age = ?at.elapsed(), "account is remembered");
+            return Ok(exists);
+        }
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
+        let exists = accounts.get_metadata_opt(name).await?.is_some();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(name.to_owned(), (Instant::now(), exists));
+        Ok(exists)
+    }
+}
+
+fn not_found(name: &str) -> kube::Error {
+    let message = format!("serviceaccounts \"{name}\" not found");
+    kube::Error::Api(
+        kube::core::Status::failure(&message, "NotFound")
+            .with_code(404)
+            .boxed(),
+    )
+}
+
+impl IdentityError {
+    /// Whether the cluster was asked and said no.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Account { source, .. } if error::has_code(source, 404))
+    }
+}

@@ -1,0 +1,328 @@
+//! Leader election on a Lease, by client-go's algorithm.
+//!
+//! The Go agent holds the same Lease, so both must judge alike during a migration: a holder is
+//! respected for the duration *it* wrote, counted from when *we* saw its last change, and every
+//! write carries the resourceVersion it was decided on. Mirrors
+//! `client-go/tools/leaderelection/leaderelection.go`; unlike the Go agent the Lease is given back
+//! on a clean exit, and losing it is followed by a new campaign instead of the end of the process.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use crate::config::{AGENT_NAME, Election};
+use crate::error;
+
+/// A candidate for the agent's Lease.
+pub struct Candidate {
+    leases: Api<Lease>,
+    identity: String,
+    election: Election,
+    observed: Option<Observed>,
+}
+
+/// The Lease as last seen, and when it last changed in our eyes.
+struct Observed {
+    lease: Lease,
+    since: Instant,
+}
+
+/// What to do about the Lease.
+#[derive(Debug, PartialEq)]
+enum Claim {
+    /// Nobody holds it in a valid way, or we do: write this.
+    Write(Box<LeaseSpec>),
+    /// Someone else holds it.
+    Respect,
+}
+
+impl Candidate {
+    /// A candidate for the Lease `fleet-agent` in the system namespace.
+    pub fn new(client: Client, namespace: &str, identity: &str, election: Election) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            identity: identity.to_owned(),
+            election,
+            observed: None,
+        }
+    }
+
+    /// Returns once the Lease is ours. Failures are logged and tried again.
+    ///
+    /// # Cancellation
+    /// Safe at any point; a Lease taken at that moment runs out by itself.
+    pub async fn campaign(&mut self) {
+        let mut told = None;
+        loop {
+            let deadline = self.election.renew_deadline;
+            match tokio::time::timeout(deadline, self.try_claim()).await {
+                Ok(Ok(true)) => return,
+                Ok(Ok(false)) => {
+                    let holder = self.holder().to_owned();
+                    if told.as_ref() != Some(&holder) {
+                        tracing::info!(%holder, "waiting for the lease, another agent leads");
+                        told = Some(holder);
+                    }
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %error::text(&error), "cannot read or write the lease");
+                }
+                Err(_) => tracing::warn!("the lease cannot be read: no answer"),
+            }
+            let jitter = 1.0 + 0.2 * rand::random::<f64>();
+            tokio::time::sleep(self.election.retry_period.mul_f64(jitter)).await;
+        }
+    }
+
+    /// Renews the Lease; returns when it is lost, or could not be renewed before the deadline.
+    ///
+    /// # Cancellation
+    /// Safe at any point; follow with [`Candidate::release`] once all work has stopped.
+    pub async fn lead(&mut self) {
+        let mut deadline = Instant::now() + self.election.renew_deadline;
+        loop {
+            tokio::time::sleep(self.election.retry_period).await;
+            match tokio::time::timeout_at(deadline, self.try_claim()).await {
+                Ok(Ok(true)) => deadline = Instant::now() + self.election.renew_deadline,
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %error::text(&error), "cannot renew the lease");
+                    if Instant::now() >= deadline {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Gives the Lease back so that a successor need not wait. Only if it is still ours.
+    pub async fn release(&mut self) {
+        let Some(Observed { lease, .. }) = &self.observed else {
+            return;
+        };
+        if self.holder() != self.identity {
+            return;
+        }
+        let mut lease = lease.clone();
+        let now = Some(MicroTime(Timestamp::now()));
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: now.clone(),
+            renew_time: now,
+            lease_transitions: transitions,
+            ..Default::default()
+        });
+        let parameters = PostParams::default();
+        let replaced = self.leases.replace(AGENT_NAME, &parameters, &lease);
+        match tokio::time::timeout(Duration::from_secs(2), replaced).await {
+            Ok(Ok(_)) => {}
+            _ => tracing::warn!("could not release the lease, it will run out"),
+        }
+    }
+
+    fn holder(&self) -> &str {
+        self.observed
+            .as_ref()
+            .map_or("", |observed| holder_of(&observed.lease))
+    }
+
+    async fn try_claim(&mut self) -> kube::Result<bool> {
+        let Some(lease) = self.leases.get_opt(AGENT_NAME).await? else {
+            return self.create().await;
+        };
+        if self
+            .observed
+            .as_ref()
+            .is_none_or(|observed| observed.lease.spec != lease.spec)
+        {
+            self.observed = Some(Observed {
+                lease: lease.clone(),
+                since: Instant::now(),
+            });
+        }
+        let age = self
+            .observed
+            .as_ref()
+            .map_or(Duration::ZERO, |seen| seen.since.elapsed());
+        match claim(
+            lease.spec.as_ref(),
+            age,
+            &self.identity,
+            &self.election,
+            Timestamp::now(),
+        ) {
+            Claim::Respect => Ok(false),
+            Claim::Write(spec) => {
+                let wanted = Lease {
+                    spec: Some(*spec),
+                    ..lease
+                };
+                self.wrote(
+                    self.leases
+                        .replace(AGENT_NAME, &PostParams::default(), &wanted)
+                        .await,
+                )
+            }
+        }
+    }
+
+    async fn create(&mut self) -> kube::Result<bool> {
+        let spec = match claim(
+            None,
+            Duration::ZERO,
+            &self.identity,
+            &self.election,
+            Timestamp::now(),
+        ) {
+            Claim::Write(spec) => *spec,
+            Claim::Respect => return Ok(false),
+        };
+        let metadata = ObjectMeta {
+            name: Some(AGENT_NAME.to_owned()),
+            ..Default::default()
+        };
+        let lease = Lease {
+            metadata,
+            spec: Some(spec),
+        };
+        self.wrote(self.leases.create(&PostParams::default(), &lease).await)
+    }
+
+    /// A conflict means another candidate was quicker: not an error.
+    fn wrote(&mut self, result: kube::Result<Lease>) -> kube::Result<bool> {
+        match result {
+            Ok(lease) => {
+                self.observed = Some(Observed {
+                    lease,
+                    since: Instant::now(),
+                });
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn holder_of(lease: &Lease) -> &str {
+    lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
+}
+
+/// Decides about the Lease as last read; `age` is how long it has not changed in our eyes.
+fn claim(
+    found: Option<&LeaseSpec>,
+    age: Duration,
+    identity: &str,
+    election: &Election,
+    now: Timestamp,
+) -> Claim {
+    let holder = found
+        .and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default();
+    let ours = found.is_some() && holder == identity;
+    let promised = found
+        .and_then(|spec| spec.lease_duration_seconds)
+        .unwrap_or_default();
+    let valid = age < Duration::from_secs(u64::try_from(promised).unwrap_or_default());
+    if !holder.is_empty() && !ours && valid {
+        return Claim::Respect;
+    }
+    let transitions = found
+        .and_then(|spec| spec.lease_transitions)
+        .unwrap_or_default();
+    let (acquired, transitions) = match found.and_then(|spec| spec.acquire_time.clone()) {
+        Some(acquired) if ours => (acquired, transitions),
+        _ if found.is_none() => (MicroTime(now), 0),
+        _ => (MicroTime(now), transitions.saturating_add(1)),
+    };
+    Claim::Write(Box::new(LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(
+            i32::try_from(election.lease_duration.as_secs())
+                .unwrap_or(i32::MAX)
+                .max(1),
+        ),
+        acquire_time: Some(acquired),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(transitions),
+        ..Default::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ELECTION: Election = Election {
+        lease_duration: Duration::from_secs(30),
+        renew_deadline: Duration::from_secs(25),
+        retry_period: Duration::from_secs(10),
+    };
+
+    fn held_by(holder: &str, seconds: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(seconds),
+            acquire_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
+            lease_transitions: Some(4),
+            ..Default::default()
+        }
+    }
+
+    fn decide(found: Option<&LeaseSpec>, age_seconds: u64) -> Option<LeaseSpec> {
+        let now = Timestamp::from_second(1000).unwrap();
+        match claim(
+            found,
+            Duration::from_secs(age_seconds),
+            "me",
+            &ELECTION,
+            now,
+        ) {
+            Claim::Write(spec) => Some(*spec),
+            Claim::Respect => None,
+        }
+    }
+
+    #[test]
+    fn a_missing_lease_is_created() {
+        let spec = decide(None, 0).unwrap();
+        assert_eq!(spec.holder_identity.as_deref(), Some("me"));
+        assert_eq!(
+            (spec.lease_transitions, spec.lease_duration_seconds),
+            (Some(0), Some(30))
+        );
+    }
+
+    #[test]
+    fn another_holder_is_respected_for_its_own_duration() {
+        assert_eq!(decide(Some(&held_by("go", 60)), 59), None);
+        let taken = decide(Some(&held_by("go", 60)), 60).unwrap();
+        assert_eq!(taken.lease_transitions, Some(5));
+        assert_eq!(taken.acquire_time, taken.renew_time);
+    }
+
+    #[test]
+    fn a_released_lease_is_free_at_once() {
+        assert!(decide(Some(&held_by("", 1)), 0).is_some());
+    }
+
+    #[test]
+    fn renewing_keeps_acquire_time_and_transitions() {
+        let spec = decide(Some(&held_by("me", 30)), 5).unwrap();
+        assert_eq!(spec.acquire_time, Some(MicroTime(Timestamp::UNIX_EPOCH)));
+        assert_eq!(spec.lease_transitions, Some(4));
+        assert_ne!(spec.renew_time, spec.acquire_time);
+    }
+}

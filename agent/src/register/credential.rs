@@ -1,0 +1,188 @@
+//! The credential Secret `fleet-agent`: a kubeconfig for upstream, readable by the Go agent too.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::bootstrap::Bootstrap;
+use crate::config::TlsMode;
+
+/// What the Secret holds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// YAML.
+    pub kubeconfig: Vec<u8>,
+    /// Namespace upstream that holds this cluster's BundleDeployments.
+    pub deployment_namespace: String,
+    pub cluster_namespace: String,
+    pub cluster_name: String,
+}
+
+impl Credential {
+    /// Reads the Secret's data; absent keys are empty.
+    pub fn from_data(data: &BTreeMap<String, ByteString>) -> Self {
+        let bytes = |key: &str| data.get(key).map(|v| v.0.clone()).unwrap_or_default();
+        let string = |key: &str| String::from_utf8_lossy(&bytes(key)).into_owned();
+        Self {
+            kubeconfig: bytes("kubeconfig"),
+            deployment_namespace: string("deploymentNamespace"),
+            cluster_namespace: string("clusterNamespace"),
+            cluster_name: string("clusterName"),
+        }
+    }
+
+    /// The Secret's data.
+    pub fn to_data(&self) -> BTreeMap<String, ByteString> {
+        [
+            ("kubeconfig", self.kubeconfig.clone()),
+            (
+                "deploymentNamespace",
+                self.deployment_namespace.clone().into_bytes(),
+            ),
+            (
+                "clusterNamespace",
+                self.cluster_namespace.clone().into_bytes(),
+            ),
+            ("clusterName", self.cluster_name.clone().into_bytes()),
+        ]
+        .map(|(key, value)| (key.to_owned(), ByteString(value)))
+        .into()
+    }
+}
+
+/// Name of the Secret upstream answers a registration with: `c-` and the hex SHA-256 of client ID
+/// and random, cut to 63 characters.
+pub fn secret_name(client_id: &str, client_random: &str) -> String {
+    let hash = Sha256::new()
+        .chain_update(client_id)
+        .chain_update(client_random)
+        .finalize();
+    let mut name = String::from("c-");
+    name.extend(hash.iter().flat_map(|byte| {
+        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+        [digit(byte >> 4), digit(byte & 15)]
+    }));
+    name.truncate(63);
+    name
+}
+
+/// A kubeconfig as client-go writes it: cluster `cluster`, user `user`, context `default`.
+///
+/// # Errors
+/// Printing YAML failed, which it does not for strings.
+pub fn kubeconfig(
+    bootstrap: &Bootstrap,
+    token: &str,
+    namespace: &str,
+) -> Result<Vec<u8>, golib::yaml::Error> {
+    let mut cluster = json!({"server": bootstrap.api_server_url});
+    if let (Value::Object(cluster), false) = (&mut cluster, bootstrap.api_server_ca.is_empty()) {
+        let ca = STANDARD.encode(&bootstrap.api_server_ca);
+        cluster.insert("certificate-authority-data".into(), ca.into());
+    }
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "contexts": [{
+            "name": "default",
+            "context": {"cluster": "cluster", "namespace": namespace, "user": "user"},
+        }],
+        "current-context": "default",
+        "users": [{"name": "user", "user": {"token": token}}],
+    });
+    Ok(golib::yaml::encode(&config)?.into_bytes())
+}
+
+/// A kubeconfig that leads nowhere. Never quotes the kubeconfig, which holds a token.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    #[error("the kubeconfig for upstream is not UTF-8")]
+    Encoding,
+    #[error("the kubeconfig for upstream does not parse")]
+    Syntax,
+    #[error("the kubeconfig for upstream cannot be used")]
+    Unusable(#[source] KubeconfigError),
+}
+
+/// Client configuration for upstream. The watched namespace is the context's.
+///
+/// In strict mode only the kubeconfig's CA is trusted (without one, the system's, as client-go);
+/// in system-store mode both. No request is made to find out.
+///
+/// # Errors
+/// The kubeconfig does not parse or names files or a context that are not there.
+pub async fn client_config(
+    kubeconfig: &[u8],
+    mode: TlsMode,
+) -> Result<kube::Config, CredentialError> {
+    let text = std::str::from_utf8(kubeconfig).map_err(|_| CredentialError::Encoding)?;
+    let parsed = Kubeconfig::from_yaml(text).map_err(|_| CredentialError::Syntax)?;
+    let mut config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+        .await
+        .map_err(CredentialError::Unusable)?;
+    if let (TlsMode::SystemStore, Some(given)) = (mode, &mut config.root_cert) {
+        let system = rustls_native_certs::load_native_certs();
+        given.extend(system.certs.iter().map(|certificate| certificate.to_vec()));
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bootstrap() -> Bootstrap {
+        Bootstrap {
+            api_server_url: "https://upstream:6443".into(),
+            api_server_ca: b"PEM".to_vec(),
+            token: "t0".into(),
+            token_name: "import".into(),
+            cluster_namespace: "fleet-default".into(),
+            system_registration_namespace: "cattle-fleet-clusters-system".into(),
+        }
+    }
+
+    #[test]
+    fn secret_names_match_the_controllers() {
+        // sha256("idrandom"), as registration.SecretName prints it.
+        let name = secret_name("id", "random");
+        assert_eq!(name.len(), 63);
+        assert!(name.starts_with("c-"));
+        assert_eq!(name, secret_name("i", "drandom"));
+    }
+
+    #[tokio::test]
+    async fn kubeconfigs_are_read_back() {
+        let text = kubeconfig(&bootstrap(), "t1", "cluster-ns").unwrap();
+        let parsed = Kubeconfig::from_yaml(std::str::from_utf8(&text).unwrap()).unwrap();
+        assert_eq!(parsed.current_context.as_deref(), Some("default"));
+        let context = parsed.contexts[0].context.clone().unwrap();
+        assert_eq!(context.namespace.as_deref(), Some("cluster-ns"));
+    }
+
+    #[tokio::test]
+    async fn a_broken_kubeconfig_is_not_quoted() {
+        let error = client_config(b"users: [token: s3cret", TlsMode::Strict)
+            .await
+            .err()
+            .unwrap();
+        assert!(!crate::error::chain(&error).contains("s3cret"));
+    }
+
+    #[test]
+    fn the_secret_survives_a_round_trip() {
+        let credential = Credential {
+            kubeconfig: b"k".to_vec(),
+            deployment_namespace: "d".into(),
+            cluster_namespace: "n".into(),
+            cluster_name: "c".into(),
+        };
+        assert!(Credential::from_data(&credential.to_data()) == credential);
+    }
+}

@@ -1,0 +1,433 @@
+//! Registration: from whatever the cluster holds to a working client for upstream.
+//!
+//! Mirrors `internal/cmd/agent/register/register.go`. Differences: a credential that works is kept
+//! until another one has listed BundleDeployments; upstream's CA and the system's are combined as
+//! the TLS mode says, without a probe request.
+
+pub mod bootstrap;
+pub mod credential;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
+use kube::{Api, Client};
+use rand::seq::IndexedRandom as _;
+
+use crate::api::{
+    BundleDeployment, ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
+    LABEL_REGISTRATION_TOKEN,
+};
+use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
+use crate::error;
+use bootstrap::Bootstrap;
+pub use credential::{Credential, CredentialError};
+
+/// No answer within this time counts as a failure.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Upstream, reachable.
+#[derive(Clone)]
+pub struct Upstream {
+    /// For requests that are answered once.
+    pub client: Client,
+    /// For watches: waits as long as it takes.
+    pub watching: Client,
+    /// Namespace of the BundleDeployments, from the kubeconfig's context.
+    pub namespace: String,
+    pub cluster_namespace: String,
+    pub cluster_name: String,
+}
+
+/// Why an attempt failed. Retried by [`Registrar::register`].
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    #[error("looking up secret {namespace}/{name}")]
+    Secret {
+        namespace: String,
+        name: &'static str,
+        source: kube::Error,
+    },
+    #[error("looking up secret {namespace}/{name}: secrets \"{name}\" not found")]
+    NoBootstrap {
+        namespace: String,
+        name: &'static str,
+    },
+    #[error("failed to look up client config {namespace}/{name}")]
+    ConfigMap {
+        namespace: String,
+        name: &'static str,
+        source: kube::Error,
+    },
+    #[error(transparent)]
+    Config(#[from] AgentConfigError),
+    #[error("cannot retrieve our kubeSystem.UID")]
+    KubeSystem(#[source] kube::Error),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error("failed to build a client for upstream")]
+    Client(#[source] kube::Error),
+    #[error("cannot create clusterregistration on management cluster for cluster id '{client_id}'")]
+    Create {
+        client_id: String,
+        source: kube::Error,
+    },
+    #[error("timeout waiting for registration secret '{namespace}/{name}' on management cluster")]
+    Timeout { namespace: String, name: String },
+    #[error("cannot list bundledeployments on management cluster")]
+    List(#[source] kube::Error),
+    #[error("new client config cannot list bundledeployments on management cluster")]
+    NewCredential(#[source] Box<RegisterError>),
+    #[error("failed to create 'fleet-agent' secret")]
+    Store(#[source] kube::Error),
+    #[error("failed to print the kubeconfig")]
+    Print(#[source] golib::yaml::Error),
+    #[error("upstream does not answer")]
+    Silent,
+}
+
+/// Registers this cluster.
+#[derive(Clone)]
+pub struct Registrar {
+    /// Client of the local cluster.
+    pub local: Client,
+    /// System namespace.
+    pub namespace: String,
+    /// Told upstream for debugging.
+    pub hostname: String,
+    pub timing: Timing,
+}
+
+impl Registrar {
+    /// Returns once upstream lists our BundleDeployments; tries for ever.
+    ///
+    /// # Cancellation
+    /// Safe: the stored credential is only replaced by one that works.
+    pub async fn register(&self) -> Upstream {
+        let mut failures = 0;
+        loop {
+            let failed = match self.attempt(false).await {
+                Ok(upstream) => return upstream,
+                Err(failed) => failed,
+            };
+            tracing::error!(error = %error::chain(&failed), "failed to register agent");
+            tokio::time::sleep(self.pause(&failed, failures)).await;
+            failures += 1;
+        }
+    }
+
+    /// Replaces a credential that may still work by what the bootstrap Secret leads to. Returns
+    /// when that is done, or when there is nothing to register with any more.
+    ///
+    /// # Cancellation
+    /// Safe, as [`Registrar::register`].
+    pub async fn renew(&self) {
+        let mut failures = 0;
+        loop {
+            let failed = match self.attempt(true).await {
+                Ok(_) => return,
+                Err(failed) => failed,
+            };
+            tracing::error!(error = %error::chain(&failed), "failed to register agent again");
+            tokio::time::sleep(self.pause(&failed, failures)).await;
+            failures += 1;
+        }
+    }
+
+    /// A request upstream has accepted is not repeated hastily; everything else soon, then slower.
+    fn pause(&self, failed: &RegisterError, failures: u32) -> Duration {
+        let longest = self.timing.registration_retry;
+        match failed {
+            RegisterError::Timeout { .. } | RegisterError::NewCredential(_) => longest,
+            _ => (longest / 60)
+                .saturating_mul(2_u32.saturating_pow(failures.min(10)))
+                .min(longest),
+        }
+    }
+
+    async fn attempt(&self, anew: bool) -> Result<Upstream, RegisterError> {
+        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
+        let config = self.agent_config().await?;
+        let stored = self.secret(&secrets, AGENT_NAME).await?;
+        let current = match &stored {
+            None => None,
+            Some(secret) => {
+                let credential = Credential::from_data(&secret.data.clone().unwrap_or_default());
+                Some(connect(&credential, config.tls_mode).await)
+            }
+        };
+        let upstream = match current {
+            Some(Ok(upstream)) if !anew => upstream,
+            current => {
+                let bootstrap = self.secret(&secrets, BOOTSTRAP_NAME).await?;
+                match (bootstrap, current) {
+                    (Some(bootstrap), current) => {
+                        if let Some(Err(failed)) = current {
+                            let error = error::chain(&failed);
+                            tracing::error!(error, "current credential failed, registering again");
+                        }
+                        self.request(&secrets, &bootstrap, config).await?
+                    }
+                    (None, Some(Ok(upstream))) => upstream,
+                    (None, Some(Err(failed))) => return Err(failed),
+                    (None, None) => {
+                        return Err(RegisterError::NoBootstrap {
+                            namespace: self.namespace.clone(),
+                            name: BOOTSTRAP_NAME,
+                        });
+                    }
+                }
+            }
+        };
+        if let Err(failed) = secrets
+            .delete(BOOTSTRAP_NAME, &DeleteParams::default())
+            .await
+            && !error::has_code(&failed, 404)
+        {
+            tracing::warn!(error = %error::text(&failed), "cannot delete the bootstrap secret");
+        }
+        Ok(upstream)
+    }
+
+    async fn secret(
+        &self,
+        secrets: &Api<Secret>,
+        name: &'static str,
+    ) -> Result<Option<Secret>, RegisterError> {
+        secrets
+            .get_opt(name)
+            .await
+            .map_err(|source| RegisterError::Secret {
+                namespace: self.namespace.clone(),
+                name,
+                source,
+            })
+    }
+
+    /// The agent's ConfigMap; defaults when there is none.
+    ///
+    /// # Errors
+    /// It cannot be read or is not a configuration.
+    pub async fn agent_config(&self) -> Result<AgentConfig, RegisterError> {
+        let maps = Api::<ConfigMap>::namespaced(self.local.clone(), &self.namespace);
+        let found = maps
+            .get_opt(AGENT_NAME)
+            .await
+            .map_err(|source| RegisterError::ConfigMap {
+                namespace: self.namespace.clone(),
+                name: AGENT_NAME,
+                source,
+            })?;
+        match found {
+            Some(map) => Ok(AgentConfig::from_data(&map.data.unwrap_or_default())?),
+            None => Ok(AgentConfig::default()),
+        }
+    }
+
+    /// Asks upstream for a credential, waits for it, proves it, stores it.
+    async fn request(
+        &self,
+        secrets: &Api<Secret>,
+        bootstrap: &Secret,
+        config: AgentConfig,
+    ) -> Result<Upstream, RegisterError> {
+        let bootstrap = Bootstrap::from_data(&bootstrap.data.clone().unwrap_or_default());
+        let client_id = match config.client_id.is_empty() {
+            false => config.client_id,
+            true => self.kube_system_uid().await?,
+        };
+        let kubeconfig =
+            credential::kubeconfig(&bootstrap, &bootstrap.token, &bootstrap.cluster_namespace)
+                .map_err(RegisterError::Print)?;
+        let mut asking = credential::client_config(&kubeconfig, config.tls_mode).await?;
+        if config.tls_mode == TlsMode::Strict && asking.root_cert.is_none() {
+            // No CA given means that none is trusted; client-go's fallback comes with the
+            // credential only.
+            asking.root_cert = Some(Vec::new());
+        }
+        let asking = client(asking)?;
+
+        tracing::info!(client_id, "creating a clusterregistration");
+        let client_random = random_token();
+        let mut cluster_labels = config.labels;
+        cluster_labels.insert(LABEL_CREATED_BY_AGENT_POD.into(), self.hostname.clone());
+        let registration = ClusterRegistration {
+            types: TypeMeta::resource::<ClusterRegistration>(),
+            metadata: ObjectMeta {
+                generate_name: Some("request-".into()),
+                namespace: Some(bootstrap.cluster_namespace.clone()),
+                labels: Some(
+                    [(
+                        LABEL_REGISTRATION_TOKEN.into(),
+                        bootstrap.token_name.clone(),
+                    )]
+                    .into(),
+                ),
+                ..Default::default()
+            },
+            spec: ClusterRegistrationSpec {
+                client_id: client_id.clone(),
+                client_random: client_random.clone(),
+                cluster_labels,
+            },
+        };
+        let registrations =
+            Api::<ClusterRegistration>::namespaced(asking.clone(), &bootstrap.cluster_namespace);
+        answered(registrations.create(&PostParams::default(), &registration))
+            .await?
+            .map_err(|source| RegisterError::Create {
+                client_id: client_id.clone(),
+                source,
+            })?;
+
+        let name = credential::secret_name(&client_id, &client_random);
+        let answer = self
+            .await_answer(&asking, &bootstrap.system_registration_namespace, &name)
+            .await?;
+        let text = |key: &str| {
+            let bytes = answer
+                .get(key)
+                .map(|value| value.0.as_slice())
+                .unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        let deployment_namespace = text("deploymentNamespace");
+        let credential = Credential {
+            kubeconfig: credential::kubeconfig(&bootstrap, &text("token"), &deployment_namespace)
+                .map_err(RegisterError::Print)?,
+            deployment_namespace,
+            cluster_namespace: text("clusterNamespace"),
+            cluster_name: text("clusterName"),
+        };
+        let upstream = connect(&credential, config.tls_mode)
+            .await
+            .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))?;
+        self.store(secrets, &credential)
+            .await
+            .map_err(RegisterError::Store)?;
+        Ok(upstream)
+    }
+
+    async fn kube_system_uid(&self) -> Result<String, RegisterError> {
+        let namespaces = Api::<Namespace>::all(self.local.clone());
+        let namespace = namespaces
+            .get("kube-system")
+            .await
+            .map_err(RegisterError::KubeSystem)?;
+        Ok(namespace.metadata.uid.unwrap_or_default())
+    }
+
+    /// Polls for the Secret upstream answers with. Whatever goes wrong means "not there yet": the
+    /// right to read it is granted only when it is.
+    async fn await_answer(
+        &self,
+        asking: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeMap<String, k8s_openapi::ByteString>, RegisterError> {
+        let secrets = Api::<Secret>::namespaced(asking.clone(), namespace);
+        let poll = async {
+            loop {
+                tokio::time::sleep(self.timing.credential_poll).await;
+                match answered(secrets.get(name)).await {
+                    Ok(Ok(secret)) => return secret.data.unwrap_or_default(),
+                    _ => tracing::info!("waiting for secret '{namespace}/{name}' on upstream"),
+                }
+            }
+        };
+        tokio::time::timeout(self.timing.credential_timeout, poll)
+            .await
+            .map_err(|_| RegisterError::Timeout {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            })
+    }
+
+    /// Creates the Secret, or replaces what is there: in one write, so that no moment is without.
+    async fn store(&self, secrets: &Api<Secret>, credential: &Credential) -> kube::Result<()> {
+        let mut secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(AGENT_NAME.into()),
+                namespace: Some(self.namespace.clone()),
+                ..Default::default()
+            },
+            data: Some(credential.to_data()),
+            ..Default::default()
+        };
+        match secrets.create(&PostParams::default(), &secret).await {
+            Err(failed) if error::has_code(&failed, 409) => {}
+            result => return result.map(drop),
+        }
+        if let Some(existing) = secrets.get_opt(AGENT_NAME).await? {
+            secret.metadata.labels = existing.metadata.labels;
+            secret.metadata.annotations = existing.metadata.annotations;
+            secret.type_ = existing.type_;
+        }
+        secrets
+            .replace(AGENT_NAME, &PostParams::default(), &secret)
+            .await
+            .map(drop)
+    }
+}
+
+/// Turns a credential into clients and proves it by one LIST.
+async fn connect(credential: &Credential, mode: TlsMode) -> Result<Upstream, RegisterError> {
+    let mut config = credential::client_config(&credential.kubeconfig, mode).await?;
+    let namespace = config.default_namespace.clone();
+    let watching = client(config.clone())?;
+    config.read_timeout = Some(REQUEST_TIMEOUT);
+    let client = client(config)?;
+    let bundles = Api::<BundleDeployment>::namespaced(client.clone(), &namespace);
+    answered(bundles.list_metadata(&ListParams::default().limit(1)))
+        .await?
+        .map_err(RegisterError::List)?;
+    Ok(Upstream {
+        client,
+        watching,
+        namespace,
+        cluster_namespace: credential.cluster_namespace.clone(),
+        cluster_name: credential.cluster_name.clone(),
+    })
+}
+
+fn client(mut config: kube::Config) -> Result<Client, RegisterError> {
+    config.connect_timeout = Some(REQUEST_TIMEOUT);
+    Client::try_from(config).map_err(RegisterError::Client)
+}
+
+/// The outcome of a request, or [`RegisterError::Silent`] when there is none in time.
+async fn answered<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<kube::Result<T>, RegisterError> {
+    tokio::time::timeout(REQUEST_TIMEOUT, request)
+        .await
+        .map_err(|_| RegisterError::Silent)
+}
+
+/// 54 characters of the alphabet of wrangler's `randomtoken`.
+fn random_token() -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut rng = rand::rng();
+    (0..54)
+        .filter_map(|_| ALPHABET.choose(&mut rng))
+        .map(|&byte| char::from(byte))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_tokens_are_wranglers() {
+        let token = random_token();
+        assert_eq!(token.len(), 54);
+        assert!(
+            token
+                .chars()
+                .all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
+        );
+        assert_ne!(token, random_token());
+    }
+}

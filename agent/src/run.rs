@@ -1,0 +1,204 @@
+//! Wiring of the process: runtime, signals, lease, registration, session.
+//!
+//! A start-up failure ends the process; everything later is survived in it. Losing the lease drops
+//! all work at once and campaigns again; a dead credential leads back to registration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use chart::source::Fetcher;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{AgentConfig, Settings};
+use crate::identity::Identities;
+use crate::leader::Candidate;
+use crate::metrics::Metrics;
+use crate::register::Registrar;
+use crate::server::{self, Health, Site};
+use crate::session::{Ended, Session};
+
+/// Time to reach the local API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs the agent to its end: a requested termination is `Ok`.
+///
+/// # Errors
+/// No local cluster, a port that is taken, or a second signal while shutting down.
+pub fn run(settings: Settings) -> anyhow::Result<()> {
+    // A second installation (tests) finds the same provider.
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .ok();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let result = runtime.block_on(until_signalled(settings));
+    // A template that is still being rendered must not hold up the exit.
+    runtime.shutdown_background();
+    result
+}
+
+async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let stop = CancellationToken::new();
+    let mut agent = Box::pin(lead(settings, stop.clone()));
+    loop {
+        tokio::select! {
+            result = &mut agent => return result,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if stop.is_cancelled() {
+            bail!("a second signal arrived");
+        }
+        tracing::info!("termination requested, exiting");
+        stop.cancel();
+    }
+}
+
+/// What outlives a term of office.
+struct Process {
+    settings: Settings,
+    identities: Arc<Identities>,
+    fetcher: Fetcher,
+    metrics: Metrics,
+}
+
+async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
+    let config = local_config(&settings).await?;
+    let identities = Arc::new(
+        Identities::new(config, &settings.namespace).context("failed to create local client")?,
+    );
+    let process = Process {
+        settings,
+        identities,
+        fetcher: Fetcher::new(chart::source::Settings::from_environment()),
+        metrics: Metrics::default(),
+    };
+    let settings = &process.settings;
+    let Some(election) = settings.election else {
+        return Box::pin(process.work(stop)).await;
+    };
+    let client = process.identities.agent().client();
+    let mut candidate = Candidate::new(client, &settings.namespace, &settings.identity, election);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = candidate.campaign() => {}
+        }
+        tracing::info!(identity = settings.identity, "holding the lease");
+        process.metrics.leading(true);
+        let ended = tokio::select! {
+            () = candidate.lead() => None,
+            result = Box::pin(process.work(stop.clone())) => Some(result),
+        };
+        process.metrics.leading(false);
+        match ended {
+            None => tracing::warn!("lost the lease, all work has stopped"),
+            Some(result) => {
+                candidate.release().await;
+                return result;
+            }
+        }
+    }
+}
+
+impl Process {
+    /// One term of office: ends on request or when the agent cannot start.
+    ///
+    /// # Cancellation
+    /// Dropping it stops all work at once.
+    async fn work(&self, stop: CancellationToken) -> anyhow::Result<()> {
+        let settings = &self.settings;
+        let registrar = Registrar {
+            local: self.identities.agent().client(),
+            namespace: settings.namespace.clone(),
+            hostname: settings.hostname.clone(),
+            timing: settings.timing,
+        };
+        let health = Health::new(settings.timing.unready_after);
+        let mut servers = JoinSet::new();
+        loop {
+            let upstream = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                upstream = registrar.register() => upstream,
+            };
+            health.contact();
+            if servers.is_empty() {
+                self.open_ports(&mut servers, &health, &stop).await?;
+            }
+            let config = registrar.agent_config().await.unwrap_or_else(|failed| {
+                tracing::error!(error = %crate::error::chain(&failed), "using default settings");
+                AgentConfig::default()
+            });
+            tracing::info!(namespace = upstream.namespace, "registered");
+            let identities = Arc::clone(&self.identities);
+            let session = Session {
+                settings: settings.clone(),
+                config,
+                identities,
+                registrar: registrar.clone(),
+                upstream,
+                fetcher: self.fetcher.clone(),
+                metrics: self.metrics.clone(),
+                health: health.clone(),
+            };
+            match Box::pin(session.run(stop.clone())).await {
+                Ended::Stopped => return Ok(()),
+                Ended::CredentialDead => {}
+            }
+        }
+    }
+
+    async fn open_ports(
+        &self,
+        servers: &mut JoinSet<()>,
+        health: &Health,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let sites = [
+            (
+                self.settings.metrics_address,
+                Site::Metrics(self.metrics.clone()),
+            ),
+            (self.settings.probe_address, Site::Probes(health.clone())),
+        ];
+        for (address, site) in sites {
+            let Some(address) = address else { continue };
+            let listener = server::bind(address)
+                .await
+                .with_context(|| format!("failed to listen on {address}"))?;
+            servers.spawn(server::serve(listener, site, stop.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// The local cluster: the flag, `KUBECONFIG`, the pod's account, then `~/.kube/config`.
+async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
+    let options = KubeConfigOptions::default();
+    let kubeconfig = match &settings.kubeconfig {
+        Some(path) => Some(
+            Kubeconfig::read_from(path)
+                .with_context(|| format!("failed to read {}", path.display()))?,
+        ),
+        None => Kubeconfig::from_env().context("failed to read KUBECONFIG")?,
+    };
+    let mut config = match kubeconfig {
+        Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
+        None => match kube::Config::incluster() {
+            Ok(config) => config,
+            Err(_) => kube::Config::from_kubeconfig(&options)
+                .await
+                .context("failed to find the local cluster")?,
+        },
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    Ok(config)
+}

@@ -1,0 +1,202 @@
+//! Probes and metrics over plain HTTP.
+//!
+//! `/healthz` says the process serves; `/readyz` says it can do its work: it turns false when
+//! upstream has not answered for five minutes. No authentication, as upstream.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Api;
+use kube::api::ListParams;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::BundleDeployment;
+use crate::metrics::Metrics;
+use crate::register::Upstream;
+
+/// A client that sends no complete request head within this time is cut off.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether upstream answers; cheap to clone, all clones share.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Since when it has not; `None` while all is well.
+    trouble_since: Arc<Mutex<Option<Instant>>>,
+    unready_after: Duration,
+}
+
+impl Health {
+    /// How often upstream is asked while in trouble.
+    const RECHECK: Duration = Duration::from_secs(5);
+
+    /// Healthy until trouble lasts for `unready_after`.
+    pub fn new(unready_after: Duration) -> Self {
+        Self {
+            trouble_since: Arc::default(),
+            unready_after,
+        }
+    }
+
+    /// Upstream answered just now.
+    pub fn contact(&self) {
+        *self.lock() = None;
+    }
+
+    /// Upstream did not answer, or not as it should.
+    pub fn trouble(&self) {
+        self.lock().get_or_insert_with(Instant::now);
+    }
+
+    /// Whether the agent can do its work.
+    pub fn is_ready(&self) -> bool {
+        self.lock()
+            .is_none_or(|since| since.elapsed() < self.unready_after)
+    }
+
+    /// Asks upstream while in trouble: a watch that resumes quietly tells nobody that it is well
+    /// again. Never returns.
+    pub async fn watch(&self, upstream: Upstream) {
+        let bundles = Api::<BundleDeployment>::namespaced(upstream.client, &upstream.namespace);
+        loop {
+            tokio::time::sleep(Self::RECHECK).await;
+            let in_trouble = self.lock().is_some();
+            if in_trouble
+                && bundles
+                    .list_metadata(&ListParams::default().limit(1))
+                    .await
+                    .is_ok()
+            {
+                self.contact();
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.trouble_since
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What a port answers.
+#[derive(Clone)]
+pub enum Site {
+    /// `/metrics`.
+    Metrics(Metrics),
+    /// `/healthz` and `/readyz`.
+    Probes(Health),
+}
+
+impl Site {
+    fn answer(&self, path: &str) -> Response<Full<Bytes>> {
+        let (status, kind, body) = match (self, path) {
+            (Self::Metrics(metrics), "/metrics") => (
+                StatusCode::OK,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                metrics.encode(),
+            ),
+            (Self::Probes(_), "/healthz" | "/healthz/") => (StatusCode::OK, TEXT, "ok".into()),
+            (Self::Probes(health), "/readyz" | "/readyz/") if health.is_ready() => {
+                (StatusCode::OK, TEXT, "ok".into())
+            }
+            (Self::Probes(_), "/readyz" | "/readyz/") => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                TEXT,
+                "upstream does not answer".into(),
+            ),
+            _ => (StatusCode::NOT_FOUND, TEXT, "404 page not found\n".into()),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = status;
+        let kind = hyper::header::HeaderValue::from_static(kind);
+        response
+            .headers_mut()
+            .insert(hyper::header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Opens a port. Listening starts at once, answering with [`serve`].
+///
+/// # Errors
+/// The address is taken or not ours.
+pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        // No IPv6 here: Go's ":8080" then means IPv4.
+        Err(_) if address.is_ipv6() && address.ip().is_unspecified() => {
+            TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], address.port()))).await
+        }
+        bound => bound,
+    }
+}
+
+/// Answers requests until the token is cancelled.
+pub async fn serve(listener: TcpListener, site: Site, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, usually: let others go first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (site, stop) = (site.clone(), stop.clone());
+        tokio::spawn(async move {
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let response = site.answer(request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::select! {
+                () = stop.cancelled() => {}
+                // The client going away is its own affair.
+                _ = connection => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn readiness_follows_contact_with_upstream() {
+        let health = Health::new(Duration::from_secs(300));
+        let probes = Site::Probes(health.clone());
+        tokio::time::advance(Duration::from_secs(900)).await;
+        health.trouble();
+        assert_eq!(probes.answer("/readyz").status(), StatusCode::OK);
+        tokio::time::advance(Duration::from_secs(301)).await;
+        assert_eq!(
+            probes.answer("/readyz").status(),
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
+        assert_eq!(probes.answer("/healthz").status(), StatusCode::OK);
+        health.contact();
+        assert_eq!(probes.answer("/readyz").status(), StatusCode::OK);
+        assert_eq!(probes.answer("/metrics").status(), StatusCode::NOT_FOUND);
+    }
+}

@@ -1,0 +1,100 @@
+//! What all our watches share: how they back off, and what an error says about the credential.
+
+use std::error::Error;
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff as ResettableBackoff;
+use kube::runtime::watcher;
+
+/// 0.5 s doubling to 10 s with jitter; back to the start after a success.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    const MIN: Duration = Duration::from_millis(500);
+    const MAX: Duration = Duration::from_secs(10);
+}
+
+impl Iterator for Backoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Self::MIN
+            .saturating_mul(2_u32.saturating_pow(self.failures))
+            .min(Self::MAX);
+        self.failures = self.failures.saturating_add(1);
+        Some(pause.mul_f64(1.0 - 0.2 * rand::random::<f64>()))
+    }
+}
+
+impl ResettableBackoff for Backoff {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// Whether a watch failed because upstream refuses the credential or is not who the CA says.
+/// Neither heals by waiting; being forbidden or unreachable may.
+pub fn is_credential_dead(failed: &watcher::Error) -> bool {
+    match failed {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => crate::error::has_code(error, 401) || is_tls(error),
+        watcher::Error::WatchError(status) => status.code == 401,
+        watcher::Error::NoResourceVersion => false,
+    }
+}
+
+/// Whether the chain of causes ends in a certificate that is not trusted.
+fn is_tls(error: &kube::Error) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref::<rustls::Error>() {
+            return true;
+        }
+        // An io::Error hides what it wraps from source().
+        next = match cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+        {
+            Some(inner) => Some(inner),
+            None => cause.source(),
+        };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn start_failed(code: u16) -> watcher::Error {
+        let status = Status::failure("x", "y").with_code(code).boxed();
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    }
+
+    #[test]
+    fn only_refused_credentials_are_dead() {
+        assert!(is_credential_dead(&start_failed(401)));
+        assert!(!is_credential_dead(&start_failed(403)));
+        assert!(!is_credential_dead(&start_failed(500)));
+        let tls = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let io = std::io::Error::other(tls);
+        let service = kube::Error::Service(Box::new(io));
+        assert!(is_credential_dead(&watcher::Error::InitialListFailed(
+            service
+        )));
+    }
+
+    #[test]
+    fn pauses_grow_and_start_over() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<_> = backoff.by_ref().take(8).collect();
+        assert!(pauses[0] <= Backoff::MIN && pauses[7] > Duration::from_secs(7));
+        backoff.reset();
+        assert!(backoff.next().is_some_and(|pause| pause <= Backoff::MIN));
+    }
+}
