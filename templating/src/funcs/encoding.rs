@@ -64,7 +64,7 @@ fn or_fail(
 
 /// Go writes a byte that is no UTF-8 as the escape `\ufffd`, and U+FFFD itself as it is.
 fn to_json(value: &Value, encode: impl Fn(&serde_json::Value) -> String) -> Result<String, Error> {
-    let text = encode(&value.to_json()?);
+    let text = value.to_json_text(&encode)?;
     if !text.contains(char::REPLACEMENT_CHARACTER) {
         return Ok(text);
     }
