@@ -372,6 +372,8 @@ impl ControlPlane {
                         "--leader-elect=false",
                         "--use-service-account-credentials",
                     ])
+                    // Nobody renews the node's heartbeat; without this its pods turn unready after a minute.
+                    .arg("--node-monitor-grace-period=24h")
                     .args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
             }
             Part::Scheduler => {

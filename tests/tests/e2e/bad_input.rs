@@ -21,7 +21,11 @@ where
         .wait_deploy_error(bad.name(), |m| !m.is_empty())
         .await?;
     // Helm says so in front of the same text when a retry finds objects of the first attempt.
-    assert_eq!(got.strip_prefix("failed to create resource: ").unwrap_or(&got), message);
+    assert_eq!(
+        got.strip_prefix("failed to create resource: ")
+            .unwrap_or(&got),
+        message
+    );
     if let Some(better) = mend().await? {
         site.apply(&better).await?;
     }
