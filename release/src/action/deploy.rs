@@ -10,8 +10,9 @@
 //! pruned nor overwritten until a new one is deployed. An attempt that was cut off anywhere is
 //! finished by the next call.
 //!
-//! *Caveats.* Readiness is not waited for: the revision is `deployed` once its objects are accepted
-//! and its hooks ended well. Whoever calls observes readiness from then on.
+//! *Caveats.* Readiness is not waited for unless failing shall undo the release (`atomic`): the
+//! revision is `deployed` once its objects are accepted and its hooks ended well. Whoever calls
+//! observes readiness from then on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +27,10 @@ use super::{DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec, capabi
 use super::{install, rollback, upgrade};
 use crate::kube::{
     ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal, apply_all,
-    build, check_all, defined_kinds, delete_all, is_foreign_writer,
+    build, check_all, defined_kinds, delete_all, is_foreign_writer, until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
+use crate::readiness::wait::Mode;
 use crate::state::{Action, Plan, State, decide};
 use crate::storage::{Head, Storage, StorageError, prunable};
 
@@ -414,6 +416,7 @@ impl Attempt<'_> {
             .await
             .map_err(DeployError::Apply)?;
         let left = self.delete_vanished().await?;
+        self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
         self.record_success().await?;
         Ok(Deployed {
@@ -433,7 +436,7 @@ impl Attempt<'_> {
         let run = HookRun {
             cluster: self.cluster,
             storage: self.storage,
-            timeout: self.spec.options.hook_timeout(),
+            timeout: self.spec.options.limit(),
             is_resumed: self.plan.state == State::Interrupted,
         };
         run.event(&mut self.release, event)
@@ -442,6 +445,22 @@ impl Attempt<'_> {
                 event: event.as_str(),
                 source,
             })
+    }
+
+    /// What is to be undone when it does not become ready must be waited for.
+    async fn wait_if_atomic(&self) -> Result<(), DeployError> {
+        let options = &self.spec.options;
+        if !options.atomic {
+            return Ok(());
+        }
+        let mode = if options.wait_for_jobs {
+            Mode::WaitWithJobs
+        } else {
+            Mode::Wait
+        };
+        until_ready(self.cluster, &self.objects, mode, options.limit())
+            .await
+            .map_err(DeployError::Wait)
     }
 
     /// Deletes what earlier revisions had and this one has not.

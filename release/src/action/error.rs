@@ -75,6 +75,9 @@ pub enum DeployError {
     /// Objects were refused.
     #[error(transparent)]
     Apply(ApplyError),
+    /// Objects did not become ready in time, and that was asked for.
+    #[error(transparent)]
+    Wait(WaitError),
     /// Objects that the new revision no longer has cannot be deleted.
     #[error("{}", joined(.0, " && "))]
     Delete(Vec<DeleteError>),
@@ -235,6 +238,7 @@ impl DeployError {
             },
             Self::Hook { source, .. } => source.is_retryable(),
             Self::Apply(source) => source.is_retryable(),
+            Self::Wait(source) => source.is_retryable(),
             Self::Delete(all) => all.iter().all(DeleteError::is_retryable),
             Self::Undone { source, .. } => source.is_retryable(),
             Self::NotUndone { .. } => true,
@@ -260,6 +264,7 @@ impl DeployError {
             Self::Crd { .. } => "Crd",
             Self::Hook { .. } => "Hook",
             Self::Apply(source) => source.reason(),
+            Self::Wait(_) => "NotReady",
             Self::Delete(_) => "Delete",
             Self::Undone { source, .. } => source.reason(),
             Self::NotUndone { .. } => "NotUndone",

@@ -14,9 +14,10 @@ use jiff::Timestamp;
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Object, apply_all, build, delete_one, until_finished, until_gone,
+    ApplyOptions, Cluster, Object, apply_all, build, delete_one, until_gone, until_ready,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
+use crate::readiness::wait::Mode;
 use crate::storage::Storage;
 
 /// How the hooks of a release are run.
@@ -108,12 +109,9 @@ impl HookRun<'_> {
             path,
             source,
         })?;
-        for object in objects {
-            until_finished(self.cluster, object, self.timeout)
-                .await
-                .map_err(HookError::Wait)?;
-        }
-        Ok(())
+        until_ready(self.cluster, objects, Mode::Hook, self.timeout)
+            .await
+            .map_err(HookError::Wait)
     }
 
     async fn objects(

@@ -7,8 +7,9 @@ use chart::Chart;
 use super::DeploySpec;
 use super::deploy::kinds_of;
 use super::error::{CrdError, DeployError};
-use crate::kube::{Cluster, Resource, build, until_established};
+use crate::kube::{Cluster, Resource, build, until_ready};
 use crate::model::Release;
+use crate::readiness::wait::Mode;
 use crate::storage::{Storage, StorageError};
 
 /// How long the definitions of `crds/` may take to be served.
@@ -107,7 +108,7 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
         }
     }
     for (path, object) in created.iter().filter(|(_, object)| object.is_crd()) {
-        until_established(cluster, object, CRD_TIMEOUT)
+        until_ready(cluster, [object], Mode::Wait, CRD_TIMEOUT)
             .await
             .map_err(|source| DeployError::Crd {
                 path: path.clone(),

@@ -115,9 +115,13 @@ pub struct Options {
     pub take_ownership: bool,
     /// Recreate an object whose change is refused because a field is immutable.
     pub force: bool,
-    /// On failure roll back (upgrade) or uninstall (install). Readiness is not waited for.
+    /// On failure roll back (upgrade) or uninstall (install); objects that do not become ready in
+    /// time are a failure, and the call lasts until they are.
     pub atomic: bool,
-    /// How long each hook may take; `None` is [`DEFAULT_TIMEOUT`].
+    /// With `atomic`: Jobs are ready once they are complete, not once they are started.
+    pub wait_for_jobs: bool,
+    /// How long each hook, and with `atomic` becoming ready, may take; `None` and zero are
+    /// [`DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
     /// Records to keep, the new one included; 0 is no limit. The last deployed one is always kept.
     pub max_history: i64,
@@ -141,6 +145,7 @@ impl Default for Options {
             take_ownership: false,
             force: false,
             atomic: false,
+            wait_for_jobs: false,
             timeout: None,
             max_history: 2,
             description: None,
@@ -153,7 +158,7 @@ impl Default for Options {
 }
 
 impl Options {
-    fn hook_timeout(&self) -> Duration {
+    fn limit(&self) -> Duration {
         self.timeout
             .filter(|timeout| !timeout.is_zero())
             .unwrap_or(DEFAULT_TIMEOUT)
@@ -266,4 +271,22 @@ pub async fn capabilities(cluster: &Cluster) -> Result<Capabilities, ApiError> {
         api_versions: discovery.api_versions().map(str::to_owned).collect(),
         ..Capabilities::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Callers spawn actions; this fails to compile when one cannot be.
+    #[test]
+    fn actions_can_be_spawned() {
+        fn is_send<T: Send>(_: &T) {}
+        let _ = |cluster: &Cluster, storage: &Storage, spec: &DeploySpec, old: &RollbackSpec| {
+            is_send(&deploy(cluster, storage, spec));
+            is_send(&rollback(cluster, storage, old));
+        };
+        let _ = |cluster: &Cluster, storage: &Storage, spec: &UninstallSpec| {
+            is_send(&uninstall(cluster, storage, spec));
+        };
+    }
 }

@@ -153,7 +153,7 @@ async fn go_back(
     let run = HookRun {
         cluster,
         storage,
-        timeout: spec.options.hook_timeout(),
+        timeout: spec.options.limit(),
         is_resumed: false,
     };
     let hook_failed = |event: HookEvent| {

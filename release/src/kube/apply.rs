@@ -14,9 +14,10 @@ use tokio::time::sleep;
 use super::client::{Cluster, FIELD_MANAGER};
 use super::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
 use super::error::ApiError;
+use super::migrate;
 use super::object::{Object, ObjectKey};
-use super::wait::{Progress, WaitError, established, until_established, until_gone};
-use super::{migrate, wait};
+use super::wait::{WaitError, is_established, until_gone, until_ready};
+use crate::readiness::wait::Mode;
 
 /// How many objects of one kind are sent at a time.
 pub(super) const PARALLEL: usize = 8;
@@ -276,12 +277,12 @@ impl Work<'_> {
         let is_served = |object: &&&Object| {
             live.iter().any(|live| {
                 live.pointer("/metadata/name").and_then(Value::as_str) == Some(&object.name)
-                    && established(live) == Progress::Done
+                    && is_established(live)
             })
         };
         let mut failures = Vec::new();
         for object in definitions.iter().filter(|object| !is_served(object)) {
-            let waited = until_established(self.cluster, object, ESTABLISH_TIMEOUT).await;
+            let waited = until_ready(self.cluster, [*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
             failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
                 object: object.describe(),
                 source,
@@ -418,7 +419,7 @@ impl Work<'_> {
                 Err(error) if !error.is_not_found() => return Err(failed(error)),
                 _ => {}
             }
-            wait::until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+            until_gone(self.cluster, object, TERMINATION_TIMEOUT)
                 .await
                 .map_err(|source| ObjectFailure::Terminating {
                     object: object.describe(),

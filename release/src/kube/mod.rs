@@ -34,4 +34,4 @@ pub(crate) use apply::{apply_all, is_foreign_writer};
 pub(crate) use client::RecordRequest;
 pub(crate) use delete::{delete_all, delete_one};
 pub(crate) use ownership::{Claim, check_all, stored_policy};
-pub(crate) use wait::{until_established, until_finished, until_gone};
+pub(crate) use wait::{until_gone, until_ready};

@@ -1,14 +1,22 @@
 //! Waiting for what an action cannot go on without: definitions to be served, objects to be gone,
-//! hooks to end. Readiness of a whole release is observed by the caller, not waited for here.
+//! hooks to end, and all objects to be ready where failing must undo the release.
+//!
+//! Readiness of an ordinary release is observed by the caller and not waited for here. What counts
+//! as ready is decided by [`crate::readiness`].
 
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
 use super::object::Object;
+use crate::readiness::Status;
+use crate::readiness::wait::{self, Mode};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -16,27 +24,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Something did not come to pass.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// Time ran out. The text is Helm's.
-    #[error(
-        "resource {object} not ready. status: {status}, message: {message}\ncontext deadline exceeded"
-    )]
-    Deadline {
-        /// `Kind/namespace/name`.
-        object: String,
-        /// What it is instead, in kstatus' words.
-        status: &'static str,
-        /// What it says of itself.
-        message: String,
+    /// Objects are not what they were waited for to become. The text is Helm's.
+    #[error("{}{}", .lines.join("\n"), if *.timed_out { "\ncontext deadline exceeded" } else { "" })]
+    NotReady {
+        /// One line for each object, with its status and message.
+        lines: Vec<String>,
+        /// Whether time ran out, rather than every one of them having failed.
+        timed_out: bool,
     },
-    /// It failed for good. The text is Helm's.
-    #[error("resource {object} not ready. status: Failed, message: {message}")]
-    Failed {
-        /// `Kind/namespace/name`.
-        object: String,
-        /// What it says of itself.
-        message: String,
-    },
-    /// It could not be looked at.
+    /// An object could not be looked at.
     #[error("could not get information about the resource {object}")]
     Api {
         /// `Kind/namespace/name`.
@@ -50,85 +46,42 @@ impl WaitError {
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Deadline { .. } => true,
-            Self::Failed { .. } => false,
+            Self::NotReady { timed_out, .. } => *timed_out,
             Self::Api { source, .. } => source.is_retryable(),
         }
     }
 }
 
-/// How far something waited for has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Done.
-    Done,
-    /// Not yet, and what it says.
-    Going(String),
-    /// It will never be, and why.
-    Failed(String),
-}
-
-/// Looks again and again, at growing intervals, until `judge` says it is over.
+/// Waits until every object is what `mode` asks for, or nothing but failed ones is left.
 ///
 /// # Cancellation
 /// Nothing is changed by waiting; it may be dropped at any time.
-async fn until(
+pub(crate) async fn until_ready<'a>(
     cluster: &Cluster,
-    object: &Object,
+    objects: impl IntoIterator<Item = &'a Object>,
+    mode: Mode,
     limit: Duration,
-    judge: impl Fn(Option<&Value>) -> Progress,
 ) -> Result<(), WaitError> {
-    let name = || {
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        format!("{}/{namespace}/{}", object.resource.kind, object.name)
-    };
-    let deadline = Instant::now() + limit;
-    let mut pause = FIRST_PAUSE;
-    let mut last = String::new();
-    loop {
-        let message = match timeout_at(deadline, cluster.get(object)).await {
-            Ok(Ok(live)) => match judge(live.as_ref()) {
-                Progress::Done => return Ok(()),
-                Progress::Failed(message) => {
-                    return Err(WaitError::Failed {
-                        object: name(),
-                        message,
-                    });
-                }
-                Progress::Going(message) => message,
-            },
-            Ok(Err(source)) if !source.is_retryable() => {
-                return Err(WaitError::Api {
-                    object: name(),
-                    source,
-                });
+    let objects: Vec<&Object> = objects
+        .into_iter()
+        .filter(|object| needs_waiting(object, mode))
+        .collect();
+    let look = async |object: &Object| {
+        Ok(match cluster.get(object).await? {
+            None => (Status::NotFound, "Resource not found".to_owned()),
+            Some(live) => {
+                let reading = wait::read(&live, &[], mode, Timestamp::now());
+                (reading.status, reading.error.unwrap_or(reading.message))
             }
-            Ok(Err(source)) => source.to_string(),
-            Err(_) => std::mem::take(&mut last),
-        };
-        last = message;
-        if Instant::now() + pause >= deadline {
-            let (object, message) = (name(), last);
-            return Err(WaitError::Deadline {
-                object,
-                status: "InProgress",
-                message,
-            });
-        }
-        sleep(pause).await;
-        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Waits until a CustomResourceDefinition is served.
-pub(crate) async fn until_established(
-    cluster: &Cluster,
-    definition: &Object,
-    limit: Duration,
-) -> Result<(), WaitError> {
-    until(cluster, definition, limit, |live| {
-        live.map_or(absent(), established)
-    })
+        })
+    };
+    until(
+        objects,
+        look,
+        "not ready",
+        |status| status == Status::Current,
+        limit,
+    )
     .await
 }
 
@@ -138,103 +91,190 @@ pub(crate) async fn until_gone(
     object: &Object,
     limit: Duration,
 ) -> Result<(), WaitError> {
-    let judge = |live: Option<&Value>| match live {
-        None => Progress::Done,
-        Some(_) => Progress::Going("still exists".to_owned()),
+    let look = async |object: &Object| {
+        Ok(match cluster.get_metadata(object).await? {
+            None => (Status::NotFound, String::new()),
+            Some(_) => (
+                Status::Terminating,
+                "Resource scheduled for deletion".to_owned(),
+            ),
+        })
     };
-    until(cluster, object, limit, judge).await
+    until(
+        vec![object],
+        look,
+        "still exists",
+        |status| status == Status::NotFound,
+        limit,
+    )
+    .await
 }
 
-/// Waits until a Job or Pod ended; every other kind is done at once.
-pub(crate) async fn until_finished(
-    cluster: &Cluster,
-    object: &Object,
-    limit: Duration,
-) -> Result<(), WaitError> {
-    let judge: fn(&Value) -> Progress = match (
+/// Whether a definition says that it is served.
+pub(super) fn is_established(live: &Value) -> bool {
+    wait::read(live, &[], Mode::Wait, Timestamp::UNIX_EPOCH).status == Status::Current
+}
+
+/// What is done at once need not be asked for; what was told to pause will not go on.
+fn needs_waiting(object: &Object, mode: Mode) -> bool {
+    let kind = (
         object.resource.group.as_str(),
         object.resource.kind.as_str(),
-    ) {
-        ("batch", "Job") => finished_job,
-        ("", "Pod") => finished_pod,
-        _ => return Ok(()),
+    );
+    let is_paused = object.body.pointer("/spec/paused") == Some(&Value::Bool(true));
+    match (mode, kind) {
+        _ if object.name.is_empty() => false,
+        (Mode::Hook, ("batch", "Job") | ("", "Pod")) => true,
+        (Mode::Hook, _) => false,
+        (_, ("apps", "Deployment")) => !is_paused,
+        _ => true,
+    }
+}
+
+/// Looks again and again, at growing intervals, at those objects that are not done.
+async fn until(
+    mut objects: Vec<&Object>,
+    look: impl AsyncFn(&Object) -> Result<(Status, String), ApiError>,
+    complaint: &str,
+    is_done: impl Fn(Status) -> bool,
+    limit: Duration,
+) -> Result<(), WaitError> {
+    let name = |object: &Object| {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        format!("{}/{namespace}/{}", object.resource.kind, object.name)
     };
-    until(cluster, object, limit, |live| live.map_or(absent(), judge)).await
-}
-
-fn absent() -> Progress {
-    Progress::Going("Resource not found".to_owned())
-}
-
-/// The status and message of a condition.
-fn condition<'v>(live: &'v Value, kind: &str) -> Option<(&'v str, &'v str)> {
-    let conditions = live.pointer("/status/conditions")?.as_array()?;
-    let found = conditions
-        .iter()
-        .find(|condition| condition["type"] == kind)?;
-    let text = |field: &str| found.get(field).and_then(Value::as_str).unwrap_or_default();
-    Some((text("status"), text("message")))
-}
-
-/// Whether a CustomResourceDefinition is served, or never will be.
-pub(super) fn established(live: &Value) -> Progress {
-    if let Some(("False", message)) = condition(live, "NamesAccepted") {
-        return Progress::Failed(message.to_owned());
+    let deadline = Instant::now() + limit;
+    let mut pause = FIRST_PAUSE;
+    let mut lines = Vec::new();
+    while !objects.is_empty() {
+        let look = &look;
+        let looks = objects
+            .iter()
+            .map(|&object| async move { (object, look(object).await) });
+        let round = stream::iter(looks).buffered(PARALLEL).collect::<Vec<_>>();
+        let Ok(round) = timeout_at(deadline, round).await else {
+            break;
+        };
+        lines.clear();
+        objects.clear();
+        let mut all_failed = true;
+        for (object, seen) in round {
+            let (status, message) = match seen {
+                Ok((status, _)) if is_done(status) => continue,
+                Ok(seen) => seen,
+                Err(source) if source.is_retryable() => (Status::Unknown, source.to_string()),
+                Err(source) => {
+                    return Err(WaitError::Api {
+                        object: name(object),
+                        source,
+                    });
+                }
+            };
+            all_failed &= status == Status::Failed;
+            let object_name = name(object);
+            lines.push(format!(
+                "resource {object_name} {complaint}. status: {status}, message: {message}"
+            ));
+            objects.push(object);
+        }
+        if objects.is_empty() {
+            return Ok(());
+        }
+        if all_failed {
+            return Err(WaitError::NotReady {
+                lines,
+                timed_out: false,
+            });
+        }
+        if Instant::now() + pause >= deadline {
+            break;
+        }
+        sleep(pause).await;
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
     }
-    match condition(live, "Established") {
-        Some(("True", _)) => Progress::Done,
-        _ => Progress::Going("Install in progress".to_owned()),
-    }
-}
-
-fn finished_job(live: &Value) -> Progress {
-    let count = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64);
-    if let Some(("True", _)) = condition(live, "Failed") {
-        let failed = count("/status/failed").unwrap_or_default();
-        let completions = count("/spec/completions").unwrap_or(1);
-        return Progress::Failed(format!("Job Failed. failed: {failed}/{completions}"));
-    }
-    match condition(live, "Complete") {
-        Some(("True", _)) => Progress::Done,
-        _ => Progress::Going("Job in progress".to_owned()),
-    }
-}
-
-fn finished_pod(live: &Value) -> Progress {
-    let name = live
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    match live.pointer("/status/phase").and_then(Value::as_str) {
-        Some("Succeeded") => Progress::Done,
-        Some("Failed") => Progress::Failed(format!("pod {name} failed")),
-        _ => Progress::Going("Pod in progress".to_owned()),
+    match objects.is_empty() {
+        true => Ok(()),
+        false => Err(WaitError::NotReady {
+            lines,
+            timed_out: true,
+        }),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
     use serde_json::json;
 
+    use super::super::discovery::Resource;
     use super::*;
 
+    fn object(kind: &str, body: Value) -> Object {
+        let group = if kind == "Job" { "batch" } else { "apps" };
+        Object {
+            resource: Arc::new(Resource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: String::new(),
+                namespaced: true,
+            }),
+            namespace: Some("n".to_owned()),
+            name: "a".to_owned(),
+            body,
+        }
+    }
+
     #[test]
-    fn hooks_end_as_helm_says() {
-        let job = |kind: &str| {
-            json!({"spec": {"completions": 2}, "status": {"failed": 1, "conditions": [
-                {"type": kind, "status": "True"}]}})
+    fn only_what_can_change_is_waited_for() {
+        let deployment = object("Deployment", json!({}));
+        let paused = object("Deployment", json!({"spec": {"paused": true}}));
+        assert!(needs_waiting(&deployment, Mode::Wait));
+        assert!(!needs_waiting(&paused, Mode::Wait));
+        assert!(!needs_waiting(&deployment, Mode::Hook));
+        assert!(needs_waiting(&object("Job", json!({})), Mode::Hook));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_ends_with_success_failure_or_time() {
+        let one = object("Job", json!({}));
+        let looks = Cell::new(0);
+        let wait = async |statuses: &[Status]| {
+            looks.set(0);
+            let look = async |_: &Object| {
+                let at = looks.replace(looks.get() + 1).min(statuses.len() - 1);
+                Ok((statuses[at], "m".to_owned()))
+            };
+            let is_done = |status| status == Status::Current;
+            until(
+                vec![&one],
+                look,
+                "not ready",
+                is_done,
+                Duration::from_secs(30),
+            )
+            .await
         };
-        assert_eq!(finished_job(&job("Complete")), Progress::Done);
-        assert_eq!(
-            finished_job(&job("Failed")),
-            Progress::Failed("Job Failed. failed: 1/2".to_owned())
+        assert!(
+            wait(&[Status::NotFound, Status::InProgress, Status::Current])
+                .await
+                .is_ok()
         );
-        assert!(matches!(finished_job(&json!({})), Progress::Going(_)));
-        let pod = |phase: &str| json!({"metadata": {"name": "a"}, "status": {"phase": phase}});
-        assert_eq!(finished_pod(&pod("Succeeded")), Progress::Done);
+        assert_eq!(looks.get(), 3);
+        let failed = wait(&[Status::InProgress, Status::Failed])
+            .await
+            .unwrap_err();
         assert_eq!(
-            finished_pod(&pod("Failed")),
-            Progress::Failed("pod a failed".to_owned())
+            failed.to_string(),
+            "resource Job/n/a not ready. status: Failed, message: m"
         );
+        let late = wait(&[Status::InProgress]).await.unwrap_err();
+        assert_eq!(
+            late.to_string(),
+            "resource Job/n/a not ready. status: InProgress, message: m\ncontext deadline exceeded"
+        );
+        assert!(late.is_retryable() && !failed.is_retryable());
     }
 }
