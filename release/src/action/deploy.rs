@@ -236,7 +236,7 @@ async fn prepare<'a>(
     // there is nothing to look at.
     let is_known = !history.is_empty() || cluster.knows_namespace(&spec.namespace);
     if is_known {
-        check_all(cluster, &owner, claim, unowned.iter().copied())
+        check_all(cluster, &owner, claim, &unowned)
             .await
             .map_err(refused)?;
     }
@@ -251,11 +251,9 @@ async fn prepare<'a>(
         prune(storage, spec, history, plan).await?;
         let is_new = install::create_record(cluster, storage, spec, &release).await?;
         if !is_known {
-            let doubtful = unowned
-                .iter()
-                .copied()
-                .filter(|object| !is_new || object.namespace.as_ref() != Some(&spec.namespace));
-            if let Err(foreign) = check_all(cluster, &owner, claim, doubtful).await {
+            let mut doubtful = unowned;
+            doubtful.retain(|object| !is_new || object.namespace.as_ref() != Some(&spec.namespace));
+            if let Err(foreign) = check_all(cluster, &owner, claim, &doubtful).await {
                 storage.delete(&spec.name, release.revision).await?;
                 return Err(refused(foreign));
             }
@@ -458,7 +456,8 @@ impl Attempt<'_> {
         } else {
             Mode::Wait
         };
-        until_ready(self.cluster, &self.objects, mode, options.limit())
+        let objects: Vec<&Object> = self.objects.iter().collect();
+        until_ready(self.cluster, &objects, mode, options.limit())
             .await
             .map_err(DeployError::Wait)
     }

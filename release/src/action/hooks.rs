@@ -109,7 +109,8 @@ impl HookRun<'_> {
             path,
             source,
         })?;
-        until_ready(self.cluster, objects, Mode::Hook, self.timeout)
+        let objects: Vec<&Object> = objects.iter().collect();
+        until_ready(self.cluster, &objects, Mode::Hook, self.timeout)
             .await
             .map_err(HookError::Wait)
     }

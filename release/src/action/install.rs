@@ -108,7 +108,7 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
         }
     }
     for (path, object) in created.iter().filter(|(_, object)| object.is_crd()) {
-        until_ready(cluster, [object], Mode::Wait, CRD_TIMEOUT)
+        until_ready(cluster, &[object], Mode::Wait, CRD_TIMEOUT)
             .await
             .map_err(|source| DeployError::Crd {
                 path: path.clone(),

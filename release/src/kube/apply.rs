@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -268,7 +268,10 @@ struct Work<'a> {
 
 impl Work<'_> {
     async fn write(&self, objects: &[&Object]) -> Vec<Written> {
-        let writes = objects.iter().map(|object| self.write_one(object));
+        let writes: Vec<_> = objects
+            .iter()
+            .map(|object| self.write_one(object).boxed())
+            .collect();
         stream::iter(writes).buffered(PARALLEL).collect().await
     }
 
@@ -282,7 +285,7 @@ impl Work<'_> {
         };
         let mut failures = Vec::new();
         for object in definitions.iter().filter(|object| !is_served(object)) {
-            let waited = until_ready(self.cluster, [*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
+            let waited = until_ready(self.cluster, &[*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
             failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
                 object: object.describe(),
                 source,

@@ -4,7 +4,7 @@
 //! it must carry the release's marks and must not ask to be kept. The deletion names the uid that
 //! was looked at, so an object recreated by somebody else in between survives.
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 
 use super::apply::PARALLEL;
@@ -90,14 +90,12 @@ pub(crate) async fn delete_all(
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for kind in objects.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
-        let deletions = kind.iter().map(|object| async move {
-            (
-                object,
-                delete_owned(cluster, owner, object, propagation).await,
-            )
-        });
+        let deletions: Vec<_> = kind
+            .iter()
+            .map(|object| delete_owned(cluster, owner, object, propagation).boxed())
+            .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
-        for (object, fate) in fates {
+        for (object, fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
                 Err(source) => failures.push(DeleteError::new(object, source)),

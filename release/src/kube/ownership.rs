@@ -2,7 +2,7 @@
 //!
 //! Mirrors `pkg/action/validate.go`.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Map, Value};
 
 use super::apply::PARALLEL;
@@ -164,29 +164,37 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
 ///
 /// # Errors
 /// The first object, in manifest order, that is not ours to take.
-pub(crate) async fn check_all<'a>(
+pub(crate) async fn check_all(
     cluster: &Cluster,
     owner: &Owner,
     claim: Claim,
-    objects: impl IntoIterator<Item = &'a Object>,
+    objects: &[&Object],
 ) -> Result<(), OwnershipError> {
-    let looks = objects
-        .into_iter()
+    let looks: Vec<_> = objects
+        .iter()
         .filter(|object| !object.name.is_empty())
-        .map(|object| async move {
-            match cluster.get_metadata(object).await {
-                Ok(None) => Ok(()),
-                Ok(Some(live)) => owner.check(claim, object, &live),
-                Err(source) => Err(OwnershipError::Unknown {
-                    object: object.describe_for_people(),
-                    source,
-                }),
-            }
-        });
+        .map(|object| check_one(cluster, owner, claim, object).boxed())
+        .collect();
     stream::iter(looks)
         .buffered(PARALLEL)
         .try_collect::<()>()
         .await
+}
+
+async fn check_one(
+    cluster: &Cluster,
+    owner: &Owner,
+    claim: Claim,
+    object: &Object,
+) -> Result<(), OwnershipError> {
+    match cluster.get_metadata(object).await {
+        Ok(None) => Ok(()),
+        Ok(Some(live)) => owner.check(claim, object, &live),
+        Err(source) => Err(OwnershipError::Unknown {
+            object: object.describe_for_people(),
+            source,
+        }),
+    }
 }
 
 #[cfg(test)]

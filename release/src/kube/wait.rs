@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -56,30 +57,23 @@ impl WaitError {
 ///
 /// # Cancellation
 /// Nothing is changed by waiting; it may be dropped at any time.
-pub(crate) async fn until_ready<'a>(
+pub(crate) async fn until_ready(
     cluster: &Cluster,
-    objects: impl IntoIterator<Item = &'a Object>,
+    objects: &[&Object],
     mode: Mode,
     limit: Duration,
 ) -> Result<(), WaitError> {
-    let objects: Vec<&Object> = objects
-        .into_iter()
+    let objects = objects
+        .iter()
+        .copied()
         .filter(|object| needs_waiting(object, mode))
         .collect();
-    let look = async |object: &Object| {
-        Ok(match cluster.get(object).await? {
-            None => (Status::NotFound, "Resource not found".to_owned()),
-            Some(live) => {
-                let reading = wait::read(&live, &[], mode, Timestamp::now());
-                (reading.status, reading.error.unwrap_or(reading.message))
-            }
-        })
-    };
+    let is_done = |status| status == Status::Current;
     until(
         objects,
-        look,
+        |object| readiness(cluster, object, mode).boxed(),
         "not ready",
-        |status| status == Status::Current,
+        is_done,
         limit,
     )
     .await
@@ -91,23 +85,31 @@ pub(crate) async fn until_gone(
     object: &Object,
     limit: Duration,
 ) -> Result<(), WaitError> {
-    let look = async |object: &Object| {
-        Ok(match cluster.get_metadata(object).await? {
-            None => (Status::NotFound, String::new()),
-            Some(_) => (
-                Status::Terminating,
-                "Resource scheduled for deletion".to_owned(),
-            ),
-        })
-    };
-    until(
-        vec![object],
-        look,
-        "still exists",
-        |status| status == Status::NotFound,
-        limit,
-    )
-    .await
+    let is_done = |status| status == Status::NotFound;
+    let look = |object| presence(cluster, object).boxed();
+    until(vec![object], look, "still exists", is_done, limit).await
+}
+
+type Look = Result<(Status, String), ApiError>;
+
+async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Look {
+    Ok(match cluster.get(object).await? {
+        None => (Status::NotFound, "Resource not found".to_owned()),
+        Some(live) => {
+            let reading = wait::read(&live, &[], mode, Timestamp::now());
+            (reading.status, reading.error.unwrap_or(reading.message))
+        }
+    })
+}
+
+async fn presence(cluster: &Cluster, object: &Object) -> Look {
+    Ok(match cluster.get_metadata(object).await? {
+        None => (Status::NotFound, String::new()),
+        Some(_) => (
+            Status::Terminating,
+            "Resource scheduled for deletion".to_owned(),
+        ),
+    })
 }
 
 /// Whether a definition says that it is served.
@@ -132,9 +134,9 @@ fn needs_waiting(object: &Object, mode: Mode) -> bool {
 }
 
 /// Looks again and again, at growing intervals, at those objects that are not done.
-async fn until(
-    mut objects: Vec<&Object>,
-    look: impl AsyncFn(&Object) -> Result<(Status, String), ApiError>,
+async fn until<'a>(
+    mut objects: Vec<&'a Object>,
+    look: impl Fn(&'a Object) -> BoxFuture<'a, Look>,
     complaint: &str,
     is_done: impl Fn(Status) -> bool,
     limit: Duration,
@@ -147,18 +149,15 @@ async fn until(
     let mut pause = FIRST_PAUSE;
     let mut lines = Vec::new();
     while !objects.is_empty() {
-        let look = &look;
-        let looks = objects
-            .iter()
-            .map(|&object| async move { (object, look(object).await) });
+        let looks: Vec<_> = objects.iter().map(|&object| look(object)).collect();
         let round = stream::iter(looks).buffered(PARALLEL).collect::<Vec<_>>();
         let Ok(round) = timeout_at(deadline, round).await else {
             break;
         };
         lines.clear();
-        objects.clear();
         let mut all_failed = true;
-        for (object, seen) in round {
+        let mut undone = Vec::new();
+        for (object, seen) in objects.drain(..).zip(round) {
             let (status, message) = match seen {
                 Ok((status, _)) if is_done(status) => continue,
                 Ok(seen) => seen,
@@ -175,8 +174,9 @@ async fn until(
             lines.push(format!(
                 "resource {object_name} {complaint}. status: {status}, message: {message}"
             ));
-            objects.push(object);
+            undone.push(object);
         }
+        objects = undone;
         if objects.is_empty() {
             return Ok(());
         }
@@ -243,9 +243,9 @@ mod tests {
         let looks = Cell::new(0);
         let wait = async |statuses: &[Status]| {
             looks.set(0);
-            let look = async |_: &Object| {
+            let look = |_| {
                 let at = looks.replace(looks.get() + 1).min(statuses.len() - 1);
-                Ok((statuses[at], "m".to_owned()))
+                std::future::ready(Ok((statuses[at], "m".to_owned()))).boxed()
             };
             let is_done = |status| status == Status::Current;
             until(
