@@ -1,0 +1,164 @@
+//! Published charts, rendered and compared with what Helm made of them.
+//!
+//! The corpus lies beside the project (or where `CORPUS` points); without it this says so and passes.
+//! `CORPUS_ONLY=text` runs the cases whose name holds the text.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use chart::rendered::{self, Options, Request, ShowOptions};
+use chart::{Capabilities, KubeVersion, ReleaseInfo, loader, values};
+use serde_json::Value;
+use templating::SystemHost;
+
+/// The version the goldens were recorded with.
+const KUBE_VERSION: &str = "1.36.3";
+
+fn corpus() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus");
+    let place = std::env::var_os("CORPUS").map_or(beside, PathBuf::from);
+    place.join("golden/index.json").exists().then_some(place)
+}
+
+/// `helm template rel CHART -n ns --include-crds`, or its error.
+fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> {
+    let text = |error: &dyn std::error::Error| format!("Error: {error}");
+    let user = match values_file {
+        None => Value::Null,
+        Some(file) => {
+            let data = std::fs::read(file).map_err(|error| text(&error))?;
+            values::load_values(&data).map_err(|error| text(&error))?
+        }
+    };
+    let chart = loader::load(chart, &mut Vec::new()).map_err(|error| text(&error))?;
+    rendered::check_installable(&chart).map_err(|error| text(&error))?;
+    let remark = if chart.metadata.deprecated {
+        "level=WARN msg=\"this chart is deprecated\"\n"
+    } else {
+        ""
+    };
+    let capabilities = Capabilities {
+        kube_version: KubeVersion::parse(KUBE_VERSION).map_err(|error| text(&error))?,
+        ..Capabilities::default()
+    };
+    let rendered = rendered::render_release(&Request {
+        chart: &chart,
+        values: &user,
+        release: &ReleaseInfo::install("rel", "ns"),
+        capabilities: &capabilities,
+        host: &SystemHost,
+        post_renderer: None,
+        options: Options {
+            include_crds: true,
+            ..Options::default()
+        },
+    })
+    .map_err(|error| {
+        let hint = "\n\nUse --debug flag to render out invalid YAML";
+        format!(
+            "{remark}Error: {error}{}",
+            if error.is_from_rendering() { hint } else { "" }
+        )
+    })?;
+    rendered
+        .show(&ShowOptions::default())
+        .map_err(|error| text(&error))
+}
+
+fn golden(folder: &Path, name: &str) -> String {
+    let mut text = String::new();
+    let file = std::fs::File::open(folder.join(format!("{name}.yaml.gz"))).expect("a golden");
+    flate2::read::GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .expect("a readable golden");
+    text
+}
+
+/// The first lines that differ.
+fn difference(got: &str, want: &str) -> Option<String> {
+    if got == want {
+        return None;
+    }
+    let at = got
+        .lines()
+        .zip(want.lines())
+        .take_while(|(got, want)| got == want)
+        .count();
+    let mut shown = String::new();
+    for (name, text) in [("got ", got), ("want", want)] {
+        let line = text.lines().nth(at).unwrap_or("(end)");
+        let _ = write!(
+            shown,
+            "\n    {name} {}: {}",
+            at + 1,
+            line.chars().take(200).collect::<String>()
+        );
+    }
+    Some(shown)
+}
+
+/// Random text has no words of its own: two outputs agree when every line does that Helm's two runs
+/// would have had in common, which are those without long random words.
+fn outside_random_text(text: &str) -> BTreeSet<String> {
+    let random = |word: &str| word.len() >= 16 && word.chars().any(|c| c.is_ascii_digit());
+    text.lines()
+        .filter(|line| !line.split(|c: char| !c.is_ascii_alphanumeric()).any(random))
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+#[test]
+fn published_charts_render_as_with_helm() {
+    let Some(corpus) = corpus() else {
+        #[expect(clippy::print_stderr, reason = "a skipped test must be noticed")]
+        {
+            eprintln!("SKIPPED: there is no corpus of charts beside the project");
+        }
+        return;
+    };
+    let folder = corpus.join("golden");
+    let index = std::fs::read(folder.join("index.json")).expect("the index");
+    let rows: Vec<Value> = serde_json::from_slice(&index).expect("the index is a list");
+    let only = std::env::var("CORPUS_ONLY").unwrap_or_default();
+    let mut failures = Vec::new();
+    let mut passed = 0;
+    for row in &rows {
+        let field = |name: &str| row[name].as_str().unwrap_or_default();
+        let name = format!("{}@{}", field("chart"), field("case"));
+        if !name.contains(&only) {
+            continue;
+        }
+        let values_file = folder.join(format!("{name}.values.yaml"));
+        let values_file = values_file.exists().then_some(values_file);
+        let chart = corpus
+            .join("charts")
+            .join(format!("{}.tgz", field("chart")));
+        let got = template(&chart, values_file.as_deref());
+        let failure = match (&got, row["ok"].as_bool()) {
+            (Ok(got), Some(true)) if row["deterministic"] == Value::Bool(true) => {
+                difference(got, &golden(&folder, &name))
+            }
+            (Ok(got), Some(true)) => {
+                let want = outside_random_text(&golden(&folder, &name));
+                let got = outside_random_text(got);
+                let odd: Vec<&String> = got.symmetric_difference(&want).take(4).collect();
+                (!odd.is_empty()).then(|| format!("\n    outside random text: {odd:?}"))
+            }
+            (Err(error), Some(true)) => Some(format!("\n    {error}")),
+            (Ok(_), _) => Some(format!("\n    no error, want {}", field("error"))),
+            (Err(error), _) => difference(error.trim(), field("error").trim()),
+        };
+        match failure {
+            None => passed += 1,
+            Some(failure) => failures.push(format!("{name}:{failure}")),
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{passed} charts as with Helm, {} not:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
