@@ -74,7 +74,10 @@ impl Loading<'_> {
         if depth > MAX_CHART_DEPTH {
             return Err(LoadError::TooDeep);
         }
-        let mut chart = Chart { experimental: self.model == Model::V3, ..Chart::default() };
+        let mut chart = Chart {
+            experimental: self.model == Model::V3,
+            ..Chart::default()
+        };
         let mut draft = None;
         for file in files.iter().filter(|file| file.name == "Chart.yaml") {
             let draft = draft.get_or_insert_with(Draft::default);
