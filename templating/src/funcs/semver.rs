@@ -43,6 +43,23 @@ impl Object for SemanticVersion {
         Kind::Ptr
     }
 
+    /// None is exported; they show when a verb of `printf` does not ask for the text.
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let version = &self.0;
+        vec![
+            ("major", version.major().into()),
+            ("minor", version.minor().into()),
+            ("patch", version.patch().into()),
+            ("pre", version.prerelease().into()),
+            ("metadata", version.metadata().into()),
+            ("original", version.original().into()),
+        ]
+    }
+
+    fn unexported(&self) -> &'static [&'static str] {
+        &["major", "minor", "patch", "pre", "metadata", "original"]
+    }
+
     fn methods(&self) -> &'static [Method] {
         METHODS
     }

@@ -95,6 +95,12 @@ fn release(recorded: Option<&Json>) -> ReleaseInfo {
     let Some(recorded) = recorded.filter(|recorded| !recorded.is_null()) else {
         return release;
     };
+    if let Some(name) = recorded["Name"].as_str() {
+        release.name = name.to_owned();
+    }
+    if let Some(namespace) = recorded["Namespace"].as_str() {
+        release.namespace = namespace.to_owned();
+    }
     let is = |field: &str| recorded[field].as_bool().unwrap_or_default();
     release.revision = recorded["Revision"].as_i64().unwrap_or_default();
     release.is_install = is("IsInstall");
