@@ -465,7 +465,7 @@ mod tests {
         for (text, snake, camel) in [
             ("HTTPServer2Foo", "http_server2_foo", "Httpserver2Foo"),
             ("foo-bar baz", "foo_bar_baz", "FooBarBaz"),
-            ("JSONData", "json_data", "JsonData"),
+            ("JSONData", "json_data", "Jsondata"),
             ("_foo", "_foo", "_Foo"),
         ] {
             assert_eq!(
