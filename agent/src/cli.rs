@@ -4,6 +4,8 @@
 //! `internal/cmd/builder.go`: a flag that is empty yields to its environment variable, unknown
 //! flags and every start-up failure exit with 1.
 
+pub mod template;
+
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -18,8 +20,18 @@ use crate::telemetry::{self, Encoder, LogOptions};
 #[derive(Debug, Parser)]
 #[command(name = "fleetagent", version, args_override_self = true)]
 pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     #[command(flatten)]
     pub agent: AgentArgs,
+}
+
+/// What else the binary can do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Render a chart as helm template does, without a cluster
+    Template(Box<template::TemplateArgs>),
 }
 
 /// Flags of the agent itself.
@@ -114,6 +126,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
+    if let Some(Command::Template(args)) = &cli.command {
+        return template::run(args);
+    }
     match run_agent(&cli.agent) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

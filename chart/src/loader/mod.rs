@@ -184,7 +184,7 @@ fn load_detected(
 }
 
 /// The cause of an I/O error as Go words it.
-fn io_cause(error: &std::io::Error) -> String {
+pub fn io_cause(error: &std::io::Error) -> String {
     use std::io::ErrorKind;
     match error.kind() {
         ErrorKind::NotFound => "no such file or directory".to_owned(),
