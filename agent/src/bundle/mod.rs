@@ -94,7 +94,13 @@ pub enum BundleError {
     },
     /// The files are no chart that Helm would accept.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
+}
+
+impl From<LoadError> for BundleError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(Box::new(error))
+    }
 }
 
 impl BundleError {
