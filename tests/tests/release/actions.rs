@@ -1,0 +1,425 @@
+//! Installing, upgrading, carrying on after a crash, undoing and removing.
+
+use anyhow::Result;
+use release::model::{HookExecution, Status};
+use release::state::{Action, State};
+use release::{Options, RollbackSpec, UninstallSpec};
+use serde_json::json;
+
+use crate::world::{Template, World, config_map, job};
+
+#[tokio::test]
+async fn an_install_is_recorded_marked_and_unchanged_the_second_time() -> Result<()> {
+    let world = World::new().await?;
+    let done = world.deploy(&config_map("a", "1")).await?;
+    assert!(done.changed);
+    assert_eq!(done.plan.state, State::Absent);
+    assert_eq!(done.release.status(), Status::Deployed);
+    assert_eq!(done.release.description(), "Install complete");
+    let live = world.config_map("a").await?.unwrap();
+    assert_eq!(
+        live["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+        "Helm"
+    );
+    assert_eq!(
+        live["metadata"]["annotations"]["meta.helm.sh/release-name"],
+        "web"
+    );
+    assert_eq!(done.applied[0]["data"], json!({"value": "1"}));
+    assert!(done.applied[0]["metadata"].get("managedFields").is_none());
+
+    let again = world.deploy(&config_map("a", "1")).await?;
+    assert!(!again.changed);
+    assert_eq!(again.plan.state, State::InSync);
+    assert_eq!(world.history().await?, ["1 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upgrade_deletes_what_vanished_and_keeps_two_records() -> Result<()> {
+    let world = World::new().await?;
+    let kept = config_map("kept", "1").replace(
+        "name: kept\n",
+        "name: kept\n  annotations: {helm.sh/resource-policy: keep}\n",
+    );
+    world
+        .deploy(&(config_map("a", "1") + &config_map("b", "1") + &kept))
+        .await?;
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(done.release.revision, 2);
+    assert_eq!(
+        done.left
+            .iter()
+            .map(|key| key.name.as_str())
+            .collect::<Vec<_>>(),
+        ["kept"]
+    );
+    assert!(world.config_map("b").await?.is_none());
+    assert!(world.config_map("kept").await?.is_some());
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "2");
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    world.deploy(&config_map("a", "3")).await?;
+    assert_eq!(world.history().await?, ["2 superseded", "3 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_foreign_object_is_refused_in_helms_words_and_nothing_stays() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    world.kubectl(&["create", "configmap", "a", "--from-literal=value=theirs"])?;
+    let error = world.deploy(&config_map("a", "1")).await.unwrap_err();
+    assert_eq!(
+        release::error_chain(&error),
+        format!(
+            "unable to continue with install: ConfigMap \"a\" in namespace \"{0}\" exists and cannot \
+             be imported into the current release: invalid ownership metadata; label validation \
+             error: missing key \"app.kubernetes.io/managed-by\": must be set to \"Helm\"; annotation \
+             validation error: missing key \"meta.helm.sh/release-name\": must be set to \"web\"; \
+             annotation validation error: missing key \"meta.helm.sh/release-namespace\": must be set \
+             to \"{0}\"",
+            world.namespace
+        )
+    );
+    assert!(!error.is_retryable());
+    assert_eq!(world.history().await?, [""; 0]);
+    assert_eq!(
+        world.config_map("a").await?.unwrap()["data"]["value"],
+        "theirs"
+    );
+    let options = Options {
+        take_ownership: true,
+        ..Options::default()
+    };
+    world
+        .deploy_with(&Template::new(&config_map("a", "1")), options)
+        .await?;
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_object_is_reported_recorded_and_put_right_by_the_next_try() -> Result<()> {
+    let world = World::new().await?;
+    let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
+    let error = world
+        .deploy(&(config_map("a", "1") + &bad))
+        .await
+        .unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(text.starts_with(&format!(
+        "server-side apply failed for object {}/b /v1, Kind=ConfigMap: ",
+        world.namespace
+    )));
+    assert!(
+        text.contains(".dota: field not declared in schema"),
+        "{text}"
+    );
+    assert_eq!(world.history().await?, ["1 failed"]);
+    let record = release::get(&world.storage, "web", None).await?;
+    assert_eq!(
+        record.description(),
+        format!("Release \"web\" failed: {text}")
+    );
+    assert!(
+        world.config_map("a").await?.is_some(),
+        "the others are applied"
+    );
+
+    let done = world.deploy(&config_map("a", "1")).await?;
+    assert_eq!(done.plan.state, State::NeverDeployed);
+    assert_eq!(done.plan.action, Action::Install { revision: 2 });
+    assert_eq!(world.history().await?, ["1 failed", "2 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_failed_revision_left_behind_goes_with_the_next_good_one() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
+    world
+        .deploy(&(config_map("a", "1") + &config_map("stray", "1") + &bad))
+        .await
+        .unwrap_err();
+    assert!(world.config_map("stray").await?.is_some());
+    world.deploy(&config_map("a", "2")).await?;
+    assert!(world.config_map("stray").await?.is_none());
+    assert_eq!(world.history().await?, ["1 superseded", "3 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_revision_that_was_cut_off_is_finished_not_repeated() -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1"));
+    world.deploy_with(&template, Options::default()).await?;
+    for (status, wanted, history) in [
+        (Status::PendingInstall, "1", &["1 deployed"][..]),
+        (Status::PendingInstall, "2", &["1 failed", "2 deployed"][..]),
+    ] {
+        world.tamper(1, status).await?;
+        world.kubectl(&["delete", "configmap", "a"])?;
+        let done = world.deploy(&config_map("a", wanted)).await?;
+        assert_eq!(done.plan.state, State::Interrupted);
+        assert!(done.plan.action.is_install());
+        assert_eq!(
+            world.config_map("a").await?.unwrap()["data"]["value"],
+            wanted
+        );
+        let statuses = world.history().await?;
+        assert_eq!(statuses.len(), history.len());
+        assert_eq!(
+            statuses.last(),
+            history.last().map(ToString::to_string).as_ref()
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upgrade_that_was_cut_off_builds_on_the_last_good_revision() -> Result<()> {
+    let world = World::new().await?;
+    world
+        .deploy(&(config_map("a", "1") + &config_map("b", "1")))
+        .await?;
+    world.deploy(&config_map("a", "2")).await?;
+    // As it was left by a crash after the pending record: nothing applied yet.
+    world.tamper(2, Status::PendingUpgrade).await?;
+    world.tamper(1, Status::Deployed).await?;
+    let template = Template::new(&config_map("a", "2"));
+    let done = world.deploy_with(&template, Options::default()).await?;
+    assert_eq!(
+        done.plan.action,
+        Action::Finish {
+            revision: 2,
+            from: Some(1)
+        }
+    );
+    assert_eq!(*template.seen.lock().unwrap(), [(2, false)]);
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removal_that_had_begun_does_not_keep_the_release_from_coming_back() -> Result<()> {
+    let world = World::new().await?;
+    world
+        .deploy(&(config_map("a", "1") + &config_map("b", "1")))
+        .await?;
+    world.tamper(1, Status::Uninstalling).await?;
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(done.plan.state, State::Uninstalling);
+    assert!(world.config_map("b").await?.is_none());
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "2");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removal_leaves_nothing_but_what_is_not_ours() -> Result<()> {
+    let world = World::new().await?;
+    let manifest = config_map("a", "1") + &config_map("b", "1");
+    world.deploy(&manifest).await?;
+    world.kubectl(&[
+        "annotate",
+        "configmap",
+        "b",
+        "--overwrite",
+        "meta.helm.sh/release-name=other",
+    ])?;
+    let spec = UninstallSpec::new("web", &world.namespace);
+    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(done.existed);
+    assert_eq!(
+        done.not_owned
+            .iter()
+            .map(|key| key.name.as_str())
+            .collect::<Vec<_>>(),
+        ["b"]
+    );
+    assert!(world.config_map("a").await?.is_none());
+    assert!(world.config_map("b").await?.is_some());
+    assert_eq!(world.history().await?, [""; 0]);
+    let again = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(!again.existed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn keeping_resources_only_forgets_the_release() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let spec = UninstallSpec {
+        keep_resources: true,
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(world.config_map("a").await?.is_some());
+    assert_eq!(world.history().await?, [""; 0]);
+    // And it is taken up again by its marks.
+    world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "2");
+    Ok(())
+}
+
+#[tokio::test]
+async fn hooks_run_in_order_and_are_recorded() -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1"))
+        .hook("before", "pre-install", &job("before"))
+        .hook("after", "post-install", &job("after"))
+        .hook("removal", "pre-delete", &job("removal"));
+    let done = world.deploy_with(&template, Options::default()).await?;
+    let phases: Vec<_> = done
+        .release
+        .hooks
+        .iter()
+        .map(|hook| hook.last_run.phase.as_str())
+        .collect();
+    assert_eq!(
+        phases,
+        [HookExecution::SUCCEEDED, HookExecution::SUCCEEDED, ""]
+    );
+    let jobs = world.kubectl(&["get", "jobs", "--output", "name"])?;
+    assert_eq!(jobs, "job.batch/after\njob.batch/before\n");
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(
+        world
+            .kubectl(&["get", "jobs", "--output", "name"])?
+            .contains("removal")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
+    let world = World::new().await?;
+    let refused = job("before").replace("restartPolicy: Never", "restartPolicy: Sometimes");
+    let template = Template::new(&config_map("a", "1")).hook("before", "pre-install", &refused);
+    let error = world
+        .deploy_with(&template, Options::default())
+        .await
+        .unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(
+        text.starts_with(
+            "failed pre-install: warning: Hook pre-install web/templates/before.yaml failed: "
+        ),
+        "{text}"
+    );
+    assert!(world.config_map("a").await?.is_none());
+    let template =
+        Template::new(&config_map("a", "1")).hook("before", "pre-install", &job("before"));
+    let done = world.deploy_with(&template, Options::default()).await?;
+    assert!(done.plan.action.is_install(), "the install hooks run");
+    assert_eq!(
+        done.release.hooks[0].last_run.phase,
+        HookExecution::SUCCEEDED
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn atomic_undoes_what_failed() -> Result<()> {
+    let world = World::new().await?;
+    let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
+    let options = || Options {
+        atomic: true,
+        ..Options::default()
+    };
+    let failing = Template::new(&(config_map("a", "2") + &bad));
+    let error = world.deploy_with(&failing, options()).await.unwrap_err();
+    assert!(release::error_chain(&error).starts_with(
+        "release web failed, and has been uninstalled due to rollback-on-failure being set: "
+    ));
+    assert_eq!(world.history().await?, [""; 0]);
+    assert!(world.config_map("a").await?.is_none());
+
+    world.deploy(&config_map("a", "1")).await?;
+    let error = world.deploy_with(&failing, options()).await.unwrap_err();
+    assert!(release::error_chain(&error).starts_with(
+        "release web failed, and has been rolled back due to rollback-on-failure being set: "
+    ));
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
+    assert_eq!(
+        world.history().await?.last().map(String::as_str),
+        Some("3 deployed")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rollback_brings_an_earlier_revision_back() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world
+        .deploy(&(config_map("a", "2") + &config_map("b", "2")))
+        .await?;
+    let spec = RollbackSpec {
+        name: "web".to_owned(),
+        namespace: world.namespace.clone(),
+        revision: 0,
+        options: Options {
+            max_history: 10,
+            ..Options::default()
+        },
+    };
+    let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(done.release.description(), "Rollback to 1");
+    assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
+    assert!(world.config_map("b").await?.is_none());
+    assert_eq!(
+        world.history().await?,
+        ["1 superseded", "2 superseded", "3 deployed"]
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_chart_may_bring_a_kind_and_use_it() -> Result<()> {
+    let world = World::new().await?;
+    let group = format!("{}.example.com", world.namespace);
+    let manifest = format!(
+        "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+         metadata: {{name: cars.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  \
+         names: {{kind: Car, plural: cars, singular: car}}\n  versions:\n  - name: v1\n    \
+         served: true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
+         x-kubernetes-preserve-unknown-fields: true}}}}\n\
+         ---\napiVersion: {group}/v1\nkind: Car\nmetadata: {{name: beetle}}\nspec: {{doors: 2}}\n"
+    );
+    let done = world.deploy(&manifest).await?;
+    assert_eq!(done.applied.len(), 2);
+    assert!(
+        world
+            .kubectl(&["get", &format!("cars.{group}"), "beetle"])?
+            .contains("beetle")
+    );
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_force_recreates_what_is_immutable() -> Result<()> {
+    let world = World::new().await?;
+    let one = crate::world::deployment("d", 1, "nginx:1");
+    world.deploy(&one).await?;
+    let other = one.replace("app: d", "app: e");
+    let error = world.deploy(&other).await.unwrap_err();
+    assert!(
+        release::error_chain(&error).contains("field is immutable"),
+        "{error:?}"
+    );
+    let options = Options {
+        force: true,
+        ..Options::default()
+    };
+    world.deploy_with(&Template::new(&other), options).await?;
+    assert!(
+        world
+            .kubectl(&["get", "deployment", "d", "--output", "yaml"])?
+            .contains("app: e")
+    );
+    Ok(())
+}

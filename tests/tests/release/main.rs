@@ -1,0 +1,8 @@
+//! The release crate against a real API server, without the agent: one cluster for all tests, a
+//! file per subject.
+
+mod actions;
+mod conflicts;
+mod cost;
+mod interop;
+mod world;
