@@ -4,6 +4,8 @@
 
 use std::error::Error;
 
+use kube::runtime::watcher;
+
 /// The error and its causes, joined by `: `. A cause the outer text ends with is not repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = one(error);
@@ -30,6 +32,14 @@ pub fn has_code(error: &kube::Error, code: u16) -> bool {
 }
 
 fn one(error: &(dyn Error + 'static)) -> String {
+    // Its own texts repeat their causes.
+    match error.downcast_ref::<watcher::Error>() {
+        Some(watcher::Error::InitialListFailed(_)) => return "cannot list".to_owned(),
+        Some(watcher::Error::WatchStartFailed(_)) => return "cannot watch".to_owned(),
+        Some(watcher::Error::WatchFailed(_)) => return "the watch broke off".to_owned(),
+        Some(watcher::Error::WatchError(_)) => return "the watch was ended".to_owned(),
+        Some(watcher::Error::NoResourceVersion) | None => {}
+    }
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Api(status)) if !status.message.is_empty() => status.message.clone(),
         Some(kube::Error::Api(status)) if !status.reason.is_empty() => status.reason.clone(),

@@ -1,7 +1,8 @@
 //! Logging: JSON lines as the stock agent writes by default, or text for people.
 //!
 //! Values, Secrets and request bodies never reach a log call; the HTTP client is kept at warnings
-//! unless asked for, because its spans name every URL.
+//! unless asked for, because its spans name every URL; what it
+//! fails at, we tell ourselves.
 
 use std::io;
 
@@ -48,7 +49,7 @@ fn filter(level: tracing::Level) -> EnvFilter {
         )
     } else {
         EnvFilter::new(format!(
-            "{level},kube_client=warn,kube_runtime=warn,hyper=warn,hyper_util=warn,h2=warn,\
+            "{level},kube_client=off,kube_runtime=error,hyper=warn,hyper_util=warn,h2=warn,\
              rustls=warn,tower=warn,reqwest=warn"
         ))
     }

@@ -67,7 +67,10 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
         }
     })
     .await?;
-    // A bundle deleted while nobody looked.
+    // A bundle deleted while nobody looked. That the agent's own is still listed tells a deletion
+    // from an upstream that lost its objects.
+    let own = bundle(bed, "fleet-agent-own", &chart, &target).spec("paused", json!(true));
+    site.apply(&own).await?;
     site.agent()?.kill();
     site.delete("web").await?;
     site.agent()?.restart()?;

@@ -87,9 +87,10 @@ impl Deployer {
     ) -> Result<Release, DeployFailure> {
         let values = self.values.of(acting, bundle).await?;
         let chart = Arc::new(self.package(bundle).await?);
+        // Kinds another bundle brought a moment ago count: `.Capabilities` is asked for them.
         let discovery = acting
             .cluster()
-            .discovery()
+            .fresh_discovery()
             .await
             .map_err(DeployFailure::new)?;
         let options = &bundle.spec.options;
