@@ -135,7 +135,7 @@ impl Session {
         tokio::select! {
             // Ends by itself once termination is requested and passes have finished.
             () = workers.run(stop) => Ended::Stopped,
-            ended = self.watch_bundles(&store, &queue) => ended,
+            ended = self.watch_bundles(&store, &queue, &collector) => ended,
             ended = self.watch_credentials() => ended,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, interval) => Ended::Stopped,
@@ -156,7 +156,7 @@ impl Session {
     }
 
     /// Keeps the store like upstream and wakes bundles; ends when the credential is dead.
-    async fn watch_bundles(&self, store: &Store, queue: &Queue) -> Ended {
+    async fn watch_bundles(&self, store: &Store, queue: &Queue, collector: &Collector) -> Ended {
         let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
             self.upstream.watching.clone(),
             &self.upstream.namespace,
@@ -184,7 +184,12 @@ impl Session {
                 watcher::Event::InitApply(guard) | watcher::Event::Apply(guard) => {
                     applied(store, guard)
                 }
-                watcher::Event::InitDone => store.relisted(),
+                watcher::Event::InitDone => {
+                    let mut wake = store.relisted();
+                    // What was deleted while nobody watched has releases, and nothing else.
+                    wake.names.extend(collector.orphans().await);
+                    wake
+                }
                 watcher::Event::Delete(DeserializeGuard(object)) => {
                     let metadata = match object {
                         Ok(bundle) => bundle.metadata,

@@ -38,9 +38,14 @@ fn check(name: &str, recorded: &Value) {
     let release = &recorded["releases"][0]["decoded"];
 
     let manifest = Manifest::from_content(&content).unwrap();
-    assert_eq!(manifest.id, deployment.spec.manifest_id(), "{name}: manifest ID");
-    let package =
-        Bundle::Files(manifest).package(&deployment, "cattle-fleet-system").unwrap();
+    assert_eq!(
+        manifest.id,
+        deployment.spec.manifest_id(),
+        "{name}: manifest ID"
+    );
+    let package = Bundle::Files(manifest)
+        .package(&deployment, "cattle-fleet-system")
+        .unwrap();
 
     let options = &deployment.spec.options;
     let mut config = values::inline(options.helm.as_ref().and_then(|helm| helm.values.as_ref()));
@@ -51,7 +56,11 @@ fn check(name: &str, recorded: &Value) {
     }
     let release_name = release_name(deployment.name(), options);
     assert_eq!(release["name"], release_name, "{name}: release name");
-    assert_eq!(release["namespace"], options.release_namespace(), "{name}: release namespace");
+    assert_eq!(
+        release["namespace"],
+        options.release_namespace(),
+        "{name}: release namespace"
+    );
     let set = SetId::new(deployment.name(), "");
     let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None);
     let rendered = render_release(&Request {
@@ -64,7 +73,11 @@ fn check(name: &str, recorded: &Value) {
         options: Options::default(),
     })
     .unwrap();
-    assert_eq!(rendered.manifest, release["manifest"].as_str().unwrap(), "{name}: manifest");
+    assert_eq!(
+        rendered.manifest,
+        release["manifest"].as_str().unwrap(),
+        "{name}: manifest"
+    );
     assert_eq!(
         serde_json::to_value(&rendered.chart).unwrap(),
         release["chart"],

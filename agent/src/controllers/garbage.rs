@@ -132,12 +132,19 @@ impl Collector {
     pub async fn run(&self, queue: &Queue, interval: Duration) {
         loop {
             tokio::time::sleep(interval.mul_f64(1.0 + rand::random::<f64>())).await;
-            for owner in self.owners().await {
-                if !self.store.is_listed(&owner) {
-                    queue.wake(&owner, Pass::Full);
-                }
+            for owner in self.orphans().await {
+                queue.wake(&owner, Pass::Full);
             }
         }
+    }
+
+    /// Bundles that have releases and are not listed. Meaningful once a list is complete.
+    pub async fn orphans(&self) -> Vec<String> {
+        let owners = self.owners().await;
+        owners
+            .into_iter()
+            .filter(|owner| !self.store.is_listed(owner))
+            .collect()
     }
 
     /// Whether any release of this bundle is known.
