@@ -89,8 +89,13 @@ impl ApiError {
 
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
+        // A namespace on its way out refuses everything until it is gone.
+        let is_ending = self
+            .causes()
+            .iter()
+            .any(|cause| cause.reason == "NamespaceTerminating");
         match self.code() {
-            Some(code) => code >= 500 || code == 429 || code == 409,
+            Some(code) => is_ending || code >= 500 || code == 429 || code == 409,
             None => !matches!(self, Self::Request(_)),
         }
     }

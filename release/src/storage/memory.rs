@@ -1,6 +1,7 @@
 //! Records in memory, for tests and for rendering without a cluster.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt as _;
@@ -46,11 +47,12 @@ impl Driver for Memory {
     fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
         let mut records = self.records();
         let key = key(&release.name, release.revision);
-        let result = if records.contains_key(&key) {
-            Err(StorageError::Exists)
-        } else {
-            records.insert(key, release.clone());
-            Ok(())
+        let result = match records.entry(key) {
+            Entry::Occupied(_) => Err(StorageError::Exists),
+            Entry::Vacant(free) => {
+                free.insert(release.clone());
+                Ok(())
+            }
         };
         ready(result).boxed()
     }

@@ -56,7 +56,7 @@ fn of_labels(got: Labels, want: Labels) -> Outcome {
 
 fn encode(case: &Case) -> Outcome {
     let release = release(case.get("release").unwrap_or(&Value::Null));
-    let json = to_json(&release).unwrap();
+    let json = to_json(&release).expect("a case that cannot be read fails");
     let text = match case.text("json") {
         Some(want) => Outcome::of_texts(&String::from_utf8_lossy(&json), want),
         None => of_digest(&json, case),
@@ -95,7 +95,13 @@ fn release(given: &Value) -> Release {
     let manifest = given
         .get("manifest_base64")
         .and_then(Value::as_str)
-        .map(|text| go_lossy(&STANDARD.decode(text).unwrap()));
+        .map(|text| {
+            go_lossy(
+                &STANDARD
+                    .decode(text)
+                    .expect("a case that cannot be read fails"),
+            )
+        });
     let manifest = manifest.or_else(|| {
         let repeat = given.get("manifest_repeat")?;
         let times = usize::try_from(repeat["times"].as_u64()?).ok()?;
@@ -116,8 +122,9 @@ fn release(given: &Value) -> Release {
     }
     let config = given.get("config").cloned().unwrap_or_default();
     let floats = given.get("numbers") == Some(&json!("float64"));
-    let payload = STANDARD.encode(serde_json::to_vec(&given).unwrap());
-    let mut release = decode(payload.as_bytes()).unwrap();
+    let payload =
+        STANDARD.encode(serde_json::to_vec(&given).expect("a case that cannot be read fails"));
+    let mut release = decode(payload.as_bytes()).expect("a case that cannot be read fails");
     if let (Value::Object(config), false) = (config, floats) {
         release.config = config;
     }
@@ -152,7 +159,7 @@ fn chart(mut given: Value, floats: bool) -> Chart {
     if let Some(Value::String(schema)) = given.get("schema") {
         given["schema"] = STANDARD.encode(schema).into();
     }
-    let mut chart = Chart::from_json(&given, "chart").unwrap();
+    let mut chart = Chart::from_json(&given, "chart").expect("a case that cannot be read fails");
     if !floats {
         chart.values = values;
     }
@@ -181,7 +188,7 @@ fn read(case: &Case) -> Outcome {
         (Ok(_), Some(want)) => return Outcome::failed("no error", want),
         (Ok(release), None) => release,
     };
-    let json = to_json(&release).unwrap();
+    let json = to_json(&release).expect("a case that cannot be read fails");
     let want = case.text("rewritten").or_else(|| case.text("json"));
     let text = match want {
         Some(want) => Outcome::of_texts(&String::from_utf8_lossy(&json), want),
@@ -203,7 +210,7 @@ fn refuse(case: &Case) -> Outcome {
         (Err(error), None) => Outcome::failed(error, "no error"),
         (Ok(_), Some(want)) => Outcome::failed("no error", want),
         (Ok(release), None) => {
-            let json = to_json(&release).unwrap();
+            let json = to_json(&release).expect("a case that cannot be read fails");
             let want = case.text("rewritten").unwrap_or_default();
             Outcome::of_texts(&String::from_utf8_lossy(&json), want)
         }

@@ -90,7 +90,7 @@ impl World {
             chart: Arc::clone(&chart),
             render: Arc::new(move |request| {
                 seen.lock()
-                    .unwrap()
+                    .expect("no rendering panics")
                     .push((request.release.revision, request.release.is_install));
                 Ok(Rendered {
                     chart: Arc::clone(&chart),
