@@ -13,6 +13,7 @@ use serde_json::Value;
 pub use validate::ValidationError;
 
 use crate::decode::{At, DecodeError};
+use crate::depth::{TooDeep, bounded};
 use crate::{List, Time};
 
 /// The contents of `Chart.yaml`. Empty fields are left out of its JSON.
@@ -340,6 +341,9 @@ pub enum ReadError {
     /// It is no YAML.
     #[error(transparent)]
     Yaml(golib::yaml::Error),
+    /// It nests too deep.
+    #[error(transparent)]
+    TooDeep(TooDeep),
     /// A field has the wrong type.
     #[error("error unmarshaling JSON: while decoding JSON: {0}")]
     Type(#[source] DecodeError),
@@ -351,6 +355,7 @@ pub enum ReadError {
 /// It is no YAML, or a field has the wrong type.
 pub fn read_chart_yaml(data: &[u8]) -> Result<Draft, ReadError> {
     let value = golib::yaml::decode(data).map_err(ReadError::Yaml)?;
+    let value = bounded(value).map_err(ReadError::TooDeep)?;
     let mut draft = Draft::default();
     let at = At::new("Metadata", "v2.Metadata", "").coercing();
     draft.read(&value, &at).map_err(ReadError::Type)?;

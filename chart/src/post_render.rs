@@ -11,6 +11,7 @@ use std::error::Error;
 use golib::yaml;
 
 use crate::Warning;
+use crate::depth::bounded;
 use crate::manifest::{self, INSTALL_ORDER, SortError, split_manifests};
 
 /// One rendered document on its way through a post-renderer.
@@ -132,7 +133,10 @@ fn documents(files: &Files, group: &'static str) -> Result<Vec<Document>, PostRe
                     path: path.clone(),
                     source,
                 })?;
-            if !value.is_null() {
+            let empty = value.is_null();
+            // Nobody looks into it here; what is too deep is refused when it is sorted.
+            let _ = bounded(value);
+            if !empty {
                 let (path, content) = (Some(path.clone()), document.to_owned());
                 documents.push(Document { path, content });
             }

@@ -11,6 +11,7 @@ use super::{FileError, LoadError, MAX_CHART_DEPTH};
 use crate::archive::{self, Budget};
 use crate::chart::API_VERSION_V1;
 use crate::decode::At;
+use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
 use crate::{Chart, File, Warning, values};
 
@@ -197,10 +198,9 @@ impl Loading<'_> {
 }
 
 fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {
-    yaml::decode(data).map_err(|error| LoadError::File {
-        file: name,
-        source: FileError::Yaml(error),
-    })
+    let failed = |source| LoadError::File { file: name, source };
+    let value = yaml::decode(data).map_err(|error| failed(FileError::Yaml(error)))?;
+    bounded(value).map_err(|error| failed(FileError::TooDeep(error)))
 }
 
 fn wrong_type(file: &'static str) -> impl Fn(crate::DecodeError) -> LoadError {

@@ -14,6 +14,7 @@ pub use files::load_files;
 
 use crate::archive::{self, ArchiveError, Budget};
 use crate::decode::DecodeError;
+use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;
 use crate::values::LoadValuesError;
@@ -136,6 +137,9 @@ pub enum FileError {
     /// A field has the wrong type.
     #[error("error unmarshaling JSON: while decoding JSON: {0}")]
     Type(#[source] DecodeError),
+    /// It nests too deep.
+    #[error(transparent)]
+    TooDeep(TooDeep),
     /// A values document is malformed.
     #[error(transparent)]
     Values(LoadValuesError),

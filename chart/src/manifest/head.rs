@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use golib::yaml;
 
 use crate::decode::{At, DecodeError};
+use crate::depth::{TooDeep, bounded};
 
 /// What Helm knows of a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub enum HeadError {
     /// The document is no YAML.
     #[error(transparent)]
     Yaml(yaml::Error),
+    /// It nests too deep.
+    #[error(transparent)]
+    TooDeep(TooDeep),
     /// A field has the wrong type.
     #[error("error unmarshaling JSON: while decoding JSON: {0}")]
     Type(#[source] DecodeError),
@@ -41,6 +45,7 @@ impl Head {
     /// The document is no YAML, no table, or one of the fields has the wrong type.
     pub fn read(document: &str) -> Result<Self, HeadError> {
         let value = yaml::decode(document.as_bytes()).map_err(HeadError::Yaml)?;
+        let value = bounded(value).map_err(HeadError::TooDeep)?;
         let mut head = Self::default();
         let at = At::new("SimpleHead", "util.SimpleHead", "").coercing();
         at.object(

@@ -53,27 +53,49 @@ pub struct Sorted {
 /// The separator only counts at the start of a line, and what follows it on its line begins the next
 /// document.
 pub fn split_manifests(text: &str) -> Vec<&str> {
-    let text = text.trim_start();
+    let cut = |piece| std::str::from_utf8(piece).expect("text is cut beside ASCII only");
+    split_documents(text.as_bytes())
+        .into_iter()
+        .map(cut)
+        .collect()
+}
+
+/// [`split_manifests`] for text that may not be UTF-8.
+pub fn split_documents(text: &[u8]) -> Vec<&[u8]> {
+    let text = trim_start(text);
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut line = 0;
     while let Some(rest) = text.get(line..) {
-        if let Some(after) = rest.strip_prefix("---") {
+        if let Some(after) = rest.strip_prefix(b"---") {
             pieces.push(&text[start..line]);
-            start = text.len() - after.trim_start_matches([' ', '\t']).len();
+            let blanks = after
+                .iter()
+                .take_while(|byte| matches!(byte, b' ' | b'\t'))
+                .count();
+            start = text.len() - after.len() + blanks;
         }
         // A separator ends where the next document begins, so a line is looked at once.
-        match text[line.max(start)..].find('\n') {
-            Some(end) => line = line.max(start) + end + 1,
+        line = line.max(start);
+        match text[line..].iter().position(|byte| *byte == b'\n') {
+            Some(end) => line += end + 1,
             None => break,
         }
     }
     pieces.push(&text[start..]);
     pieces
         .into_iter()
-        .map(str::trim_start)
+        .map(trim_start)
         .filter(|piece| !piece.is_empty())
         .collect()
+}
+
+/// Drops leading white space.
+fn trim_start(text: &[u8]) -> &[u8] {
+    let Some(chunk) = text.utf8_chunks().next() else {
+        return text;
+    };
+    &text[chunk.valid().len() - chunk.valid().trim_start().len()..]
 }
 
 /// Splits files (in path order), reads every document's head and sorts by `order`. Partials (base

@@ -6,6 +6,8 @@
 use golib::yaml;
 use serde_json::{Map, Value};
 
+use crate::depth::{TooDeep, bounded};
+
 /// A values file that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadValuesError {
@@ -15,6 +17,9 @@ pub enum LoadValuesError {
     /// A document is no YAML, or no table.
     #[error("cannot unmarshal yaml document: {0}")]
     Document(#[source] yaml::Error),
+    /// A document nests too deep.
+    #[error("cannot unmarshal yaml document: {0}")]
+    TooDeep(#[source] TooDeep),
 }
 
 /// Reads a values file into a table; an empty file is an empty table.
@@ -25,7 +30,10 @@ pub fn load_values(data: &[u8]) -> Result<Value, LoadValuesError> {
     let mut values = Map::new();
     for document in documents(data)? {
         let read = yaml::decode_into_map(&document).map_err(LoadValuesError::Document)?;
-        merge_into(&mut values, read);
+        let read = bounded(Value::Object(read)).map_err(LoadValuesError::TooDeep)?;
+        if let Value::Object(read) = read {
+            merge_into(&mut values, read);
+        }
     }
     Ok(Value::Object(values))
 }
@@ -77,4 +85,25 @@ fn documents(data: &[u8]) -> Result<Vec<Vec<u8>>, LoadValuesError> {
         documents.push(current);
     }
     Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::load_values;
+    use crate::Chart;
+    use crate::values::coalesce_values;
+
+    #[test]
+    fn deep_values_do_not_exhaust_a_small_stack() {
+        let deep = |levels: usize| format!("{}1{}", "{a: ".repeat(levels), "}".repeat(levels));
+        for levels in [500, 5_000, 50_000] {
+            if let Ok(values) = load_values(deep(levels).as_bytes()) {
+                let chart = Chart {
+                    values,
+                    ..Chart::default()
+                };
+                let _ = coalesce_values(&chart, &chart.values, &mut Vec::new());
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@
 mod coalesce;
 pub(crate) mod go_format;
 mod import;
+mod json_stream;
 mod load;
 mod path;
 mod tree;

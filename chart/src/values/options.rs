@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::strvals::{self, StrvalsError};
 use super::{LoadValuesError, load_values, merge_maps};
+use crate::depth::bounded;
 
 /// What the user gave, each group in its order.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +79,9 @@ impl Options {
             let trimmed = text.trim();
             if trimmed.starts_with('{') {
                 let object = json::decode(trimmed.as_bytes())
-                    .map_err(|_| OptionsError::JsonObject(text.clone()))?;
+                    .ok()
+                    .and_then(|object| bounded(object).ok())
+                    .ok_or_else(|| OptionsError::JsonObject(text.clone()))?;
                 merge_maps(&mut base, json::floats(object));
             } else {
                 strvals::parse_json(text, table(&mut base))

@@ -7,6 +7,7 @@ use golib::{json, strconv};
 use serde_json::{Map, Value};
 
 use super::go_format::go_type;
+use super::json_stream;
 
 /// Highest list index that may be set.
 pub const MAX_INDEX: i64 = 65_536;
@@ -396,19 +397,18 @@ impl<'e, 'r> Parser<'e, 'r> {
     /// Reads one JSON value from the front of the rest.
     fn json(&mut self) -> Result<Value, Stop> {
         let end = json_end(self.rest);
-        let value = end.and_then(|end| json::decode(self.rest[..end].as_bytes()).ok());
+        let value = end.and_then(|end| json::decode(&self.rest.as_bytes()[..end]).ok());
         match (end, value) {
             (Some(end), Some(value)) => {
                 self.rest = &self.rest[end..];
                 Ok(json::floats(value))
             }
-            _ => Err(match json::decode(self.rest.as_bytes()) {
-                Err(error) if error.to_string() != "unexpected end of JSON input" => {
-                    StrvalsError::Json(error)
-                }
-                _ => StrvalsError::JsonEnds,
+            _ => {
+                let wrong = json_stream::error(self.rest.as_bytes());
+                Err(wrong
+                    .map_or(StrvalsError::JsonEnds, StrvalsError::Json)
+                    .into())
             }
-            .into()),
         }
     }
 }

@@ -74,8 +74,16 @@ fn kind_order(case: &Case) -> Outcome {
 }
 
 fn split(case: &Case) -> Outcome {
-    let text = case.text("text").unwrap_or_default();
-    value(case, "documents", &json!(manifest::split_manifests(text)))
+    let text = case.bytes("text").unwrap_or_default();
+    let documents = manifest::split_documents(&text);
+    if case.get("documents").is_some() {
+        let documents: Vec<_> = documents.into_iter().map(String::from_utf8_lossy).collect();
+        return value(case, "documents", &json!(documents));
+    }
+    use base64::Engine as _;
+    let encode = |piece| base64::engine::general_purpose::STANDARD.encode(piece);
+    let documents: Vec<String> = documents.into_iter().map(encode).collect();
+    value(case, "documents_base64", &json!(documents))
 }
 
 fn hooks(hooks: &[Hook]) -> Value {

@@ -11,6 +11,11 @@ pub(crate) fn run(case: &Case) -> Outcome {
         "compare" => compare(case),
         "constraint" => constraint(case),
         "pick" | "tag" | "index" => crate::repository::run(case),
+        "compatible" => {
+            let text = |field| case.text(field).unwrap_or_default();
+            let ok = chart::dependency::is_compatible_range(text("constraint"), text("version"));
+            Outcome::of_values(&ok.into(), case.get("ok").unwrap_or(&Value::Null))
+        }
         other => Outcome::unknown(other),
     }
 }

@@ -19,6 +19,7 @@ use golib::json;
 use serde_json::Value;
 
 use super::go_format::go_type;
+use super::json_stream;
 use crate::{Chart, Warning};
 
 /// The name a schema goes by in messages.
@@ -120,12 +121,14 @@ fn decode(schema: &[u8]) -> Result<Value, String> {
     if schema.trim_ascii().is_empty() {
         return Err("EOF".to_owned());
     }
-    json::decode(schema).map_err(|error| match error.to_string() {
-        text if text == "unexpected end of JSON input" => "unexpected EOF".to_owned(),
-        text if text.ends_with("after top-level value") => {
-            "invalid character after top-level value".to_owned()
-        }
-        text => text,
+    json::decode(schema).map_err(|_| match json_stream::error(schema) {
+        None => "unexpected EOF".to_owned(),
+        Some(error) => match error.to_string() {
+            text if text.ends_with("after top-level value") => {
+                "invalid character after top-level value".to_owned()
+            }
+            text => text,
+        },
     })
 }
 

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(number("1e3"), number("1000.0"));
         assert!(number("0.3").is_multiple_of(&number("0.1")));
         assert!(!number("0.075").is_multiple_of(&number("0.01")));
-        assert!(number("1e20").is_multiple_of(&number("3")) == false);
+        assert!(!number("1e20").is_multiple_of(&number("3")));
         assert!(number("-9").is_multiple_of(&number("3")));
         assert!(number("5.0").is_integer() && !number("5.5").is_integer());
     }
