@@ -49,7 +49,7 @@ fn output(case: &Case, mut set: TemplateSet) -> Result<Vec<u8>, String> {
 
 fn compare(case: &Case, output: Result<Vec<u8>, String>) -> Outcome {
     if let Some(pattern) = case.text("match") {
-        let pattern = match golib::regexp::Regexp::compile(&format!(r"\A(?:{pattern})\z")) {
+        let pattern = match golib::regexp::Regexp::compile(format!(r"\A(?:{pattern})\z")) {
             Ok(pattern) => pattern,
             Err(error) => return Outcome::failed(error, "a pattern"),
         };

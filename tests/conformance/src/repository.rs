@@ -41,22 +41,28 @@ fn pick(case: &Case) -> Outcome {
         Ok(index) => index,
         Err(error) => return Outcome::failed(error, "an index"),
     };
-    let order: Vec<&str> = index.entries["demo"].iter().map(|entry| entry.version.as_str()).collect();
+    let order: Vec<&str> = index.entries["demo"]
+        .iter()
+        .map(|entry| entry.version.as_str())
+        .collect();
     let sorted = match case.get("order") {
         Some(want) => Outcome::of_values(&json!(order), want),
         None => Outcome::Passed,
     };
     let want = case.text("want").unwrap_or_default();
-    let picked = index.get("demo", want).map(|entry| {
-        Outcome::of_texts(&entry.version, case.text("picked").unwrap_or("?"))
-    });
+    let picked = index
+        .get("demo", want)
+        .map(|entry| Outcome::of_texts(&entry.version, case.text("picked").unwrap_or("?")));
     Outcome::all([sorted, answered(case, picked)])
 }
 
 fn tag(case: &Case) -> Outcome {
     let tags: Vec<String> = case.parse("tags").unwrap_or_default();
     let picked = pick_tag(&tags, case.text("want").unwrap_or_default());
-    answered(case, picked.map(|tag| Outcome::of_texts(&tag, case.text("picked").unwrap_or("?"))))
+    answered(
+        case,
+        picked.map(|tag| Outcome::of_texts(&tag, case.text("picked").unwrap_or("?"))),
+    )
 }
 
 fn index(case: &Case) -> Outcome {
@@ -69,12 +75,21 @@ fn index(case: &Case) -> Outcome {
             .iter()
             .map(|(name, versions)| (name.clone(), versions.iter().map(entry).collect()))
             .collect();
-        let mut log: Vec<String> =
-            index.warnings.iter().map(|warning| format!("WARN {warning}")).collect();
+        let mut log: Vec<String> = index
+            .warnings
+            .iter()
+            .map(|warning| format!("WARN {warning}"))
+            .collect();
         log.sort();
         Outcome::all([
-            Outcome::of_texts(&index.api_version, case.text("api_version").unwrap_or_default()),
-            Outcome::of_values(&Value::Object(entries), case.get("entries").unwrap_or(&Value::Null)),
+            Outcome::of_texts(
+                &index.api_version,
+                case.text("api_version").unwrap_or_default(),
+            ),
+            Outcome::of_values(
+                &Value::Object(entries),
+                case.get("entries").unwrap_or(&Value::Null),
+            ),
             Outcome::of_values(&json!(log), case.get("log").unwrap_or(&json!([]))),
         ])
     });
