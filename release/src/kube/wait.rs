@@ -94,12 +94,24 @@ type Look = Result<(Status, String), ApiError>;
 
 async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Look {
     Ok(match cluster.get(object).await? {
+        None if mode == Mode::Hook && cleans_up_after_itself(object) => {
+            (Status::Current, "Job finished and was removed".to_owned())
+        }
         None => (Status::NotFound, "Resource not found".to_owned()),
         Some(live) => {
             let reading = wait::read(&live, &[], mode, Timestamp::now());
             (reading.status, reading.error.unwrap_or(reading.message))
         }
     })
+}
+
+/// Whether a Job asks to be removed once it is over. Such a hook may be gone before it was looked
+/// at; it was created a moment ago, so gone means over, as it does to Helm's older watcher.
+fn cleans_up_after_itself(object: &Object) -> bool {
+    object
+        .body
+        .pointer("/spec/ttlSecondsAfterFinished")
+        .is_some_and(Value::is_number)
 }
 
 async fn presence(cluster: &Cluster, object: &Object) -> Look {
