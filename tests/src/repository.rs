@@ -181,6 +181,13 @@ impl ChartRepository {
         });
     }
 
+    /// Publishes no digests for what is there now, as many repositories do.
+    pub fn forget_digests(&self) {
+        for entry in self.lock().index.values_mut().flatten() {
+            entry.digest.clear();
+        }
+    }
+
     /// Takes a chart version out of the index.
     pub fn remove(&self, name: &str, version: &str) {
         if let Some(entries) = self.lock().index.get_mut(name) {

@@ -115,9 +115,12 @@ async fn main() -> Result<()> {
         .into_iter()
         .flatten()
     {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         story.say(&format!(
-            "modifiedStatus: {} {} {}",
-            entry["kind"], entry["name"], entry["patch"]
+            "modifiedStatus: {} {} would be put right by {}",
+            text("kind"),
+            text("name"),
+            text("patch")
         ));
     }
     story.say(&format!("Ready: {}", message(&drifted, "Ready")));

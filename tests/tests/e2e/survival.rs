@@ -28,6 +28,14 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
     let chart = Chart::small(&unique("web"), "1.0.0");
     bed.repository.add(&chart)?;
     let target = format!("{}-app", site.id);
+    // The agent's own bundle, which every managed cluster has: only next to it does a missing bundle count as deleted.
+    let own = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
+    let own = BundleDeployment::content(
+        "fleet-agent-test",
+        vec![("agent.yaml".to_owned(), own.into())],
+    )
+    .option("defaultNamespace", json!(site.system_namespace));
+    site.apply(&own).await?;
     for round in 0..8_u64 {
         let greeting = json!({ "greeting": format!("round {round}") });
         site.apply(
