@@ -16,6 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::audit::AuditLog;
+use crate::bed::unique;
 use crate::certs::{Authority, install_crypto_provider};
 use crate::ports;
 use crate::process::{Process, ProcessGroup};
@@ -150,7 +151,13 @@ impl ControlPlane {
     /// When it cannot be written.
     pub fn kubeconfig(&self, user: &str) -> Result<PathBuf> {
         let path = self.directory.join(format!("{user}.kubeconfig"));
-        std::fs::write(&path, self.kubeconfig_value(user, "default").to_string())?;
+        if !path.exists() {
+            // Renamed into place: whoever asks at the same time must not read half a file.
+            let part = self.directory.join(unique("kubeconfig"));
+            let content = self.kubeconfig_value(user, "default").to_string();
+            std::fs::write(&part, content)?;
+            std::fs::rename(part, &path)?;
+        }
         Ok(path)
     }
 
