@@ -1,4 +1,9 @@
 //! Every recorded answer is ours too, but for the differences that COMPATIBILITY.md argues.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test reports by failing, and says what it left out"
+)]
 
 use std::path::Path;
 
