@@ -24,14 +24,14 @@ use serde_json::Value;
 use super::error::{BoxError, DeployError};
 use super::hooks::HookRun;
 use super::{DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec, capabilities};
-use super::{install, rollback, upgrade};
+use super::{install, rollback, uninstall, upgrade};
 use crate::kube::{
     ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal, apply_all,
     build, check_all, defined_kinds, delete_all, is_foreign_writer, until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::readiness::wait::Mode;
-use crate::state::{Action, Plan, State, decide};
+use crate::state::{Action, Plan, State, Undo, Wanted, decide, good_below};
 use crate::storage::{Head, Storage, StorageError, prunable};
 
 /// Brings a release to what is wanted.
@@ -48,6 +48,7 @@ pub async fn deploy(
     spec: &DeploySpec,
 ) -> Result<Deployed, DeployError> {
     install::check_name(&spec.name)?;
+    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
     let history = storage.heads(&spec.name).await?;
     let first_plan = decide(&history, Timestamp::now());
     if first_plan.action == Action::Wait {
@@ -55,12 +56,15 @@ pub async fn deploy(
     }
     let mut rendered = render(cluster, spec, first_plan.action).await?;
     let stored = compared_record(storage, &spec.name, first_plan.action).await?;
-    let is_same = stored
-        .as_ref()
-        .is_some_and(|stored| has_content(stored, &rendered))
-        && !(spec.options.always && matches!(first_plan.action, Action::Upgrade { .. }));
-    let plan = first_plan.confirm(is_same);
+    let wanted = match &stored {
+        Some(stored) if has_content(stored, &rendered) && spec.options.always => Wanted::Again,
+        Some(stored) if has_content(stored, &rendered) => Wanted::Same,
+        _ => Wanted::Other,
+    };
+    let plan = first_plan.confirm(wanted);
     if let (Action::None, Some(release)) = (plan.action, &stored) {
+        // The last write of a deployment that was cut off, if it was missing.
+        supersede(storage, &history, release, None).await;
         return Ok(Deployed {
             release: release.clone(),
             changed: false,
@@ -184,6 +188,8 @@ struct Attempt<'a> {
     objects: Vec<Object>,
     base: upgrade::Base,
     migrate: bool,
+    /// When the attempt began that was cut off and goes on with this one.
+    resumed: Option<Time>,
 }
 
 async fn prepare<'a>(
@@ -191,7 +197,7 @@ async fn prepare<'a>(
     storage: &'a Storage,
     spec: &'a DeploySpec,
     history: &'a [Head],
-    plan: Plan,
+    mut plan: Plan,
     rendered: Rendered,
     compared: Option<(i64, Release)>,
 ) -> Result<Attempt<'a>, DeployError> {
@@ -207,11 +213,19 @@ async fn prepare<'a>(
     let compared_revision = compared.as_ref().map(|(revision, _)| *revision);
     let compared = compared.map(|(_, release)| release);
     let is_finish = matches!(plan.action, Action::Finish { .. });
-    let (unfinished, from) = match plan.action.from() {
+    let (unfinished, mut from) = match plan.action.from() {
         Some(from) if compared_revision == Some(from) => (None, compared),
         Some(from) => (compared, read_if_possible(storage, &spec.name, from).await?),
         None => (compared, None),
     };
+    let damaged = plan.action.from().filter(|_| from.is_none());
+    for revision in damaged.map_or(Vec::new(), |damaged| good_below(history, damaged)) {
+        from = read_if_possible(storage, &spec.name, revision).await?;
+        if from.is_some() {
+            plan = plan.rebased(revision);
+            break;
+        }
+    }
     let base = upgrade::base(
         cluster,
         storage,
@@ -241,14 +255,20 @@ async fn prepare<'a>(
             .map_err(refused)?;
     }
     let mut release = pending_release(spec, plan, rendered, from.as_ref(), unfinished.as_ref());
-    let is_resumed = is_finish && plan.state == State::Interrupted;
-    if let (true, Some(unfinished)) = (is_resumed, unfinished) {
-        release.hooks = unfinished.hooks; // They know which of them have run.
+    let mut resumed = None;
+    if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, unfinished) {
+        // Its hooks know which of them have run since it began.
+        let began = unfinished.info.as_ref().map(|info| info.last_deployed);
+        if let (Some(info), Some(began)) = (&mut release.info, began) {
+            info.last_deployed = began;
+        }
+        resumed = began;
+        release.hooks = unfinished.hooks;
     }
     if is_finish {
         storage.update(&release).await?;
     } else {
-        prune(storage, spec, history, plan).await?;
+        make_room(cluster, storage, spec, history, plan, &base, &objects).await?;
         let is_new = install::create_record(cluster, storage, spec, &release).await?;
         if !is_known {
             let mut doubtful = unowned;
@@ -271,6 +291,7 @@ async fn prepare<'a>(
         objects,
         base,
         migrate,
+        resumed,
     })
 }
 
@@ -353,17 +374,32 @@ fn pending_release(
     }
 }
 
-/// Makes room for one more record. The revision that is built on stays whatever its status.
-async fn prune(
+/// Makes room for one more record. The revision that is built on stays whatever its status. What
+/// only the record of a failed attempt knows to be in the cluster goes before that record.
+async fn make_room(
+    cluster: &Cluster,
     storage: &Storage,
     spec: &DeploySpec,
     history: &[Head],
     plan: Plan,
-) -> Result<(), StorageError> {
+    base: &upgrade::Base,
+    wanted: &[Object],
+) -> Result<(), DeployError> {
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
     for revision in prunable(history, spec.options.max_history) {
-        if Some(revision) != plan.action.from() {
-            storage.delete(&spec.name, revision).await?;
+        if Some(revision) == plan.action.from() {
+            continue;
         }
+        let strays = base.strays(revision, wanted);
+        if !strays.is_empty() {
+            delete_all(cluster, &owner, strays, "Background")
+                .await
+                .map_err(DeployError::Delete)?;
+        }
+        storage.delete(&spec.name, revision).await?;
     }
     Ok(())
 }
@@ -435,7 +471,7 @@ impl Attempt<'_> {
             cluster: self.cluster,
             storage: self.storage,
             timeout: self.spec.options.limit(),
-            is_resumed: self.plan.state == State::Interrupted,
+            resumed: self.resumed,
         };
         run.event(&mut self.release, event)
             .await
@@ -499,21 +535,24 @@ impl Attempt<'_> {
 
     /// Undoes a failed attempt, because that was asked for.
     async fn undo(&self, error: DeployError) -> DeployError {
-        let (undone, undoing) = match self.plan.action.is_install() {
-            true => ("uninstalled", "uninstalling"),
-            false => ("rolled back", "rolling back"),
+        let Some(undo) = self.plan.undo() else {
+            return error;
         };
-        let result: Result<(), BoxError> = match self.plan.action.from() {
-            None => {
+        let (undone, undoing) = match undo {
+            Undo::Uninstall => ("uninstalled", "uninstalling"),
+            Undo::RollBack { .. } => ("rolled back", "rolling back"),
+        };
+        let result: Result<(), BoxError> = match undo {
+            Undo::Uninstall => {
                 let spec = UninstallSpec {
                     disable_hooks: self.spec.options.disable_hooks,
                     timeout: self.spec.options.timeout,
                     ..UninstallSpec::new(&self.spec.name, &self.spec.namespace)
                 };
-                let done = super::uninstall(self.cluster, self.storage, &spec).await;
+                let done = uninstall::remove(self.cluster, self.storage, &spec).await;
                 done.map(drop).map_err(Into::into)
             }
-            Some(revision) => {
+            Undo::RollBack { to: revision } => {
                 let mut options = self.spec.options.clone();
                 options.atomic = false;
                 options.description = None;
@@ -523,7 +562,7 @@ impl Attempt<'_> {
                     revision,
                     options,
                 };
-                let done = Box::pin(rollback::rollback(self.cluster, self.storage, &spec)).await;
+                let done = Box::pin(rollback::go(self.cluster, self.storage, &spec)).await;
                 done.map(drop).map_err(Into::into)
             }
         };

@@ -14,10 +14,9 @@ use jiff::Timestamp;
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Object, apply_all, build, delete_one, until_gone, until_ready,
+    ApplyOptions, Cluster, Object, apply_all, build, delete_one, until_ended, until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
-use crate::readiness::wait::Mode;
 use crate::storage::Storage;
 
 /// How the hooks of a release are run.
@@ -26,16 +25,51 @@ pub(super) struct HookRun<'a> {
     pub(super) storage: &'a Storage,
     /// How long each hook may take.
     pub(super) timeout: Duration,
-    /// The operation was cut off before: hooks recorded as succeeded are not run again.
-    pub(super) is_resumed: bool,
+    /// When the operation began that was cut off and goes on now; none for one that begins.
+    pub(super) resumed: Option<Time>,
 }
+
+/// How far a hook got before its operation was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It has to run, as far as anybody can tell.
+    Due,
+    /// It was started.
+    Started,
+    /// It ended well.
+    Done,
+}
+
+/// What the record of an operation that began at `began` tells of a hook. A hook of several of the
+/// operation's events has one entry for all of them, so it runs again rather than not at all.
+fn progress(hook: &Hook, event: HookEvent, began: Time) -> Progress {
+    let is_of_before = hook.last_run.started_at.instant() < began.instant();
+    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
+    let is_of_both = operation.is_some_and(|events| events.iter().all(|one| hook.runs_at(*one)));
+    if is_of_before || is_of_both {
+        return Progress::Due;
+    }
+    match hook.last_run.phase.as_str() {
+        HookExecution::SUCCEEDED => Progress::Done,
+        HookExecution::RUNNING => Progress::Started,
+        _ => Progress::Due,
+    }
+}
+
+/// The two events of each operation.
+const OPERATIONS: [[HookEvent; 2]; 4] = [
+    [HookEvent::PreInstall, HookEvent::PostInstall],
+    [HookEvent::PreUpgrade, HookEvent::PostUpgrade],
+    [HookEvent::PreRollback, HookEvent::PostRollback],
+    [HookEvent::PreDelete, HookEvent::PostDelete],
+];
 
 impl HookRun<'_> {
     /// Runs all hooks of `event`. Each start is stored in the release's record.
     ///
     /// # Cancellation
-    /// A hook that was started goes on in the cluster; the next run deletes and recreates it,
-    /// unless its delete policies say otherwise.
+    /// A hook that was started goes on in the cluster; a resumed operation waits for it instead of
+    /// starting another one.
     pub(super) async fn event(
         &self,
         release: &mut Release,
@@ -43,11 +77,15 @@ impl HookRun<'_> {
     ) -> Result<(), HookError> {
         let order = order(&release.hooks, event);
         for (position, &index) in order.iter().enumerate() {
-            let is_done = release.hooks[index].last_run.phase == HookExecution::SUCCEEDED;
-            if self.is_resumed && is_done {
+            let progress = match self.resumed {
+                Some(began) => progress(&release.hooks[index], event, began),
+                None => Progress::Due,
+            };
+            if progress == Progress::Done {
                 continue;
             }
-            if let Err(error) = self.one(release, index, event).await {
+            let is_started = progress == Progress::Started;
+            if let Err(error) = self.one(release, index, event, is_started).await {
                 self.clean_up_after_failure(release, &order[..position], index, event)
                     .await;
                 return Err(error);
@@ -65,22 +103,26 @@ impl HookRun<'_> {
         release: &mut Release,
         index: usize,
         event: HookEvent,
+        is_started: bool,
     ) -> Result<(), HookError> {
         let objects = self.objects(release, index, event).await?;
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
-        if hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
-            self.delete_objects(&objects).await?;
+        // It is recorded as started once its predecessor is gone: what is there now is this run's.
+        if !is_started {
+            if hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
+                self.delete_objects(&objects).await?;
+            }
+            hook.last_run = HookExecution {
+                started_at: Time::utc(Timestamp::now()),
+                completed_at: Time::ZERO,
+                phase: HookExecution::RUNNING.to_owned(),
+            };
+            self.storage
+                .update(release)
+                .await
+                .map_err(HookError::Storage)?;
         }
-        hook.last_run = HookExecution {
-            started_at: Time::utc(Timestamp::now()),
-            completed_at: Time::ZERO,
-            phase: HookExecution::RUNNING.to_owned(),
-        };
-        self.storage
-            .update(release)
-            .await
-            .map_err(HookError::Storage)?;
         let finished = self.create_and_wait(&objects, event, path).await;
         let last_run = &mut release.hooks[index].last_run;
         last_run.completed_at = Time::utc(Timestamp::now());
@@ -97,7 +139,7 @@ impl HookRun<'_> {
         event: HookEvent,
         path: String,
     ) -> Result<(), HookError> {
-        apply_all(
+        let applied = apply_all(
             self.cluster,
             objects,
             &BTreeMap::new(),
@@ -109,8 +151,7 @@ impl HookRun<'_> {
             path,
             source,
         })?;
-        let objects: Vec<&Object> = objects.iter().collect();
-        until_ready(self.cluster, &objects, Mode::Hook, self.timeout)
+        until_ended(self.cluster, objects, &applied.live, self.timeout)
             .await
             .map_err(HookError::Wait)
     }
@@ -213,7 +254,39 @@ fn order(hooks: &[Hook], event: HookEvent) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::never_ran("", 0, &["pre-install"], Progress::Due)]
+    #[case::was_running("Running", 5, &["pre-install"], Progress::Started)]
+    #[case::ended_well("Succeeded", 5, &["pre-install", "pre-upgrade", "post-upgrade"], Progress::Done)]
+    #[case::failed("Failed", 5, &["pre-install"], Progress::Due)]
+    #[case::ended_in_an_earlier_operation("Succeeded", -5, &["pre-delete"], Progress::Due)]
+    #[case::of_both_events("Succeeded", 5, &["pre-install", "post-install"], Progress::Due)]
+    fn what_was_cut_off_goes_on_where_the_record_is_sure(
+        #[case] phase: &str,
+        #[case] seconds: i64,
+        #[case] events: &[&str],
+        #[case] expected: Progress,
+    ) {
+        const BEGAN: i64 = 1_800_000_000;
+        let hook = Hook {
+            events: events.iter().map(|&event| event.to_owned()).collect(),
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(BEGAN + seconds),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        let began = Time::from_unix_seconds(BEGAN);
+        let event = HookEvent::ALL
+            .into_iter()
+            .find(|event| hook.runs_at(*event));
+        assert_eq!(progress(&hook, event.unwrap(), began), expected);
+    }
 
     #[test]
     fn hooks_run_by_weight_then_name() {

@@ -67,14 +67,16 @@ pub(super) async fn create_record(
                 .map_err(|source| DeployError::Namespace { namespace, source })?;
             storage.create(release).await?;
         }
+        Err(StorageError::Exists) => storage.mend(release).await?,
         other => other?,
     }
     cluster.remember_namespace(&spec.namespace);
     Ok(is_new)
 }
 
-/// Creates the definitions of `crds/` that are not there yet and waits until all are served. Existing
-/// ones are never changed; definitions are not part of the release.
+/// Creates the definitions of `crds/` that are not there yet and waits until all are served, those too
+/// that an attempt made which was cut off. Existing ones are never changed; definitions are not part
+/// of the release.
 pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<(), DeployError> {
     let Some(chart) = &release.chart else {
         return Ok(());
@@ -83,7 +85,8 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
     if crds.is_empty() {
         return Ok(());
     }
-    let mut created = Vec::new();
+    let mut present = Vec::new();
+    let mut is_any_new = false;
     for crd in crds {
         let failed = |source| DeployError::Crd {
             path: crd.file.name.clone(),
@@ -101,13 +104,14 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
         }
         for object in objects {
             match cluster.create(&object).await {
-                Ok(_) => created.push((crd.file.name.clone(), object)),
+                Ok(_) => is_any_new = true,
                 Err(error) if error.is_already_exists() => {}
                 Err(error) => return Err(failed(CrdError::Api(error))),
             }
+            present.push((crd.file.name.clone(), object));
         }
     }
-    for (path, object) in created.iter().filter(|(_, object)| object.is_crd()) {
+    for (path, object) in present.iter().filter(|(_, object)| object.is_crd()) {
         until_ready(cluster, &[object], Mode::Wait, CRD_TIMEOUT)
             .await
             .map_err(|source| DeployError::Crd {
@@ -115,7 +119,7 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
                 source: CrdError::Wait(source),
             })?;
     }
-    if !created.is_empty() {
+    if is_any_new {
         cluster.forget_discovery();
     }
     Ok(())

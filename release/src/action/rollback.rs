@@ -27,6 +27,16 @@ pub async fn rollback(
     storage: &Storage,
     spec: &RollbackSpec,
 ) -> Result<Deployed, RollbackError> {
+    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
+    go(cluster, storage, spec).await
+}
+
+/// [`rollback`], for whoever has the release's turn already.
+pub(super) async fn go(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &RollbackSpec,
+) -> Result<Deployed, RollbackError> {
     let history = storage
         .heads(&spec.name)
         .await
@@ -154,7 +164,7 @@ async fn go_back(
         cluster,
         storage,
         timeout: spec.options.limit(),
-        is_resumed: false,
+        resumed: None,
     };
     let hook_failed = |event: HookEvent| {
         move |source| DeployError::Hook {

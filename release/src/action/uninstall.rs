@@ -15,7 +15,8 @@ use crate::kube::{
     Cluster, Object, ObjectKey, Owner, Removal, build_stored, delete_all, stored_policy,
 };
 use crate::model::{HookEvent, Release, Status};
-use crate::storage::{Head, Storage, StorageError, last};
+use crate::state::{Departure, depart};
+use crate::storage::{Head, Storage, StorageError};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -32,32 +33,44 @@ pub async fn uninstall(
     storage: &Storage,
     spec: &UninstallSpec,
 ) -> Result<Uninstalled, UninstallError> {
+    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
+    remove(cluster, storage, spec).await
+}
+
+/// [`uninstall`], for whoever has the release's turn already.
+pub(super) async fn remove(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &UninstallSpec,
+) -> Result<Uninstalled, UninstallError> {
     let load = |source| UninstallError::Load {
         name: spec.name.clone(),
         source,
     };
     let history = storage.heads(&spec.name).await.map_err(load)?;
-    let Some(newest) = last(&history) else {
-        return Ok(Uninstalled::default());
-    };
     let mut done = Uninstalled {
-        existed: true,
+        existed: !history.is_empty(),
         ..Uninstalled::default()
     };
-    if spec.keep_resources || newest.status == Status::Uninstalled {
-        if !(spec.keep_history && newest.status == Status::Uninstalled) {
+    let was_cut_off = match depart(&history, spec.keep_resources, spec.keep_history) {
+        Departure::None | Departure::Keep => return Ok(done),
+        Departure::Forget => {
             purge(storage, &spec.name, &history).await?;
+            return Ok(done);
         }
-        return Ok(done);
-    }
+        Departure::Remove { is_resumed } => is_resumed,
+    };
     let (mut release, others) = load_all(storage, spec, &history).await.map_err(load)?;
-    let was_cut_off = release.status() == Status::Uninstalling;
     release.set_status(
         Status::Uninstalling,
         "Deletion in progress (or silently failed)",
     );
-    if let Some(info) = release.info.as_mut().filter(|info| info.deleted.is_zero()) {
-        info.deleted = Time::utc(Timestamp::now());
+    let mut began = Time::utc(Timestamp::now());
+    if let Some(info) = &mut release.info {
+        if was_cut_off && !info.deleted.is_zero() {
+            began = info.deleted;
+        }
+        info.deleted = began;
     }
     storage
         .update(&release)
@@ -70,7 +83,7 @@ pub async fn uninstall(
             .timeout
             .filter(|limit| !limit.is_zero())
             .unwrap_or(DEFAULT_TIMEOUT),
-        is_resumed: was_cut_off,
+        resumed: was_cut_off.then_some(began),
     };
     if !spec.disable_hooks {
         run.event(&mut release, HookEvent::PreDelete)

@@ -16,7 +16,9 @@ use crate::storage::{Head, Storage};
 pub(super) struct Base {
     /// Those of the last good revision, as its manifest has them.
     pub(super) good: BTreeMap<ObjectKey, Value>,
-    /// All of them, those of failed revisions included; for deletion.
+    /// Those of later revisions that failed, with the revision, for deletion only.
+    others: Vec<(i64, Object)>,
+    /// Those of the last good revision once more, in the order of its manifest.
     objects: Vec<Object>,
 }
 
@@ -31,13 +33,22 @@ impl Base {
                 Vec::new()
             })
         };
-        let mut objects = good.map(objects_of).unwrap_or_default();
+        let objects = good.map(objects_of).unwrap_or_default();
         let good = objects
             .iter()
             .map(|object| (object.key(), object.body.clone()))
             .collect();
-        objects.extend(others.iter().flat_map(objects_of));
-        Self { good, objects }
+        let with_revision = |release: &Release| {
+            let revision = release.revision;
+            objects_of(release)
+                .into_iter()
+                .map(move |object| (revision, object))
+        };
+        Self {
+            good,
+            others: others.iter().flat_map(with_revision).collect(),
+            objects,
+        }
     }
 
     /// Whether the last good revision had this object, so that it is ours without looking.
@@ -48,10 +59,23 @@ impl Base {
     /// What earlier revisions had and `wanted` has not, each once.
     pub(super) fn vanished(&self, wanted: &[Object]) -> Vec<Object> {
         let mut seen: HashSet<ObjectKey> = wanted.iter().map(Object::key).collect();
+        let others = self.others.iter().map(|(_, object)| object);
         self.objects
             .iter()
+            .chain(others)
             .filter(|object| seen.insert(object.key()))
             .cloned()
+            .collect()
+    }
+
+    /// What a failed `revision` had and neither the last good one nor `wanted` has.
+    pub(super) fn strays(&self, revision: i64, wanted: &[Object]) -> Vec<Object> {
+        let mut known: HashSet<ObjectKey> = wanted.iter().map(Object::key).collect();
+        known.extend(self.good.keys().cloned());
+        let others = self.others.iter().filter(|(of, _)| *of == revision);
+        others
+            .filter(|(_, object)| !known.contains(&object.key()))
+            .map(|(_, object)| object.clone())
             .collect()
     }
 }

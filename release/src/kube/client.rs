@@ -8,13 +8,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::Stream;
 use http::Request;
 use jiff::Timestamp;
+use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
 use super::discovery::{Discovery, Resource, Snapshot};
 use super::error::ApiError;
 use super::object::Object;
+use super::turn::{Turn, Turns};
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
 pub const FIELD_MANAGER: &str = "fleetagent";
@@ -33,12 +36,13 @@ pub(super) type Connection = kube::Client;
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
 /// Everything goes through the client it was made with; [`Cluster::acting_as`] gives a handle for
-/// another identity that shares only what the cluster serves.
+/// another identity that shares only what the cluster serves and whose turn it is.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Connection,
     discovery: Arc<Discovery>,
     namespaces: Arc<Mutex<HashSet<String>>>,
+    turns: Arc<Turns>,
 }
 
 impl fmt::Debug for Cluster {
@@ -55,6 +59,7 @@ impl Cluster {
             connection: client,
             discovery,
             namespaces: Arc::default(),
+            turns: Arc::default(),
         }
     }
 
@@ -62,16 +67,15 @@ impl Cluster {
     /// one's client: an impersonated account often may not read discovery.
     #[must_use]
     pub fn acting_as(&self, client: kube::Client) -> Self {
-        let Self {
-            discovery,
-            namespaces,
-            ..
-        } = self.clone();
         Self {
             connection: client,
-            discovery,
-            namespaces,
+            ..self.clone()
         }
+    }
+
+    /// Waits until nobody else in this process acts on a release, whatever their identity.
+    pub(crate) async fn turn(&self, namespace: &str, name: &str) -> Turn {
+        self.turns.take(namespace, name).await
     }
 
     /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.
@@ -170,6 +174,53 @@ impl Cluster {
             None,
         )
         .await
+    }
+
+    /// The pods of a namespace, each naming its kind. None for an identity that may not list them.
+    pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            namespaced: true,
+        };
+        let mut list = match self.list(&resource, namespace).await {
+            Err(error) if error.is_forbidden() => return Ok(Vec::new()),
+            list => list?,
+        };
+        let items = list.get_mut("items").map(Value::take);
+        let mut pods = match items {
+            Some(Value::Array(pods)) => pods,
+            _ => Vec::new(),
+        };
+        // Lists leave out what is the same for all.
+        for pod in &mut pods {
+            if let Some(pod) = pod.as_object_mut() {
+                pod.insert("apiVersion".to_owned(), "v1".into());
+                pod.insert("kind".to_owned(), "Pod".into());
+            }
+        }
+        Ok(pods)
+    }
+
+    /// What happens to one object after `version`; with an empty one, what is there now comes first.
+    pub(crate) async fn watch(
+        &self,
+        object: &Object,
+        version: &str,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>, ApiError> {
+        let query = format!(
+            "?watch=true&fieldSelector=metadata.name%3D{}&resourceVersion={}",
+            escape(&object.name),
+            escape(version)
+        );
+        let namespace = object.namespace.as_deref();
+        let request = Request::get(path(&object.resource, namespace, None, &query))
+            .header(http::header::ACCEPT, ACCEPT_JSON)
+            .body(Vec::new())
+            .map_err(ApiError::Request)?;
+        Ok(self.connection.request_events(request).await?)
     }
 
     /// Sends the full object as server-side apply with strict field validation. The answer is the

@@ -93,25 +93,21 @@ pub(crate) async fn until_gone(
 type Look = Result<(Status, String), ApiError>;
 
 async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Look {
-    Ok(match cluster.get(object).await? {
-        None if mode == Mode::Hook && cleans_up_after_itself(object) => {
-            (Status::Current, "Job finished and was removed".to_owned())
-        }
-        None => (Status::NotFound, "Resource not found".to_owned()),
-        Some(live) => {
-            let reading = wait::read(&live, &[], mode, Timestamp::now());
-            (reading.status, reading.error.unwrap_or(reading.message))
-        }
-    })
+    let Some(live) = cluster.get(object).await? else {
+        return Ok((Status::NotFound, "Resource not found".to_owned()));
+    };
+    let mut reading = wait::read(&live, &[], mode, Timestamp::now());
+    if reading.status == Status::InProgress && depends_on_pods(object) {
+        let pods = cluster.pods(object.namespace.as_deref()).await?;
+        reading = wait::read(&live, &pods, mode, Timestamp::now());
+    }
+    Ok((reading.status, reading.error.unwrap_or(reading.message)))
 }
 
-/// Whether a Job asks to be removed once it is over. Such a hook may be gone before it was looked
-/// at; it was created a moment ago, so gone means over, as it does to Helm's older watcher.
-fn cleans_up_after_itself(object: &Object) -> bool {
-    object
-        .body
-        .pointer("/spec/ttlSecondsAfterFinished")
-        .is_some_and(Value::is_number)
+/// Whether an object that is in progress may fail with its pods.
+fn depends_on_pods(object: &Object) -> bool {
+    object.resource.group == "apps"
+        && ["StatefulSet", "ReplicaSet"].contains(&object.resource.kind.as_str())
 }
 
 async fn presence(cluster: &Cluster, object: &Object) -> Look {
@@ -145,6 +141,18 @@ fn needs_waiting(object: &Object, mode: Mode) -> bool {
     }
 }
 
+/// `Kind/namespace/name`.
+pub(super) fn name(object: &Object) -> String {
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    format!("{}/{namespace}/{}", object.resource.kind, object.name)
+}
+
+/// What Helm says of an object that is not what it was waited for to become.
+pub(super) fn line(object: &Object, complaint: &str, status: Status, message: &str) -> String {
+    let name = name(object);
+    format!("resource {name} {complaint}. status: {status}, message: {message}")
+}
+
 /// Looks again and again, at growing intervals, at those objects that are not done.
 async fn until<'a>(
     mut objects: Vec<&'a Object>,
@@ -153,10 +161,6 @@ async fn until<'a>(
     is_done: impl Fn(Status) -> bool,
     limit: Duration,
 ) -> Result<(), WaitError> {
-    let name = |object: &Object| {
-        let namespace = object.namespace.as_deref().unwrap_or_default();
-        format!("{}/{namespace}/{}", object.resource.kind, object.name)
-    };
     let deadline = Instant::now() + limit;
     let mut pause = FIRST_PAUSE;
     let mut lines = Vec::new();
@@ -182,10 +186,7 @@ async fn until<'a>(
                 }
             };
             all_failed &= status == Status::Failed;
-            let object_name = name(object);
-            lines.push(format!(
-                "resource {object_name} {complaint}. status: {status}, message: {message}"
-            ));
+            lines.push(line(object, complaint, status, &message));
             undone.push(object);
         }
         objects = undone;

@@ -179,6 +179,31 @@ impl Storage {
         self.driver.create(release).await
     }
 
+    /// Puts a record right that is there though the history does not show it, because its labels were
+    /// damaged: one that can be read gets its labels back, any other gives way to `release`.
+    ///
+    /// # Errors
+    /// [`StorageError::Exists`] if there is one by now that is not to be overwritten; the history
+    /// shows it. Else as [`Self::create`].
+    pub async fn mend(&self, release: &Release) -> Result<(), StorageError> {
+        let is_shown = |head: &Head| head.revision == release.revision;
+        if self.heads(&release.name).await?.iter().any(is_shown) {
+            return Err(StorageError::Exists);
+        }
+        match self.get(&release.name, release.revision).await {
+            Ok(found) => {
+                self.update(&found).await?;
+                Err(StorageError::Exists)
+            }
+            Err(StorageError::Decode { .. }) => {
+                self.delete(&release.name, release.revision).await?;
+                self.create(release).await
+            }
+            Err(StorageError::NotFound) => Err(StorageError::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Overwrites a revision.
     ///
     /// # Errors

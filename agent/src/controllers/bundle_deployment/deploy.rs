@@ -119,6 +119,7 @@ impl Deployer {
                 take_ownership: helm.take_ownership,
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
+                wait_for_jobs: helm.wait_for_jobs,
                 timeout: u64::try_from(helm.timeout_seconds)
                     .ok()
                     .filter(|seconds| *seconds > 0)

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::kube::is_foreign_writer;
 use crate::model::Status;
 use crate::storage::{Head, last};
 
-/// How long another client's operation is waited for before it counts as cut off.
-pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(600);
+/// How long a helm client's operation is waited for before it counts as cut off.
+pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
 
 /// What a release is found as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -133,7 +132,7 @@ pub fn decide(history: &[Head], now: Timestamp) -> Plan {
             },
             "the newest revision is deployed",
         ),
-        status if status.is_pending() && is_foreign_and_recent(newest, now) => plan(
+        status if status.is_pending() && is_helm_at_work(newest, now) => plan(
             State::Locked,
             Action::Wait,
             "another operation (install/upgrade/rollback) is in progress",
@@ -190,19 +189,128 @@ fn base(history: &[Head]) -> Option<i64> {
     newest(Status::Deployed).or_else(|| newest(Status::Superseded))
 }
 
-fn is_foreign_and_recent(head: &Head, now: Timestamp) -> bool {
+/// Whether a helm client may be at work: `helm`, `helm-controller` and the like. Nobody else writes
+/// such records in the course of an operation.
+fn is_helm_at_work(head: &Head, now: Timestamp) -> bool {
     let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
-    is_foreign_writer(head.written_by.as_deref())
+    let is_helm = head
+        .written_by
+        .as_ref()
+        .is_some_and(|by| by.contains("helm"));
+    is_helm
         && head
             .written_at
             .is_some_and(|at| now.duration_since(at) < limit)
 }
 
+/// How an attempt that failed is undone, if that was asked for (`atomic`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Back to the last good revision.
+    RollBack {
+        /// That revision.
+        to: i64,
+    },
+    /// Nothing was ever good.
+    Uninstall,
+}
+
+/// Good revisions below `revision`, the newest first: what to build on where that one cannot be read.
+pub fn good_below(history: &[Head], revision: i64) -> Vec<i64> {
+    let is_below = |head: &&Head| head.revision < revision;
+    let mut below: Vec<Head> = history.iter().filter(is_below).cloned().collect();
+    let mut good = Vec::new();
+    while let Some(next) = base(&below) {
+        good.push(next);
+        below.retain(|head| head.revision < next);
+    }
+    good
+}
+
 impl Plan {
-    /// What remains of the plan once it is known whether the stored revision (the base of an
-    /// upgrade, the one to finish) has the wanted content.
+    /// The same plan on another good revision.
     #[must_use]
-    pub fn confirm(self, is_same: bool) -> Self {
+    pub fn rebased(self, onto: i64) -> Self {
+        let action = match self.action {
+            Action::Upgrade { revision, .. } => Action::Upgrade {
+                revision,
+                from: onto,
+            },
+            Action::Finish {
+                revision,
+                from: Some(_),
+            } => Action::Finish {
+                revision,
+                from: Some(onto),
+            },
+            other => other,
+        };
+        Self { action, ..self }
+    }
+
+    /// What undoes this plan's action; nothing if it changes nothing.
+    pub fn undo(self) -> Option<Undo> {
+        match (self.action, self.action.from()) {
+            (Action::None | Action::Wait, _) => None,
+            (_, Some(to)) => Some(Undo::RollBack { to }),
+            (_, None) => Some(Undo::Uninstall),
+        }
+    }
+}
+
+/// What is to be done about a release that has to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It does not exist.
+    None,
+    /// Its records go, nothing else: its objects are to stay, or are gone already.
+    Forget,
+    /// It was removed with its history, which is to be kept.
+    Keep,
+    /// Its objects go, then its records.
+    Remove {
+        /// A removal was cut off and goes on.
+        is_resumed: bool,
+    },
+}
+
+/// Decides how a release goes. Whatever its newest revision is, it can.
+pub fn depart(history: &[Head], keep_resources: bool, keep_history: bool) -> Departure {
+    let Some(newest) = last(history) else {
+        return Departure::None;
+    };
+    let is_gone = newest.status == Status::Uninstalled;
+    match (is_gone, keep_resources) {
+        (true, _) if keep_history => Departure::Keep,
+        (true, _) | (_, true) => Departure::Forget,
+        (false, false) => Departure::Remove {
+            is_resumed: newest.status == Status::Uninstalling,
+        },
+    }
+}
+
+/// How what is wanted compares with the stored revision (the base of an upgrade, the one to finish).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// It has the wanted content.
+    Same,
+    /// It has the wanted content, and is to be deployed once more.
+    Again,
+    /// It has another one, or cannot be read.
+    Other,
+}
+
+impl Plan {
+    /// What remains of the plan once it is known what is wanted.
+    #[must_use]
+    pub fn confirm(self, wanted: Wanted) -> Self {
+        let is_upgrade = matches!(self.action, Action::Upgrade { .. });
+        let is_same = match wanted {
+            Wanted::Same => true,
+            // What was begun anew and cut off is finished, not begun once more.
+            Wanted::Again => !is_upgrade,
+            Wanted::Other => false,
+        };
         let (state, action, reason) = match self.action {
             Action::Upgrade { .. } if is_same && self.state == State::OutOfSync => (
                 State::InSync,
@@ -237,6 +345,9 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod situations;
 
 #[cfg(test)]
 mod tests {
@@ -349,12 +460,12 @@ mod tests {
         let plan = decide(&history(words), NOW);
         assert_eq!(plan.state, state);
         assert_eq!(
-            plan.confirm(true).action,
+            plan.confirm(Wanted::Same).action,
             if_same,
             "the stored content is wanted"
         );
         assert_eq!(
-            plan.confirm(false).action,
+            plan.confirm(Wanted::Other).action,
             if_other,
             "other content is wanted"
         );
@@ -395,7 +506,7 @@ mod tests {
             for second in WORDS {
                 for third in WORDS {
                     let history = history(&format!("{first} {second} {third}"));
-                    let plan = decide(&history, NOW).confirm(false);
+                    let plan = decide(&history, NOW).confirm(Wanted::Other);
                     assert_eq!(plan.action.revision(), 4);
                     let is_removed = [second, third].iter().any(|word| word.starts_with("unin"));
                     if first == "deployed" && !is_removed {

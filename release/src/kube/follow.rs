@@ -1,0 +1,180 @@
+//! Following hooks that remove themselves.
+//!
+//! A Job with `ttlSecondsAfterFinished` may be gone before anybody looks. It is watched from the
+//! moment it was written, so that its end is seen even then; nothing is concluded from its absence.
+//! Helm 4 watches all hooks; those that stay are polled here, which costs less.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use jiff::Timestamp;
+use kube::core::WatchEvent;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::client::Cluster;
+use super::object::Object;
+use super::wait::{WaitError, line, until_ready};
+use crate::readiness::Status;
+use crate::readiness::wait::{self, Mode};
+
+/// Between two watches of one hook.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Waits until every hook has ended well, or one has failed. `live` is what writing them answered.
+///
+/// # Cancellation
+/// Nothing is changed by waiting; it may be dropped at any time.
+pub(crate) async fn until_ended(
+    cluster: &Cluster,
+    objects: &[Object],
+    live: &[Value],
+    limit: Duration,
+) -> Result<(), WaitError> {
+    let deadline = Instant::now() + limit;
+    let (leaving, staying): (Vec<&Object>, Vec<&Object>) =
+        objects.iter().partition(|object| removes_itself(object));
+    for object in leaving {
+        follow(cluster, object, version(object, live), deadline).await?;
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    until_ready(cluster, &staying, Mode::Hook, left).await
+}
+
+fn removes_itself(object: &Object) -> bool {
+    let ttl = object.body.pointer("/spec/ttlSecondsAfterFinished");
+    object.resource.kind == "Job" && !object.name.is_empty() && ttl.is_some_and(Value::is_number)
+}
+
+/// The resource version at which an object was written; empty if that is not known.
+fn version(object: &Object, live: &[Value]) -> String {
+    let text = |live: &Value, pointer: &str| {
+        let found = live.pointer(pointer).and_then(Value::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    live.iter()
+        .find(|live| text(live, "/metadata/name") == object.name)
+        .map(|live| text(live, "/metadata/resourceVersion"))
+        .unwrap_or_default()
+}
+
+async fn follow(
+    cluster: &Cluster,
+    object: &Object,
+    version: String,
+    deadline: Instant,
+) -> Result<(), WaitError> {
+    let mut seen = Seen {
+        version,
+        status: Status::Unknown,
+        message: String::new(),
+    };
+    let followed = timeout_at(deadline, seen.follow(cluster, object)).await;
+    let (lines, timed_out) = match followed {
+        Ok(Ok(())) if seen.status == Status::Current => return Ok(()),
+        Ok(Ok(())) => (vec![seen.line(object)], false),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => (vec![seen.line(object)], true),
+    };
+    Err(WaitError::NotReady { lines, timed_out })
+}
+
+/// What was last seen of a hook.
+struct Seen {
+    version: String,
+    status: Status,
+    message: String,
+}
+
+impl Seen {
+    fn line(&self, object: &Object) -> String {
+        line(object, "not ready", self.status, &self.message)
+    }
+
+    /// Watches until the hook is over, one way or the other.
+    async fn follow(&mut self, cluster: &Cluster, object: &Object) -> Result<(), WaitError> {
+        loop {
+            match cluster.watch(object, &self.version).await {
+                Ok(events) => {
+                    let mut events = pin!(events);
+                    // A watch that breaks off is begun anew where it broke off.
+                    while let Ok(Some(event)) = events.try_next().await {
+                        if self.is_over_with(event) {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(source) if source.is_retryable() => {}
+                Err(source) if source.code() == Some(410) => self.version.clear(),
+                Err(source) => {
+                    let object = super::wait::name(object);
+                    return Err(WaitError::Api { object, source });
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn is_over_with(&mut self, event: WatchEvent<Value>) -> bool {
+        let (live, is_gone) = match event {
+            WatchEvent::Added(live) | WatchEvent::Modified(live) => (live, false),
+            // The last state goes with the news that it is gone.
+            WatchEvent::Deleted(live) => (live, true),
+            WatchEvent::Bookmark(_) => return false,
+            // What happened since is not known any more: what is there now has to do.
+            WatchEvent::Error(_) => {
+                self.version.clear();
+                return false;
+            }
+        };
+        if let Some(version) = live.pointer("/metadata/resourceVersion") {
+            self.version = version.as_str().unwrap_or_default().to_owned();
+        }
+        let reading = wait::read(&live, &[], Mode::Hook, Timestamp::now());
+        self.status = reading.status;
+        self.message = reading.error.unwrap_or(reading.message);
+        let is_over = matches!(self.status, Status::Current | Status::Failed);
+        if is_gone && !is_over {
+            self.status = Status::NotFound;
+            "Resource not found".clone_into(&mut self.message);
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(condition: &str) -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "resourceVersion": "7"},
+            "status": {"conditions": [{"type": condition, "status": "True"}]},
+        })
+    }
+
+    #[rstest]
+    #[case::runs(WatchEvent::Modified(job("Suspended")), false, Status::InProgress)]
+    #[case::complete(WatchEvent::Modified(job("Complete")), true, Status::Current)]
+    #[case::gone_when_complete(WatchEvent::Deleted(job("Complete")), true, Status::Current)]
+    #[case::gone_when_failed(WatchEvent::Deleted(job("Failed")), true, Status::Failed)]
+    #[case::taken_away(WatchEvent::Deleted(job("Suspended")), false, Status::NotFound)]
+    fn the_last_state_decides(
+        #[case] event: WatchEvent<Value>,
+        #[case] is_over: bool,
+        #[case] status: Status,
+    ) {
+        let mut seen = Seen {
+            version: String::new(),
+            status: Status::Unknown,
+            message: String::new(),
+        };
+        assert_eq!(seen.is_over_with(event), is_over);
+        assert_eq!((seen.status, seen.version.as_str()), (status, "7"));
+    }
+}

@@ -1,0 +1,238 @@
+//! Every stored status in every shape of history, against everything that can be wanted: a table in a
+//! file, so that each row can be read and argued with. A row that is missing fails the test.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Action, Departure, Undo, Wanted, decide, depart};
+use crate::model::Status;
+use crate::storage::{Head, prunable};
+
+const TABLE: &str = include_str!("situations.txt");
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// What the newest record says of itself; `none` is no record.
+const STATUSES: [&str; 12] = [
+    "none",
+    "deployed",
+    "failed",
+    "superseded",
+    "uninstalled",
+    "uninstalling",
+    "pending-install",
+    "pending-upgrade",
+    "pending-rollback",
+    "unknown",
+    "unset",
+    "invented",
+];
+
+/// A shape: its name, the records below the newest, the newest's number, who wrote it how long ago,
+/// and whether it can be read.
+struct Shape {
+    name: &'static str,
+    below: &'static [(i64, &'static str)],
+    newest: i64,
+    written: (&'static str, i64),
+    is_readable: bool,
+}
+
+const fn shape(name: &'static str, below: &'static [(i64, &'static str)], newest: i64) -> Shape {
+    Shape {
+        name,
+        below,
+        newest,
+        written: ("fleetagent", 1),
+        is_readable: true,
+    }
+}
+
+const SHAPES: [Shape; 14] = [
+    shape("alone", &[], 1),
+    shape("pruned", &[], 7),
+    shape("first-pending", &[(1, "pending-install")], 2),
+    shape("good-below", &[(1, "deployed")], 2),
+    shape("former-below", &[(1, "superseded")], 2),
+    shape("failed-below", &[(1, "failed"), (2, "failed")], 3),
+    shape("good-then-failed", &[(1, "deployed"), (2, "failed")], 3),
+    shape("hole", &[(2, "deployed")], 6),
+    shape("removed-below", &[(1, "superseded"), (2, "uninstalled")], 3),
+    shape("removal-below", &[(1, "uninstalling")], 2),
+    // Labels that say nothing.
+    shape("corrupt-below", &[(1, "deployed"), (2, "unset")], 3),
+    Shape {
+        is_readable: false,
+        ..shape("undecodable", &[(1, "deployed")], 2)
+    },
+    // Somebody went on with helm where we had stopped.
+    Shape {
+        written: ("helm", 3600),
+        ..shape("newer-than-ours", &[(1, "superseded")], 2)
+    },
+    Shape {
+        written: ("helm", 5),
+        ..shape("helm-at-work", &[(1, "deployed")], 2)
+    },
+];
+
+fn status(word: &str) -> Status {
+    match word {
+        "unset" => Status::Unset,
+        word => Status::from(word),
+    }
+}
+
+fn history(newest: &str, shape: &Shape) -> Vec<Head> {
+    let below = shape.below.iter();
+    let mut history: Vec<Head> = below
+        .map(|(revision, word)| Head::new(*revision, status(word)))
+        .collect();
+    let (by, seconds) = shape.written;
+    history.push(Head {
+        written_by: Some(by.to_owned()),
+        written_at: Some(NOW - SignedDuration::from_secs(seconds)),
+        ..Head::new(shape.newest, status(newest))
+    });
+    match newest {
+        "none" => Vec::new(),
+        _ => history,
+    }
+}
+
+fn action(action: Action) -> String {
+    match action {
+        Action::None => "-".to_owned(),
+        Action::Wait => "wait".to_owned(),
+        Action::Install { revision } => format!("install {revision}"),
+        Action::Upgrade { revision, from } => format!("upgrade {revision}<{from}"),
+        Action::Finish {
+            revision,
+            from: None,
+        } => format!("finish {revision}"),
+        Action::Finish {
+            revision,
+            from: Some(from),
+        } => format!("finish {revision}<{from}"),
+    }
+}
+
+fn departure(departure: Departure) -> &'static str {
+    match departure {
+        Departure::None => "-",
+        Departure::Forget => "forget",
+        Departure::Keep => "keep",
+        Departure::Remove { is_resumed: false } => "remove",
+        Departure::Remove { is_resumed: true } => "go on",
+    }
+}
+
+/// A row as the table has it.
+fn row(newest: &str, shape: &Shape) -> String {
+    let history = history(newest, shape);
+    let plan = decide(&history, NOW);
+    let confirmed = |wanted| match shape.is_readable {
+        true => plan.confirm(wanted),
+        false => plan.confirm(Wanted::Other),
+    };
+    let undo = match confirmed(Wanted::Other).undo() {
+        None => "-".to_owned(),
+        Some(Undo::Uninstall) => "uninstall".to_owned(),
+        Some(Undo::RollBack { to }) => format!("back to {to}"),
+    };
+    let cells = [
+        format!("{:?}", plan.state),
+        action(confirmed(Wanted::Same).action),
+        action(confirmed(Wanted::Other).action),
+        action(confirmed(Wanted::Again).action),
+        undo,
+        departure(depart(&history, false, false)).to_owned(),
+        departure(depart(&history, true, false)).to_owned(),
+        departure(depart(&history, false, true)).to_owned(),
+    ];
+    let mut row = format!("{:<17} {:<17}", newest, shape.name);
+    for cell in cells {
+        let _ = write!(row, " {cell:<14}");
+    }
+    row.trim_end().to_owned()
+}
+
+/// The rows, by status and shape.
+fn table() -> BTreeMap<(&'static str, &'static str), &'static str> {
+    let rows = TABLE.lines().filter(|line| !line.starts_with('#'));
+    rows.filter_map(|row| {
+        let mut words = row.split_whitespace();
+        Some(((words.next()?, words.next()?), row))
+    })
+    .collect()
+}
+
+fn situations() -> impl Iterator<Item = (&'static str, &'static Shape)> {
+    static ALL: [Shape; 14] = SHAPES;
+    STATUSES.into_iter().flat_map(|newest| {
+        let count = if newest == "none" { 1 } else { ALL.len() };
+        ALL[..count].iter().map(move |shape| (newest, shape))
+    })
+}
+
+#[test]
+fn every_situation_has_its_row() {
+    let mut table = table();
+    let mut wrong = String::new();
+    for (newest, shape) in situations() {
+        let expected = table.remove(&(newest, shape.name));
+        let actual = row(newest, shape);
+        if expected != Some(actual.as_str()) {
+            let expected = expected.unwrap_or("no row");
+            let _ = writeln!(wrong, "- {expected}\n+ {actual}");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(table.is_empty(), "no such situations: {table:?}");
+}
+
+/// What the table must never say, whatever is written into it.
+#[test]
+fn no_plan_goes_back_or_forgets() {
+    for (newest, shape) in situations() {
+        let history = history(newest, shape);
+        let what = format!("{newest} {}", shape.name);
+        let plan = decide(&history, NOW);
+        for wanted in [Wanted::Same, Wanted::Again, Wanted::Other] {
+            let action = plan.confirm(wanted).action;
+            let last = history.last().map_or(0, |head| head.revision);
+            let is_forward = match action {
+                Action::None | Action::Wait => true,
+                Action::Finish { revision, .. } => revision == last,
+                Action::Install { revision } | Action::Upgrade { revision, .. } => {
+                    revision == last + 1
+                }
+            };
+            assert!(is_forward, "{what}: {action:?}");
+            let is_removed =
+                |head: &&Head| matches!(head.status, Status::Uninstalled | Status::Uninstalling);
+            let removed_at = history.iter().rfind(is_removed).map(|head| head.revision);
+            let good = history
+                .iter()
+                .rfind(|head| head.status == Status::Deployed && Some(head.revision) > removed_at);
+            if let Some(good) = good.filter(|_| action.revision() > 0) {
+                // Or a later one that was good too, and whose successor is not stored.
+                let from = history
+                    .iter()
+                    .find(|head| Some(head.revision) == action.from());
+                assert!(
+                    from.is_some_and(|from| from.revision >= good.revision
+                        && matches!(from.status, Status::Deployed | Status::Superseded)),
+                    "{what}: {action:?}"
+                );
+                let limits = 1..4;
+                let goes = |limit| prunable(&history, limit).contains(&good.revision);
+                assert!(
+                    !limits.into_iter().any(goes),
+                    "{what}: the good one is pruned"
+                );
+            }
+        }
+    }
+}
