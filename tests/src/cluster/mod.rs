@@ -28,6 +28,9 @@ pub const ADMIN: &str = "admin";
 /// How many users `agent-0`, `agent-1`, … with all rights there are, so that each agent under test is one line in the audit log.
 pub const AGENT_USERS: usize = 200;
 
+/// How long a part may take to start. A busy machine is slow, not broken.
+const STARTUP: Duration = Duration::from_secs(180);
+
 /// A process of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each variant is the program of that name")]
@@ -191,7 +194,7 @@ impl ControlPlane {
                 let client = self.client(ADMIN).await?;
                 wait_until(
                     &format!("the API server of {}", self.name),
-                    Duration::from_secs(60),
+                    STARTUP,
                     async || {
                         self.ensure_running(part)?;
                         let request = http::Request::get("/readyz")
@@ -240,7 +243,7 @@ impl ControlPlane {
         let url = format!("http://127.0.0.1:{port}{path}");
         wait_until(
             &format!("{} of {}", part.name(), self.name),
-            Duration::from_secs(60),
+            STARTUP,
             async || {
                 self.ensure_running(part)?;
                 let answer = http.get(&url).send().await.map_err(|e| e.to_string())?;
@@ -258,21 +261,17 @@ impl ControlPlane {
         let client = self.client(ADMIN).await?;
         let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> =
             kube::Api::all(client.clone());
-        wait_until("namespace default", Duration::from_secs(60), async || {
+        wait_until("namespace default", STARTUP, async || {
             namespaces.get("default").await.map_err(|e| e.to_string())
         })
         .await?;
         if parts.contains(&Part::ControllerManager) {
             let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
                 kube::Api::namespaced(client.clone(), "default");
-            wait_until(
-                "the default service account",
-                Duration::from_secs(60),
-                async || {
-                    self.ensure_running(Part::ControllerManager)?;
-                    accounts.get("default").await.map_err(|e| e.to_string())
-                },
-            )
+            wait_until("the default service account", STARTUP, async || {
+                self.ensure_running(Part::ControllerManager)?;
+                accounts.get("default").await.map_err(|e| e.to_string())
+            })
             .await?;
         }
         if parts.contains(&Part::Kwok) {
@@ -289,27 +288,23 @@ impl ControlPlane {
         nodes
             .create(&kube::api::PostParams::default(), &node)
             .await?;
-        wait_until(
-            "the node to be ready",
-            Duration::from_secs(60),
-            async || {
-                self.ensure_running(Part::Kwok)?;
-                let node = nodes.get("node-0").await.map_err(|e| e.to_string())?;
-                let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-                let ready = conditions
-                    .iter()
-                    .any(|c| c.type_ == "Ready" && c.status == "True");
-                let tainted = node
-                    .spec
-                    .and_then(|s| s.taints)
-                    .is_some_and(|t| !t.is_empty());
-                if ready && !tainted {
-                    Ok(())
-                } else {
-                    Err(format!("tainted: {tainted}, {conditions:?}"))
-                }
-            },
-        )
+        wait_until("the node to be ready", STARTUP, async || {
+            self.ensure_running(Part::Kwok)?;
+            let node = nodes.get("node-0").await.map_err(|e| e.to_string())?;
+            let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
+            let ready = conditions
+                .iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True");
+            let tainted = node
+                .spec
+                .and_then(|s| s.taints)
+                .is_some_and(|t| !t.is_empty());
+            if ready && !tainted {
+                Ok(())
+            } else {
+                Err(format!("tainted: {tainted}, {conditions:?}"))
+            }
+        })
         .await
     }
 
