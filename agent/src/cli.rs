@@ -4,7 +4,10 @@
 //! `internal/cmd/builder.go`: a flag that is empty yields to its environment variable, unknown
 //! flags and every start-up failure exit with 1.
 
+pub mod chart_flags;
 pub mod template;
+pub mod value_flags;
+pub mod values;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -32,6 +35,8 @@ pub struct Cli {
 pub enum Command {
     /// Render a chart as helm template does, without a cluster
     Template(Box<template::TemplateArgs>),
+    /// Show the values a cluster gets: before and after `${ }` templating, and where each comes from
+    Values(Box<values::ValuesArgs>),
 }
 
 /// Flags of the agent itself.
@@ -126,8 +131,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    if let Some(Command::Template(args)) = &cli.command {
-        return template::run(args);
+    match &cli.command {
+        Some(Command::Template(args)) => return template::run(args),
+        Some(Command::Values(args)) => return values::run(args),
+        None => {}
     }
     match run_agent(&cli.agent) {
         Ok(()) => ExitCode::SUCCESS,

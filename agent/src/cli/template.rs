@@ -3,15 +3,15 @@
 //! Mirrors `pkg/cmd/template.go` and the flags of `pkg/cmd/install.go` that matter there. Chart
 //! repositories configured for helm (`repo/chart`) are not known; `--repo URL` and `oci://` are.
 
-use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use chart::rendered::{self, Options, RenderedError, Request, ShowOptions};
-use chart::source::{Access, ChartRef, Credentials, Fetcher, Settings};
-use chart::values::options;
-use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, Warning, loader};
+use chart::{Capabilities, KubeVersion, ReleaseInfo};
 use templating::SystemHost;
+
+use super::chart_flags::ChartFlags;
+use super::value_flags::ValueFlags;
 
 /// Flags of `fleetagent template`; names and meanings are helm's.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -25,29 +25,11 @@ pub struct TemplateArgs {
     #[arg(short, long, default_value = "default")]
     pub namespace: String,
 
-    /// Values files, later ones first in priority; - is standard input
-    #[arg(short = 'f', long = "values", value_delimiter = ',')]
-    pub values: Vec<String>,
+    #[command(flatten)]
+    pub values: ValueFlags,
 
-    /// Values as JSON: key=json,… or one JSON object
-    #[arg(long)]
-    pub set_json: Vec<String>,
-
-    /// Values: key=value,…
-    #[arg(long)]
-    pub set: Vec<String>,
-
-    /// Values that stay text: key=value,…
-    #[arg(long)]
-    pub set_string: Vec<String>,
-
-    /// Values from files: key=path,…
-    #[arg(long)]
-    pub set_file: Vec<String>,
-
-    /// One value taken as it is: key=value
-    #[arg(long)]
-    pub set_literal: Vec<String>,
+    #[command(flatten)]
+    pub chart: ChartFlags,
 
     /// Kubernetes version charts are told of
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -80,34 +62,6 @@ pub struct TemplateArgs {
     /// Do not check values against schemas
     #[arg(long)]
     pub skip_schema_validation: bool,
-
-    /// Chart repository to take the chart from
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub repo: String,
-
-    /// Version or constraint of the chart to take
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub version: String,
-
-    /// User name for the repository or registry
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub username: String,
-
-    /// Password for the repository or registry
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub password: String,
-
-    /// Certificates to trust when fetching, in PEM
-    #[arg(long)]
-    pub ca_file: Option<std::path::PathBuf>,
-
-    /// Accept any certificate when fetching
-    #[arg(long)]
-    pub insecure_skip_tls_verify: bool,
-
-    /// Fetch from the registry without TLS
-    #[arg(long)]
-    pub plain_http: bool,
 
     /// On failure print what was rendered so far
     #[arg(long)]
@@ -163,17 +117,10 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
         [reference] => ("release-name", reference.as_str()),
         _ => return Err("expected a release name and a chart".to_owned().into()),
     };
-    let archive = if needs_fetching(args, reference) {
-        Some(fetch(args, reference)?)
-    } else {
-        None
-    };
-    let values = user_values(args).merge(&mut read_file).map_err(text)?;
+    let located = args.chart.locate(reference)?;
+    let values = args.values.merge().map_err(text)?;
     let mut warnings = Vec::new();
-    let chart = match archive {
-        Some(archive) => loader::load_archive(&archive[..], &mut warnings).map_err(text)?,
-        None => load(reference, &mut warnings)?,
-    };
+    let chart = located.load(&mut warnings)?;
     rendered::check_installable(&chart).map_err(text)?;
     if chart.metadata.deprecated {
         warn("level=WARN msg=\"this chart is deprecated\"");
@@ -229,79 +176,4 @@ fn failure(args: &TemplateArgs, error: RenderedError) -> Failure {
 
 fn warn(text: &str) {
     writeln!(std::io::stderr(), "{text}").ok();
-}
-
-fn user_values(args: &TemplateArgs) -> options::Options {
-    options::Options {
-        value_files: args.values.clone(),
-        json_values: args.set_json.clone(),
-        values: args.set.clone(),
-        string_values: args.set_string.clone(),
-        file_values: args.set_file.clone(),
-        literal_values: args.set_literal.clone(),
-    }
-}
-
-/// A values file, or standard input for `-`; errors read as Go words them.
-fn read_file(name: &str) -> Result<Vec<u8>, String> {
-    if name.trim() == "-" {
-        let mut data = Vec::new();
-        std::io::stdin()
-            .read_to_end(&mut data)
-            .map_err(|error| error.to_string())?;
-        return Ok(data);
-    }
-    std::fs::read(name).map_err(|error| format!("open {name}: {}", loader::io_cause(&error)))
-}
-
-fn load(reference: &str, warnings: &mut Vec<Warning>) -> Result<Chart, String> {
-    let path = Path::new(reference);
-    if !path.exists() {
-        return Err(format!(
-            "path {} not found",
-            golib::strconv::quote(reference)
-        ));
-    }
-    loader::load(path, warnings).map_err(text)
-}
-
-fn needs_fetching(args: &TemplateArgs, reference: &str) -> bool {
-    let remote = ["oci://", "http://", "https://"];
-    !args.repo.is_empty() || remote.iter().any(|scheme| reference.starts_with(scheme))
-}
-
-fn fetch(args: &TemplateArgs, reference: &str) -> Result<bytes::Bytes, String> {
-    let is_registry = reference.starts_with("oci://");
-    let chart = ChartRef {
-        repo: if is_registry {
-            reference.to_owned()
-        } else {
-            args.repo.clone()
-        },
-        chart: if is_registry {
-            String::new()
-        } else {
-            reference.to_owned()
-        },
-        version: args.version.clone(),
-    };
-    let ca = match &args.ca_file {
-        Some(file) => Some(read_file(&file.display().to_string())?.into()),
-        None => None,
-    };
-    let access = Access {
-        credentials: Credentials::new(&args.username, &args.password),
-        ca,
-        insecure: args.insecure_skip_tls_verify,
-        plain_http: args.plain_http,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(text)?;
-    let fetcher = Fetcher::new(Settings::from_environment());
-    let fetched = runtime.block_on(fetcher.fetch(&chart, &access));
-    fetched
-        .map(|chart| chart.bytes)
-        .map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }

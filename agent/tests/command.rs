@@ -1,0 +1,195 @@
+//! The commands, run as people run them: each file in `command/` is a transcript and the files it needs.
+//!
+//! A transcript has `$ arguments`, then what came out: standard output as it is, standard error behind
+//! `! `, and `? code` unless that is 0. Files follow below `-- path --`. Cases of `template` are recorded from
+//! Helm 4.3.1: `RECORD=path/to/helm cargo test -p agent --test command` writes their answers anew,
+//! `AS=path/to/helm` holds helm against what is recorded, `ONLY=text` picks files.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(Default)]
+struct Case {
+    /// Lines before the first command, kept as they are.
+    remarks: String,
+    /// Arguments, and what should come out.
+    commands: Vec<(String, String)>,
+    /// Path and content.
+    files: Vec<(String, String)>,
+}
+
+impl Case {
+    fn parse(text: &str) -> Self {
+        let mut case = Self::default();
+        for line in text.split_inclusive('\n') {
+            let bare = line.trim_end();
+            if let Some(path) = bare.strip_prefix("-- ").and_then(|l| l.strip_suffix(" --")) {
+                case.files.push((path.to_owned(), String::new()));
+            } else if let Some((_, content)) = case.files.last_mut() {
+                content.push_str(line);
+            } else if let Some(arguments) = bare.strip_prefix("$ ") {
+                case.commands.push((arguments.to_owned(), String::new()));
+            } else if let Some((_, output)) = case.commands.last_mut() {
+                output.push_str(line);
+            } else {
+                case.remarks.push_str(line);
+            }
+        }
+        case
+    }
+
+    fn print(&self) -> String {
+        let mut text = self.remarks.clone();
+        for (arguments, output) in &self.commands {
+            let _ = write!(text, "$ {arguments}\n{output}");
+        }
+        for (path, content) in &self.files {
+            let _ = write!(text, "-- {path} --\n{content}");
+        }
+        text
+    }
+
+    /// Runs every command in a fresh folder; gives the answers.
+    fn run(&self, program: &Path) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (path, content) in &self.files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            std::fs::write(path, content).expect("a file");
+        }
+        let commands = self.commands.iter();
+        commands
+            .map(|(arguments, _)| answer(program, arguments, folder.path()))
+            .collect()
+    }
+}
+
+fn answer(program: &Path, arguments: &str, folder: &Path) -> String {
+    let home = folder.join("home");
+    let output = Command::new(program)
+        .args(words(arguments))
+        .current_dir(folder)
+        .env_clear()
+        .env("HOME", &home)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    // Whoever prints absolute paths prints this folder.
+    let real = std::fs::canonicalize(folder).expect("the folder");
+    let real = real.display().to_string();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&real, "FOLDER");
+    let mut answer = String::new();
+    match output.status.code() {
+        Some(0) => {}
+        Some(code) => {
+            let _ = writeln!(answer, "? {code}");
+        }
+        None => answer.push_str("? killed\n"),
+    }
+    answer.push_str(&text(&output.stdout));
+    if !answer.is_empty() && !answer.ends_with('\n') {
+        answer.push_str("\\ no newline\n");
+    }
+    for line in text(&output.stderr).lines() {
+        // Helm tells the time in some of its lines.
+        let _ = writeln!(answer, "! {}", without_time(line));
+    }
+    answer
+}
+
+/// Go's `log` begins lines with the date and the time.
+fn without_time(line: &str) -> String {
+    let stamp = line.get(..20).is_some_and(|stamp| {
+        stamp
+            .chars()
+            .zip("dddd/dd/dd dd:dd:dd ".chars())
+            .all(|(c, p)| match p {
+                'd' => c.is_ascii_digit(),
+                p => c == p,
+            })
+    });
+    match stamp {
+        true => format!("TIME {}", &line[20..]),
+        false => line.to_owned(),
+    }
+}
+
+/// Words at blanks; quoted ones may hold blanks.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in text.chars() {
+        match (c, quote) {
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(open)) if c == open => quote = None,
+            (' ', None) => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+fn cases(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/command")
+        .join(folder);
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("the cases")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.to_string_lossy().contains(&only))
+        .collect();
+    files.sort();
+    files
+}
+
+fn check(folder: &str, program: &Path) {
+    let mut failures = String::new();
+    for file in cases(folder) {
+        let case = Case::parse(&std::fs::read_to_string(&file).expect("a case"));
+        for ((arguments, want), got) in case.commands.iter().zip(case.run(program)) {
+            if *want != got {
+                let name = file.file_name().expect("a name").to_string_lossy();
+                let _ = write!(
+                    failures,
+                    "{name}: $ {arguments}\nwant:\n{want}got:\n{got}\n"
+                );
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+fn ours() -> PathBuf {
+    env!("CARGO_BIN_EXE_fleetagent").into()
+}
+
+#[test]
+fn template_answers_as_helm() {
+    if let Some(helm) = std::env::var_os("RECORD") {
+        for file in cases("template") {
+            let mut case = Case::parse(&std::fs::read_to_string(&file).expect("a case"));
+            let answers = case.run(Path::new(&helm));
+            for ((_, output), answer) in case.commands.iter_mut().zip(answers) {
+                *output = answer;
+            }
+            std::fs::write(file, case.print()).expect("a case");
+        }
+        return;
+    }
+    check(
+        "template",
+        &std::env::var_os("AS").map_or_else(ours, PathBuf::from),
+    );
+}
+
+#[test]
+fn values_tells_what_a_cluster_gets() {
+    check("values", &ours());
+}
