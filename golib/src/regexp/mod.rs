@@ -1,6 +1,6 @@
 //! Regular expressions in Go's syntax with Go's semantics.
 //!
-//! Go's RE2 dialect is parsed here (`parse.rs`) and handed, re-written, to the `regex` crate, which
+//! Go's RE2 dialect is parsed here (`parse`) and handed, re-written, to the `regex` crate, which
 //! like RE2 is linear in the text and prefers the leftmost-first match. Texts are bytes: like Go, an
 //! invalid byte is matched as if U+FFFD stood there. Finding, replacing and splitting follow Go's
 //! `regexp` package in what they do with empty matches and with a count.

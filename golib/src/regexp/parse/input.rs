@@ -1,0 +1,42 @@
+//! Reading a pattern character by character, and blaming a part of it.
+
+use crate::regexp::{Error, ErrorCode};
+
+pub(super) fn fail<T>(code: ErrorCode, expression: &[u8]) -> Result<T, Error> {
+    Err(Error {
+        code,
+        expression: expression.to_vec(),
+    })
+}
+
+/// The part of `from` before `rest`, which is a tail of it.
+pub(super) fn before<'p>(from: &'p [u8], rest: &[u8]) -> &'p [u8] {
+    &from[..from.len() - rest.len()]
+}
+
+/// The first character and what follows it; `None` at the end.
+pub(super) fn next_char(text: &[u8]) -> Result<Option<(char, &[u8])>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let head = &text[..text.len().min(4)];
+    match head
+        .utf8_chunks()
+        .next()
+        .and_then(|chunk| chunk.valid().chars().next())
+    {
+        Some(c) => Ok(Some((c, &text[c.len_utf8()..]))),
+        None => fail(ErrorCode::InvalidUtf8, text),
+    }
+}
+
+/// Like [`next_char`] where the end of the text is taken for the same error as Go's decoder gives.
+pub(super) fn expect_char(text: &[u8]) -> Result<(char, &[u8]), Error> {
+    // Go decodes an empty text as U+FFFD of width 0, which is no error and no digit.
+    Ok(next_char(text)?.unwrap_or((char::REPLACEMENT_CHARACTER, text)))
+}
+
+pub(super) fn check_utf8(text: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(text)
+        .or_else(|error| fail(ErrorCode::InvalidUtf8, &text[error.valid_up_to()..]))
+}
