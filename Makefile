@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check tools corpus fmt image
+.PHONY: help demo test bench check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -48,6 +48,20 @@ deny:
 
 tools: ## Build the Go programs of the test bed (10 minutes the first time)
 	@tests/tools/build.sh
+
+# libFuzzer needs unstable compiler flags, which the stable compiler takes when told to bootstrap; nothing else is built so.
+FUZZ_TARGETS ?= parse execute yaml regexp printf
+FUZZ_SECONDS ?= 1200
+CARGO_FUZZ := $(CACHE)/cargo-fuzz
+fuzz: ## Fuzz the template engine, FUZZ_SECONDS (1200) for each of FUZZ_TARGETS
+	@[ -x $(CARGO_FUZZ)/bin/cargo-fuzz ] || cargo install --quiet --locked --root $(CARGO_FUZZ) cargo-fuzz@0.13.2
+	@for target in $(FUZZ_TARGETS); do \
+		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; mkdir -p $(CARGO_FUZZ)/corpus/$$target; \
+		RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$(CARGO_FUZZ)/target PATH="$(CARGO_FUZZ)/bin:$$PATH" \
+		cargo fuzz run --fuzz-dir templating/fuzz/libfuzzer --sanitizer none $$target \
+			$(CARGO_FUZZ)/corpus/$$target templating/fuzz/cases/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=1024 -timeout=10 -rss_limit_mb=1024; \
+	done
 
 corpus: ## Fetch the published charts that tests deploy
 	@tests/tools/corpus.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Go programs the test bed runs (API server, etcd, helm, ...) into a cache outside the checkout.
-# Each directory beside this script is one pinned Go module. A built module is kept below
-#   ${XDG_CACHE_HOME:-$HOME/.cache}/fleetagent-testbed/<module>-<hash of go.mod, go.sum and Go's version>/
+# Each directory beside this script, and ../reference/engine, is one pinned Go module. A built module is kept below
+#   ${XDG_CACHE_HOME:-$HOME/.cache}/fleetagent-testbed/<module>-<hash of go.mod, go.sum, its own sources and Go's version>/
 # and never built again; the test bed (tests/src/tools.rs) computes the same path. Two runs at once are safe: one builds,
 # the other waits, and a directory appears only when it is complete.
 #
@@ -23,11 +23,16 @@ modules=(
   "registry|registry=github.com/distribution/distribution/v3/cmd/registry|"
   "helm4|helm4=helm.sh/helm/v4/cmd/helm|-X helm.sh/helm/v4/internal/version.version=v4.3.1"
   "helm3|helm3=helm.sh/helm/v3/cmd/helm|-X helm.sh/helm/v3/internal/version.version=v3.22.0"
+  "engine|engine=.|"
 )
+
+source_of() { # module
+  if [ -d "$1" ]; then echo "$1"; else echo "../reference/$1"; fi
+}
 
 directory_of() { # module
   local hash
-  hash="$(cd "$1" && { cat go.mod go.sum; go env GOVERSION; } | sha256sum | cut -c1-16)"
+  hash="$(cd "$(source_of "$1")" && shopt -s nullglob && { cat go.mod go.sum ./*.go; go env GOVERSION; } | sha256sum | cut -c1-16)"
   echo "$cache/$1-$hash"
 }
 
@@ -39,7 +44,7 @@ build() { # module binaries ldflags
   work="$(mktemp -d "$cache/.building-$module-XXXXXX")"
   for entry in $binaries; do
     echo "tools: building ${entry%%=*}"
-    (cd "$module" && CGO_ENABLED=0 go build -v -trimpath -buildvcs=false -mod=readonly \
+    (cd "$(source_of "$module")" && CGO_ENABLED=0 go build -v -trimpath -buildvcs=false -mod=readonly \
       -ldflags "-s -w $ldflags" -o "$work/${entry%%=*}" "${entry#*=}") 2>&1 |
       awk '/^go: downloading/ { if (++d % 50 == 0) print "tools:   " d " modules downloaded"; fflush(); next }
            /^[a-z0-9.]+(\/[^ ]+)*$/ { if (++n % 250 == 0) print "tools:   " n " packages compiled"; fflush(); next }
