@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::cli::AgentArgs;
 use crate::summary::ErrorMapping;
+use crate::values::Mode;
 
 /// Name of the agent's credential Secret, ConfigMap and Lease.
 pub const AGENT_NAME: &str = "fleet-agent";
@@ -72,6 +73,10 @@ pub enum SettingsError {
     LeaseTooShort,
     #[error("renewDeadline must be greater than retryPeriod*JitterFactor")]
     RenewDeadlineTooShort,
+    #[error("{SITE_VARIABLE} is {0:?}, not namespace/name")]
+    Site(String),
+    #[error("{CLUSTER_VALUES_VARIABLE} is {0:?}, not auto, always or never")]
+    ClusterValues(String),
     #[error("unknown interval {name} in {TIMING_VARIABLE}")]
     Timing { name: String },
 }
@@ -102,9 +107,46 @@ pub struct Settings {
     /// Absent: no probes.
     pub probe_address: Option<SocketAddr>,
     pub timing: Timing,
+    /// Where the operator of this cluster keeps facts and may hold deploys.
+    pub site: SitePlace,
+    /// When the agent fills in `${ }`.
+    pub cluster_values: Mode,
     /// Which conditions of live objects mean an error.
     pub error_mapping: ErrorMapping,
 }
+
+/// A ConfigMap and a Secret of one name, owned by the operator of this cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SitePlace {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl SitePlace {
+    /// Name in the system namespace where [`SITE_VARIABLE`] is unset.
+    const DEFAULT_NAME: &str = "fleet-site";
+
+    fn from_environment(env: &Environment, namespace: &str) -> Result<Self, SettingsError> {
+        let Some(value) = env.get(SITE_VARIABLE) else {
+            return Ok(Self {
+                namespace: namespace.to_owned(),
+                name: Self::DEFAULT_NAME.to_owned(),
+            });
+        };
+        match value.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => Err(SettingsError::Site(value.to_owned())),
+        }
+    }
+}
+
+/// `namespace/name` of the site's ConfigMap and Secret.
+const SITE_VARIABLE: &str = "FLEET_AGENT_SITE";
+/// `auto`, `always` or `never`.
+const CLUSTER_VALUES_VARIABLE: &str = "FLEET_AGENT_CLUSTER_VALUES";
 
 /// Durations of leader election, with client-go's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +207,7 @@ impl Settings {
             .get("HOSTNAME")
             .map_or_else(system_hostname, str::to_owned);
         Ok(Self {
-            namespace,
+            namespace: namespace.clone(),
             scope: or_env(&args.agent_scope, "AGENT_SCOPE"),
             kubeconfig: args.kubeconfig.clone(),
             checkin_interval: if checkin_interval.is_zero() {
@@ -187,6 +229,13 @@ impl Settings {
             metrics_address: address(env, "FLEET_AGENT_METRICS_BIND_ADDRESS", ":8080")?,
             probe_address: address(env, "FLEET_AGENT_PROBE_BIND_ADDRESS", ":8081")?,
             timing: Timing::from_environment(env)?,
+            site: SitePlace::from_environment(env, &namespace)?,
+            cluster_values: match env.get(CLUSTER_VALUES_VARIABLE) {
+                None => Mode::default(),
+                Some(mode) => mode
+                    .parse()
+                    .map_err(|_| SettingsError::ClusterValues(mode.to_owned()))?,
+            },
             error_mapping: error_mapping(env),
         })
     }
@@ -293,6 +342,8 @@ pub struct Timing {
     pub backoff_max: Duration,
     /// `removal-grace`: how long a BundleDeployment must be gone before its release goes.
     pub removal_grace: Duration,
+    /// `facts-refresh`: how often facts that cannot be watched are read again.
+    pub facts_refresh: Duration,
     /// `unready-after`: how long without upstream before readiness is denied.
     pub unready_after: Duration,
 }
@@ -311,6 +362,7 @@ impl Default for Timing {
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_secs(60),
             removal_grace: Duration::from_secs(3),
+            facts_refresh: Duration::from_secs(5 * 60),
             unready_after: Duration::from_secs(5 * 60),
         }
     }
@@ -336,6 +388,7 @@ impl Timing {
                 "backoff-min" => &mut timing.backoff_min,
                 "backoff-max" => &mut timing.backoff_max,
                 "removal-grace" => &mut timing.removal_grace,
+                "facts-refresh" => &mut timing.facts_refresh,
                 "unready-after" => &mut timing.unready_after,
                 name => {
                     return Err(SettingsError::Timing {

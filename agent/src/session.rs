@@ -22,6 +22,7 @@ use crate::controllers::bundle_deployment::reconcile::{Reconciler, Rooms};
 use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
 use crate::controllers::drift::DriftWatches;
+use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{Backoff, Next, Pass, Queue};
 use crate::controllers::store::{Store, Wake};
@@ -90,12 +91,19 @@ impl Session {
             Arc::clone(&ledger),
             self.metrics.clone(),
         ));
-        let values = ValuesReader {
+        let reader = FactsReader {
             agent: self.identities.agent(),
             namespace: self.settings.namespace.clone(),
+            site: self.settings.site.clone(),
             upstream: self.upstream.client.clone(),
             cluster_namespace: self.upstream.cluster_namespace.clone(),
             cluster_name: self.upstream.cluster_name.clone(),
+        };
+        let facts = Arc::new(Facts::new(reader, timing.facts_refresh, Arc::clone(&queue)));
+        let values = ValuesReader {
+            upstream: self.upstream.client.clone(),
+            facts: Arc::clone(&facts),
+            mode: self.settings.cluster_values,
         };
         let rooms = Rooms {
             identities: Arc::clone(&self.identities),
@@ -103,6 +111,7 @@ impl Session {
             ledger: Arc::clone(&ledger),
             drift: Arc::clone(&drift),
             collector: Arc::clone(&collector),
+            facts: Arc::clone(&facts),
             deployer: Deployer::new(
                 self.upstream.client.clone(),
                 self.fetcher.clone(),
@@ -137,6 +146,7 @@ impl Session {
             () = workers.run(stop) => Ended::Stopped,
             ended = self.watch_bundles(&store, &queue, &collector) => ended,
             ended = self.watch_credentials() => ended,
+            () = facts.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, interval) => Ended::Stopped,
             () = self.health.watch(self.upstream.clone()) => Ended::Stopped,

@@ -47,6 +47,17 @@ pub fn is_credential_dead(failed: &watcher::Error) -> bool {
     }
 }
 
+/// Whether a watch failed because this credential may not have it, which rarely changes.
+pub fn is_forbidden(failed: &watcher::Error) -> bool {
+    match failed {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => crate::error::has_code(error, 403),
+        watcher::Error::WatchError(status) => status.code == 403,
+        watcher::Error::NoResourceVersion => false,
+    }
+}
+
 /// Whether the chain of causes ends in a certificate that is not trusted.
 fn is_tls(error: &kube::Error) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);

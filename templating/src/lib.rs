@@ -18,4 +18,5 @@ pub use error::{Error, ErrorKind};
 pub use exec::{MissingKey, Operand, State, TemplateSet};
 pub use funcs::{Dialect, Functions};
 pub use host::{Host, Limits, SystemHost};
+pub use parse::Reads;
 pub use value::{Kind, List, Map, Object, Str, Type, Value};

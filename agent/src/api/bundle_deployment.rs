@@ -45,6 +45,12 @@ impl BundleDeployment {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 
+    /// The value of one annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        annotations.get(key).map(String::as_str)
+    }
+
     /// Whether this bundle carries the agent itself.
     pub fn is_agent_bundle(&self) -> bool {
         self.name().starts_with(AGENT_BUNDLE_PREFIX)

@@ -54,6 +54,16 @@ pub const ANNOTATION_KEEP_RESOURCES: &str = "fleet.cattle.io/keep-resources";
 /// Chart annotation: commit of the bundle.
 pub const ANNOTATION_COMMIT: &str = "fleet.cattle.io/commit";
 
+/// Chart annotation: digest of the facts that were filled into values, where the agent did that (not upstream's).
+pub const ANNOTATION_FACTS: &str = "fleet.cattle.io/cluster-facts";
+
+/// On a BundleDeployment: whether the agent fills in `${ }`: `auto`, `always` or `never` (not upstream's).
+pub const ANNOTATION_CLUSTER_VALUES: &str = "fleet.cattle.io/cluster-values";
+/// On a BundleDeployment: a release name with `${ }`, which `helm.releaseName` cannot hold (not upstream's).
+pub const ANNOTATION_RELEASE_NAME: &str = "fleet.cattle.io/release-name";
+/// On a BundleDeployment: `true` to install once and never upgrade (not upstream's).
+pub const ANNOTATION_INSTALL_ONCE: &str = "fleet.cattle.io/install-once";
+
 /// On every object: the set it belongs to.
 pub const ANNOTATION_OBJECT_SET_ID: &str = "objectset.rio.cattle.io/id";
 /// On every object: hex SHA-1 of the set ID.

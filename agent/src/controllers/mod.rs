@@ -3,6 +3,7 @@
 pub mod bundle_deployment;
 pub mod cluster_status;
 pub mod drift;
+pub mod facts;
 pub mod garbage;
 pub mod queue;
 pub mod store;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Values, merge};
@@ -14,8 +13,7 @@ const HIDDEN_PART: &str = "cattle.io/";
 const SHOWN_PREFIXES: [&str; 2] = ["fleet.cattle.io/", "management.cattle.io/"];
 
 /// The facts of one cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterFacts {
     /// `.ClusterName`.
     pub name: String,
@@ -35,9 +33,18 @@ pub enum FactsError {
     /// Not YAML.
     #[error("cluster facts are no YAML")]
     Yaml(#[source] golib::yaml::Error),
-    /// Another shape than [`ClusterFacts`].
-    #[error("cluster facts have an unknown field or a field of the wrong type")]
-    Shape(#[source] serde_json::Error),
+    /// A field that [`ClusterFacts`] does not have: a typing error would go unnoticed.
+    #[error("unknown field {0:?}")]
+    UnknownField(String),
+    /// A field of another type.
+    #[error("field {field:?} is no {expected}")]
+    Type {
+        field: &'static str,
+        expected: &'static str,
+    },
+    /// A list or a scalar.
+    #[error("no map")]
+    NoMap,
 }
 
 impl ClusterFacts {
@@ -76,9 +83,37 @@ impl ClusterFacts {
     /// # Errors
     /// [`FactsError`]; unknown fields are refused, because a typing error would go unnoticed.
     pub fn from_yaml(text: &[u8]) -> Result<Self, FactsError> {
+        let table = match golib::yaml::decode_floats(text).map_err(FactsError::Yaml)? {
+            Value::Null => return Ok(Self::default()),
+            Value::Object(table) => table,
+            _ => return Err(FactsError::NoMap),
+        };
+        let mut facts = Self::default();
+        for (field, value) in table {
+            match field.as_str() {
+                "name" => facts.name = string("name", value)?,
+                "namespace" => facts.namespace = string("namespace", value)?,
+                "labels" => facts.labels = strings("labels", value)?,
+                "annotations" => facts.annotations = strings("annotations", value)?,
+                "templateValues" => facts.template_values = map("templateValues", value)?,
+                _ => return Err(FactsError::UnknownField(field)),
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Of ClusterValues alone, as YAML.
+    ///
+    /// # Errors
+    /// [`FactsError`]: not a map.
+    pub fn from_values(text: &[u8]) -> Result<Self, FactsError> {
         match golib::yaml::decode_floats(text).map_err(FactsError::Yaml)? {
             Value::Null => Ok(Self::default()),
-            value => serde_json::from_value(value).map_err(FactsError::Shape),
+            Value::Object(template_values) => Ok(Self {
+                template_values,
+                ..Self::default()
+            }),
+            _ => Err(FactsError::NoMap),
         }
     }
 
@@ -113,6 +148,34 @@ impl ClusterFacts {
             "ClusterValues": self.template_values,
         })
     }
+}
+
+fn string(field: &'static str, value: Value) -> Result<String, FactsError> {
+    match value {
+        Value::String(text) => Ok(text),
+        _ => Err(FactsError::Type {
+            field,
+            expected: "text",
+        }),
+    }
+}
+
+fn map(field: &'static str, value: Value) -> Result<Values, FactsError> {
+    match value {
+        Value::Null => Ok(Values::new()),
+        Value::Object(map) => Ok(map),
+        _ => Err(FactsError::Type {
+            field,
+            expected: "map",
+        }),
+    }
+}
+
+fn strings(field: &'static str, value: Value) -> Result<BTreeMap<String, String>, FactsError> {
+    map(field, value)?
+        .into_iter()
+        .map(|(key, value)| Ok((key, string(field, value)?)))
+        .collect()
 }
 
 fn is_plain(key: &str) -> bool {

@@ -7,16 +7,37 @@
 //! (`internal/cmd/controller/target/builder.go`).
 
 mod cluster;
+mod coordinates;
 mod from;
+mod gathered;
+mod local;
+mod mode;
 mod stored;
 mod template;
 
 use serde_json::{Map, Value};
+use templating::Reads;
+
+use crate::api::{BundleDeployment, HelmOptions};
 
 pub use cluster::{ClusterFacts, FactsError};
+pub use coordinates::{coordinates, has_templates};
 pub use from::{Reference, ReferenceKind, ValuesFromError, merge, parse, references};
+pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
+pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
+pub use mode::{Mode, UnknownMode};
 pub use stored::{HashMismatch, Stored, stored};
-pub use template::{TemplateError, needs_processing, preprocess};
+pub use template::{TemplateError, preprocess};
+
+/// The facts that filling in a bundle may look at: its coordinates, and `helm` with its values where those are filled
+/// in too.
+pub fn reads(bundle: &BundleDeployment, helm: Option<&HelmOptions>) -> Reads {
+    let mut reads = coordinates::reads(bundle);
+    if let Some(helm) = helm {
+        reads.extend(template::reads(helm));
+    }
+    reads
+}
 
 /// Values as Helm takes them; numbers are floats, as everywhere after Go's decoder.
 pub type Values = Map<String, Value>;

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use templating::{Dialect, Host, Limits, State};
+use templating::{Dialect, Host, Limits, Reads, State};
 
 use super::cluster::ClusterFacts;
 use super::{Values, inline};
-use crate::api::{BundleDeploymentSpec, HelmOptions};
+use crate::api::HelmOptions;
 
 /// A text beginning so is replaced by the label named by the rest.
-const LABEL_REFERENCE: &str = "global.fleet.clusterLabels.";
+pub(super) const LABEL_REFERENCE: &str = "global.fleet.clusterLabels.";
 /// How a template's action opens in Fleet's dialect.
-const OPENING: &str = "${";
+pub(super) const OPENING: &str = "${";
 const MAX_LABEL_DEPTH: usize = 50;
 /// What one template may use: values are small, whoever writes them is not always a friend.
 const MAX_STEPS: u64 = 5_000_000;
@@ -66,35 +66,6 @@ impl TemplateError {
     }
 }
 
-/// Whether the agent is the one to fill in values: they did not come through the controller's
-/// Secret, and there is something to fill in.
-pub fn needs_processing(spec: &BundleDeploymentSpec) -> bool {
-    let Some(helm) = &spec.options.helm else {
-        return false;
-    };
-    if !spec.values_hash.is_empty() {
-        return false;
-    }
-    let is_marked = |text: &str| text.contains(OPENING) || text.starts_with(LABEL_REFERENCE);
-    !helm.template_values.is_empty()
-        || helm.values.as_ref().is_some_and(|values| {
-            values
-                .iter()
-                .any(|(key, value)| is_marked(key) || any_text(value, &is_marked))
-        })
-}
-
-fn any_text(value: &Value, is_marked: &impl Fn(&str) -> bool) -> bool {
-    match value {
-        Value::String(text) => is_marked(text),
-        Value::Array(items) => items.iter().any(|item| any_text(item, is_marked)),
-        Value::Object(map) => map
-            .iter()
-            .any(|(key, value)| is_marked(key) || any_text(value, is_marked)),
-        _ => false,
-    }
-}
-
 /// The values a cluster gets. `None` where Fleet leaves them unset.
 ///
 /// Without any visible label nothing is processed, as upstream; with `requires_labels` off, the
@@ -133,6 +104,73 @@ pub fn preprocess(
             .insert(key.clone(), value);
     }
     Ok(rendered)
+}
+
+/// Which facts [`preprocess`] may look at. Texts that are no templates read nothing; rendering them tells why.
+pub(super) fn reads(helm: &HelmOptions) -> Reads {
+    let values = inline(helm.values.as_ref());
+    let mut reads = Reads::default();
+    referenced(&values, &mut reads, 0);
+    if helm.disable_pre_process {
+        return reads;
+    }
+    if !values.is_empty() {
+        let text = golib::yaml::encode(&Value::Object(values));
+        reads.extend(text.map_or(Reads::Everything, |text| text_reads(&text)));
+    }
+    for template in helm.template_values.values() {
+        reads.extend(text_reads(template));
+    }
+    reads
+}
+
+/// What one text reads.
+pub(super) fn text_reads(text: &str) -> Reads {
+    let mut set = Dialect::Fleet.template_set(NAME);
+    let parsed = set.parse(NAME, text);
+    parsed
+        .ok()
+        .and_then(|()| set.reads(NAME))
+        .unwrap_or_default()
+}
+
+/// The labels that [`replace_references`] puts in.
+fn referenced(values: &Values, reads: &mut Reads, depth: usize) {
+    if depth > MAX_LABEL_DEPTH {
+        return;
+    }
+    for value in values.values() {
+        match value {
+            Value::String(text) => {
+                if let Some(label) = text.strip_prefix(LABEL_REFERENCE) {
+                    let path = vec!["ClusterLabels".to_owned(), label.to_owned()];
+                    reads.extend(Reads::Paths([path].into()));
+                }
+            }
+            Value::Object(map) => referenced(map, reads, depth + 1),
+            Value::Array(items) => {
+                for map in items.iter().filter_map(Value::as_object) {
+                    referenced(map, reads, depth + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Renders one text with the facts of the cluster.
+///
+/// # Errors
+/// [`TemplateError`], with `name` as the name of the template.
+pub(super) fn fill_text(
+    name: &str,
+    text: &str,
+    facts: &ClusterFacts,
+    host: &dyn Host,
+) -> Result<String, TemplateError> {
+    let context = facts.context();
+    let rendered = Templates { context, host }.render(name, text.as_bytes().to_vec())?;
+    Ok(String::from_utf8_lossy(&rendered).into_owned())
 }
 
 /// Texts in maps, and in maps inside lists; not texts that stand in a list themselves.
@@ -174,7 +212,7 @@ impl Templates<'_> {
     /// The whole map is one template: its YAML.
     fn values(&self, values: Values) -> Result<Option<Values>, TemplateError> {
         let text = golib::yaml::encode(&Value::Object(values)).map_err(TemplateError::Encode)?;
-        let rendered = self.render(text.into_bytes())?;
+        let rendered = self.render(NAME, text.into_bytes())?;
         // Go prints its nil map here, whatever was rendered.
         let unset = || "map[string]interface {}(nil)".to_owned();
         match golib::yaml::decode_into_map(&rendered) {
@@ -192,16 +230,16 @@ impl Templates<'_> {
 
     /// One of `templateValues`: any YAML may come out.
     fn value(&self, template: &str) -> Result<Value, TemplateError> {
-        let rendered = self.render(template.as_bytes().to_vec())?;
+        let rendered = self.render(NAME, template.as_bytes().to_vec())?;
         golib::yaml::decode_floats(&rendered).map_err(|problem| TemplateError::Decode {
             rendered: String::from_utf8_lossy(&rendered).into_owned(),
             problem,
         })
     }
 
-    fn render(&self, text: Vec<u8>) -> Result<Vec<u8>, TemplateError> {
-        let mut set = Dialect::Fleet.template_set(NAME);
-        set.parse(NAME, text).map_err(TemplateError::Parse)?;
+    fn render(&self, name: &str, text: Vec<u8>) -> Result<Vec<u8>, TemplateError> {
+        let mut set = Dialect::Fleet.template_set(name);
+        set.parse(name, text).map_err(TemplateError::Parse)?;
         let limits = Limits {
             steps: MAX_STEPS,
             bytes: MAX_BYTES,
@@ -209,7 +247,7 @@ impl Templates<'_> {
         };
         let dot = templating::Value::from(&self.context);
         State::new(Arc::new(set), self.host, limits)
-            .render(NAME, &dot)
+            .render(name, &dot)
             .map_err(TemplateError::Render)
     }
 }
@@ -220,28 +258,6 @@ mod tests {
     use templating::SystemHost;
 
     use super::*;
-
-    fn spec(spec: Value) -> BundleDeploymentSpec {
-        serde_json::from_value(spec).unwrap()
-    }
-
-    #[test]
-    fn never_twice() {
-        let needs = |value: Value| needs_processing(&spec(value));
-        let templated = json!({"helm": {"values": {"a": {"b": ["x ${ .ClusterName }"]}}}});
-        assert!(needs(json!({"options": templated})));
-        assert!(!needs(json!({"options": templated, "valuesHash": "abc"})));
-        assert!(needs(
-            json!({"options": {"helm": {"values": {"a": "global.fleet.clusterLabels.x"}}}})
-        ));
-        assert!(needs(
-            json!({"options": {"helm": {"templateValues": {"a": "x"}}}})
-        ));
-        assert!(!needs(
-            json!({"options": {"helm": {"values": {"a": "$ { plain }"}}}})
-        ));
-        assert!(!needs(json!({})));
-    }
 
     #[test]
     fn errors_can_be_masked() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::funcs::Functions;
-use crate::parse::{self, Tree};
+use crate::parse::{self, Reads, Tree};
 
 /// What a key that is not in a map gives: Go's `missingkey` option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +123,12 @@ impl TemplateSet {
             }
             set = set.outer.as_deref()?;
         }
+    }
+
+    /// Which fields of its dot a template of this set may read, without running it. `None`: no such template.
+    pub fn reads(&self, name: &str) -> Option<Reads> {
+        let tree = self.tree(name)?;
+        Some(parse::reads(tree, &|name| self.tree(name)))
     }
 
     /// The name given to [`TemplateSet::new`].

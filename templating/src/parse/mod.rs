@@ -5,6 +5,7 @@ mod lex;
 mod node;
 mod number;
 mod parser;
+mod reads;
 mod unicode;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub(crate) use node::{
 };
 pub(crate) use number::Number;
 pub(crate) use parser::parse;
+pub use reads::Reads;
+pub(crate) use reads::reads;
 pub(crate) use unicode::decode_rune;
 
 /// A named template: a file's own text or a `define` in it.

@@ -22,6 +22,7 @@ pub struct BundleDeployment {
     content: Option<Vec<(String, Vec<u8>)>>,
     spec: Map<String, Value>,
     labels: Map<String, Value>,
+    annotations: Map<String, Value>,
 }
 
 /// The objects of one BundleDeployment.
@@ -46,6 +47,7 @@ impl BundleDeployment {
             content: None,
             spec: Map::new(),
             labels: Map::new(),
+            annotations: Map::new(),
         }
     }
 
@@ -109,6 +111,13 @@ impl BundleDeployment {
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// Adds an annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), json!(value));
         self
     }
 
@@ -212,6 +221,7 @@ impl BundleDeployment {
                 "name": self.name,
                 "namespace": namespace,
                 "labels": labels,
+                "annotations": self.annotations,
                 "finalizers": [FINALIZER],
             },
             "spec": spec,

@@ -6,7 +6,6 @@ use testbed::bed::{Bed, CREDENTIALS, unique};
 use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::controller::apply;
 use testbed::fleet::site::{PATIENCE, Site, condition};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
@@ -361,50 +360,6 @@ async fn plain_manifests_are_deployed() -> Result<()> {
         .await?
         .context("the ConfigMap is there")?;
     assert_eq!(object.data["data"]["braces"], "{{ not a template }}");
-    Ok(())
-}
-
-/// The facts of a Cluster API cluster, where the agent may not read the upstream Cluster: a ConfigMap downstream.
-#[tokio::test]
-async fn cluster_values_reach_inline_templates() -> Result<()> {
-    let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
-    let chart = Chart::new(&unique("operator"), "3.0.0").template(
-        "pools.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\ndata:\n  pools: {{ .Values.installation.calicoNetwork.ipPools | toJson | quote }}\n",
-    );
-    publish(bed, &chart).await?;
-    let facts = json!({ "Cluster": { "spec": { "clusterNetwork": { "pods": { "cidrBlocks": ["10.42.0.0/16", "10.44.0.0/16"] } } } } });
-    apply(
-        &site.downstream,
-        json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": "fleet-cluster-values", "namespace": site.system_namespace },
-            "data": { "values": facts.to_string() },
-        }),
-    )
-    .await?;
-    let installation = "calicoNetwork:\n  mtu: 1350\n  ipPools: ${- range $cidr := .ClusterValues.Cluster.spec.clusterNetwork.pods.cidrBlocks }\n  - cidr: \"${ $cidr }\"\n    encapsulation: None${- end}\n";
-    let target = format!("{}-app", site.id);
-    let bundle = BundleDeployment::native("calico", bed.repository.url(), chart.name(), "3.0.0")
-        .release("calico", &target)
-        .helm("templateValues", json!({ "installation": installation }));
-    site.apply(&bundle).await?;
-    site.wait_ready("calico").await?;
-    let pools = site
-        .object("v1", "ConfigMap", &target, "calico")
-        .await?
-        .context("the ConfigMap is there")?;
-    let pools: Value =
-        serde_json::from_str(pools.data["data"]["pools"].as_str().context("a text")?)?;
-    assert_eq!(
-        pools,
-        json!([
-            { "cidr": "10.42.0.0/16", "encapsulation": "None" },
-            { "cidr": "10.44.0.0/16", "encapsulation": "None" },
-        ])
-    );
     Ok(())
 }
 

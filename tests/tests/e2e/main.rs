@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bed;
+mod cluster_values;
 mod deploy;
 mod drift;
 mod own_chart;

@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use templating::Host;
 
 use super::plan::DeployReason;
-use super::values::ValuesReader;
-use crate::api::{BundleDeployment, Content};
+use super::values::{Filled, ValuesReader};
+use crate::api::{ANNOTATION_FACTS, BundleDeployment, Content};
 use crate::bundle;
 use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
 use crate::error;
@@ -72,6 +72,14 @@ impl Deployer {
         }
     }
 
+    /// Fills in the bundle's `${ }`.
+    ///
+    /// # Errors
+    /// See [`ValuesReader::fill`].
+    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, DeployFailure> {
+        self.values.fill(bundle).await
+    }
+
     /// Brings the release to what the bundle wants.
     ///
     /// # Errors
@@ -81,12 +89,18 @@ impl Deployer {
     /// Safe: the next deploy finishes what was begun.
     pub async fn deploy(
         &self,
-        bundle: &Arc<BundleDeployment>,
+        filled: &Filled,
         reason: DeployReason,
         acting: &DeploymentClient,
     ) -> Result<Release, DeployFailure> {
-        let values = self.values.of(acting, bundle).await?;
-        let chart = Arc::new(self.package(bundle).await?);
+        let bundle = &filled.bundle;
+        let values = self.values.of(acting, filled).await?;
+        let mut chart = self.package(bundle).await?;
+        if let Some(digest) = &filled.digest {
+            let annotations = chart.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
+        }
+        let chart = Arc::new(chart);
         // Kinds another bundle brought a moment ago count: `.Capabilities` is asked for them.
         let discovery = acting
             .cluster()

@@ -12,8 +12,8 @@ use regex::RegexSet;
 
 use super::status::{self, INSTALLED};
 use crate::api::{
-    BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus, BundleRef, LABEL_BUNDLE_NAME,
-    LABEL_BUNDLE_NAMESPACE,
+    ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
+    BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE,
 };
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
@@ -179,6 +179,8 @@ pub enum DeployReason {
     CopiesChanged,
     /// An object this bundle overwrites went with the bundle it was taken from.
     Overwritten,
+    /// A fact of the cluster that its templates read is another.
+    FactsChanged,
 }
 
 /// Facts a deploy depends on.
@@ -190,6 +192,8 @@ pub struct DeployFacts {
     pub copies_changed: bool,
     /// See [`is_overwritten`].
     pub overwritten: bool,
+    /// The release was filled in with other facts than there are now.
+    pub facts_changed: bool,
 }
 
 /// Whether an object listed under `overwrites` was last found missing: it was deleted along with
@@ -230,12 +234,21 @@ pub fn is_shown_as_not_ready(message: &str) -> bool {
     SHOWN_AS_NOT_READY.is_match(message)
 }
 
+/// Whether this bundle asked to be installed once, and was.
+pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool {
+    bundle.annotation(ANNOTATION_INSTALL_ONCE) == Some("true")
+        && facts.release_exists
+        && bundle.status.condition(INSTALLED) != "False"
+}
+
 /// Whether to deploy.
 ///
 /// A BundleDeployment that is being deleted is watched to the end but nothing new is started.
 pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<DeployReason> {
     let (spec, status) = (&bundle.spec, &bundle.status);
     if bundle.metadata.deletion_timestamp.is_some() {
+        None
+    } else if is_installed_once(bundle, facts) {
         None
     } else if facts.copies_changed {
         Some(DeployReason::CopiesChanged)
@@ -247,6 +260,8 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         Some(DeployReason::ReleaseGone)
     } else if facts.overwritten {
         Some(DeployReason::Overwritten)
+    } else if facts.facts_changed {
+        Some(DeployReason::FactsChanged)
     } else {
         None
     }
@@ -420,6 +435,7 @@ mod tests {
             release_exists,
             copies_changed: false,
             overwritten: false,
+            facts_changed: false,
         };
         let mut bundle = bundle(json!({"metadata": {}, "spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": applied, "release": release}}));
@@ -432,9 +448,36 @@ mod tests {
             deploy_reason(&bundle, copied),
             Some(DeployReason::CopiesChanged)
         );
+        let facts_changed = DeployFacts {
+            facts_changed: true,
+            ..facts
+        };
+        let reason = reason.or(Some(DeployReason::FactsChanged));
+        assert_eq!(deploy_reason(&bundle, facts_changed), reason);
         bundle.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         assert_eq!(deploy_reason(&bundle, copied), None);
+    }
+
+    #[rstest]
+    #[case::installed(true, None)]
+    #[case::gone(false, Some(DeployReason::Changed))]
+    fn installed_once_stays_as_it_is(
+        #[case] release_exists: bool,
+        #[case] reason: Option<DeployReason>,
+    ) {
+        let bundle = bundle(
+            json!({"metadata": {"annotations": {ANNOTATION_INSTALL_ONCE: "true"}},
+            "spec": {"deploymentID": "new"},
+            "status": {"appliedDeploymentID": "old", "release": "ns/r:1"}}),
+        );
+        let facts = DeployFacts {
+            release_exists,
+            copies_changed: false,
+            overwritten: false,
+            facts_changed: true,
+        };
+        assert_eq!(deploy_reason(&bundle, facts), reason);
     }
 
     #[rstest]

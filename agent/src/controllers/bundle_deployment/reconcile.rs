@@ -23,10 +23,12 @@ use super::namespace::{self, NamespaceError};
 use super::observe::{self, Live, View};
 use super::plan::{self, DependencyProblem, DeployFacts, DeployReason, ReleaseId, TargetNamespace};
 use super::status::{self, DEPLOYED, INSTALLED, MONITORED, READY};
+use super::values::Filled;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::bundle::{SetId, release_name};
 use crate::config::{Settings, Timing};
 use crate::controllers::drift::DriftWatches;
+use crate::controllers::facts::Facts;
 use crate::controllers::garbage::{Collector, Verdict};
 use crate::controllers::queue::{Next, Pass};
 use crate::controllers::store::Store;
@@ -60,6 +62,7 @@ pub struct Rooms {
     pub ledger: Arc<Ledger>,
     pub drift: Arc<DriftWatches>,
     pub collector: Arc<Collector>,
+    pub facts: Arc<Facts>,
     pub deployer: Deployer,
 }
 
@@ -68,6 +71,8 @@ struct Work {
     bundle: Arc<BundleDeployment>,
     status: BundleDeploymentStatus,
     acting: Option<DeploymentClient>,
+    /// What the site says while it holds changes.
+    hold: Option<String>,
     now: Timestamp,
     next: Next,
 }
@@ -121,6 +126,7 @@ impl Reconciler {
             status: bundle.status.clone(),
             bundle,
             acting: None,
+            hold: self.rooms.facts.hold(name).await,
             now: Timestamp::now(),
             next: Next::Idle,
         };
@@ -140,7 +146,11 @@ impl Reconciler {
         }
         self.rooms.drift.clear(name);
         if !self.rooms.collector.has_releases(name).await {
-            self.forget(name);
+            self.forget_facts(name);
+            return Next::Idle;
+        }
+        if let Some(hold) = self.rooms.facts.hold(name).await {
+            tracing::info!(name, hold, "not removing a release");
             return Next::Idle;
         }
         let waited = self.waited(name);
@@ -149,7 +159,7 @@ impl Reconciler {
         }
         match self.rooms.collector.remove(name).await {
             Ok(Verdict::Alive | Verdict::Remove) => {
-                self.forget(name);
+                self.forget_facts(name);
                 Next::Idle
             }
             Ok(Verdict::Held | Verdict::Unproven) => Next::After(HELD_RETRY),
@@ -170,6 +180,12 @@ impl Reconciler {
             .elapsed()
     }
 
+    /// The bundle is gone for good.
+    fn forget_facts(&self, name: &str) {
+        self.rooms.facts.forget(name);
+        self.forget(name);
+    }
+
     fn forget(&self, name: &str) {
         self.since
             .lock()
@@ -183,6 +199,14 @@ impl Reconciler {
 
     /// Everything, in upstream's order.
     async fn full(&self, work: &mut Work) {
+        let filled = match self.rooms.deployer.fill(&work.bundle).await {
+            Ok(filled) => filled,
+            Err(failure) => {
+                self.not_filled(work, failure);
+                return self.look(work, None).await;
+            }
+        };
+        work.bundle = Arc::clone(&filled.bundle);
         if matches!(self.check_target_namespace(work).await, Step::End) {
             return;
         }
@@ -201,6 +225,9 @@ impl Reconciler {
             }
         };
         work.acting = Some(acting.clone());
+        if let Some(hold) = work.hold.clone() {
+            return self.held(work, &acting, &filled, &hold).await;
+        }
         let copies_changed =
             match copies::copy_all(&self.upstream.client, &acting, &work.bundle).await {
                 Ok(changed) => changed,
@@ -230,15 +257,22 @@ impl Reconciler {
             release_exists: stored.is_some(),
             copies_changed,
             overwritten: plan::is_overwritten(&work.bundle),
+            facts_changed: stored
+                .as_ref()
+                .is_some_and(|stored| filled.is_outdated(stored)),
         };
         let current = match plan::deploy_reason(&work.bundle, facts) {
             None => {
+                if plan::is_installed_once(&work.bundle, facts) {
+                    let id = &work.bundle.spec.deployment_id;
+                    work.status.applied_deployment_id.clone_from(id);
+                }
                 self.confirm(work, &acting).await;
                 stored
             }
             Some(reason) => {
                 tracing::info!(bundle = work.bundle.name(), ?reason, "deploying");
-                match self.deploy(work, reason, &acting).await {
+                match self.deploy(work, &filled, reason, &acting).await {
                     Some(release) => Some(release),
                     // What was deployed before is still there to be looked at.
                     None => stored,
@@ -246,6 +280,43 @@ impl Reconciler {
             }
         };
         self.look(work, current).await;
+    }
+
+    /// `${ }` could not be filled in: nothing is deployed, what is there is looked at.
+    fn not_filled(&self, work: &mut Work, failure: DeployFailure) {
+        match failure {
+            DeployFailure::NotYet(message) => {
+                if self.waited(work.bundle.name()) > PATIENCE {
+                    work.deployed(Err(&message));
+                }
+                work.fail("waiting for upstream", &message);
+            }
+            DeployFailure::Failed(message) => {
+                work.deployed(Err(&message));
+                work.fail("cannot fill in values", &message);
+            }
+        }
+    }
+
+    /// The site lets nothing change: what would be deployed is told, and what is there is looked at.
+    async fn held(&self, work: &mut Work, acting: &DeploymentClient, filled: &Filled, hold: &str) {
+        let stored = match self.stored(acting, &work.status.release).await {
+            Ok(stored) => stored,
+            Err(failed) => return work.fail("cannot read the release", &error::chain(&failed)),
+        };
+        let facts = DeployFacts {
+            release_exists: stored.is_some(),
+            copies_changed: false,
+            overwritten: plan::is_overwritten(&work.bundle),
+            facts_changed: stored
+                .as_ref()
+                .is_some_and(|stored| filled.is_outdated(stored)),
+        };
+        if let Some(reason) = plan::deploy_reason(&work.bundle, facts) {
+            tracing::info!(bundle = work.bundle.name(), ?reason, hold, "not deploying");
+            work.deployed(Err(hold));
+        }
+        self.look(work, stored).await;
     }
 
     async fn check_target_namespace(&self, work: &mut Work) -> Step {
@@ -344,6 +415,7 @@ impl Reconciler {
     async fn deploy(
         &self,
         work: &mut Work,
+        filled: &Filled,
         reason: DeployReason,
         acting: &DeploymentClient,
     ) -> Option<Release> {
@@ -366,7 +438,7 @@ impl Reconciler {
         if work.next == Next::Retry {
             return None;
         }
-        let release = match self.rooms.deployer.deploy(&bundle, reason, acting).await {
+        let release = match self.rooms.deployer.deploy(filled, reason, acting).await {
             Ok(release) => release,
             Err(DeployFailure::NotYet(message)) => {
                 if self.waited(bundle.name()) > PATIENCE {
@@ -432,7 +504,10 @@ impl Reconciler {
 
     /// Compares live objects with the release and corrects them where that is wanted.
     async fn look(&self, work: &mut Work, current: Option<Release>) {
-        if !plan::should_monitor(&work.bundle, &work.status) {
+        let is_wanted = plan::should_monitor(&work.bundle, &work.status);
+        // While the site holds changes, what was deployed before them is what there is to report.
+        let is_held = work.hold.is_some() && !work.status.release.is_empty();
+        if !is_wanted && !is_held {
             return;
         }
         let bundle = Arc::clone(&work.bundle);
@@ -463,8 +538,10 @@ impl Reconciler {
         match self.observe(work, &acting, &release).await {
             Ok(wanted) => {
                 work.status.set_condition(MONITORED, Ok(()), work.now);
-                self.adopt_agent(work, &acting).await;
-                self.correct(work, &acting, &release, &wanted).await;
+                if work.hold.is_none() {
+                    self.adopt_agent(work, &acting).await;
+                    self.correct(work, &acting, &release, &wanted).await;
+                }
             }
             Err(message) => {
                 work.status

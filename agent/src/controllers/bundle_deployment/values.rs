@@ -1,59 +1,126 @@
 //! Reading the values of a bundle: its Secret upstream, the ConfigMaps and Secrets it names on this
 //! cluster, and facts about the cluster. What is made of them is decided in [`crate::values`].
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use release::model::Release;
 use serde_json::{Map, Value};
 use templating::SystemHost;
 
 use super::deploy::DeployFailure;
-use crate::api::{BundleDeployment, Cluster};
+use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
+use crate::controllers::facts::Facts;
 use crate::error;
-use crate::identity::{AgentClient, DeploymentClient};
-use crate::values::{self, ClusterFacts, Reference, ReferenceKind};
-
-/// Name of the ConfigMap in the system namespace through which a site tells facts about its
-/// cluster that upstream does not let the agent read.
-pub const FACTS_NAME: &str = "fleet-cluster-values";
-/// Key with the ClusterValues alone, as YAML.
-const CLUSTER_VALUES_KEY: &str = "values";
-/// Key with all facts, as YAML: `name`, `namespace`, `labels`, `annotations`, `templateValues`.
-const FACTS_KEY: &str = "facts";
+use crate::identity::DeploymentClient;
+use crate::values::{self, Mode, Reference, ReferenceKind, TemplateError};
 
 /// Reads values; shared by all passes.
 pub struct ValuesReader {
-    /// The cluster's own description, read as the agent: it is the agent's to give.
-    pub agent: AgentClient,
-    /// System namespace.
-    pub namespace: String,
     pub upstream: Client,
-    pub cluster_namespace: String,
-    pub cluster_name: String,
+    pub facts: Arc<Facts>,
+    /// The agent's mode, where a bundle does not say otherwise.
+    pub mode: Mode,
+}
+
+/// A bundle with its `${ }` filled in.
+pub struct Filled {
+    /// With filled-in version, name and namespace.
+    pub bundle: Arc<BundleDeployment>,
+    /// Filled-in values, where they are the agent's to fill in.
+    values: Option<Map<String, Value>>,
+    /// Of the facts that were read; `None` when nothing was to be filled in.
+    pub digest: Option<String>,
+}
+
+impl Filled {
+    /// Whether a release was filled in with other facts, or by an agent that does not fill in.
+    pub fn is_outdated(&self, release: &Release) -> bool {
+        let chart = release.chart.as_ref().map(|chart| &chart.metadata);
+        let annotations = chart.and_then(|metadata| metadata.annotations.as_ref());
+        let deployed = annotations.and_then(|all| all.get(ANNOTATION_FACTS));
+        self.digest.is_some() && self.digest.as_ref() != deployed
+    }
 }
 
 impl ValuesReader {
+    /// Fills in what is the agent's to fill in. A bundle without `${ }` costs nothing.
+    ///
+    /// # Errors
+    /// The mode is unknown, a fact cannot be read, or a template fails; then the sources that were asked are named.
+    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, DeployFailure> {
+        let mode = self.mode.for_bundle(bundle).map_err(DeployFailure::new)?;
+        let fills_values = mode.fills_values(&bundle.spec);
+        let fills_coordinates = mode != Mode::Never && values::has_templates(bundle);
+        if !fills_values && !fills_coordinates {
+            self.facts.reads_nothing(bundle.name());
+            return Ok(Filled {
+                bundle: Arc::clone(bundle),
+                values: None,
+                digest: None,
+            });
+        }
+        let gathered = self.facts.current().await.map_err(DeployFailure::new)?;
+        let helm = match fills_values {
+            true => self.templates(bundle).await?,
+            false => None,
+        };
+        let reads = values::reads(bundle, helm.as_ref());
+        let digest = gathered.digest(&reads);
+        // Before rendering: a bundle that misses a key waits for just that.
+        self.facts.remember(bundle.name(), reads, &digest);
+        let failed = |failed: TemplateError| {
+            let message = failed.masked();
+            DeployFailure::Failed(format!("{message}; {}", gathered.told()))
+        };
+        let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
+        let values = match fills_values {
+            true => values::preprocess(helm.as_ref(), &gathered.facts, &SystemHost, false)
+                .map_err(failed)?
+                .or_else(|| Some(Map::new())),
+            false => None,
+        };
+        Ok(Filled {
+            bundle: Arc::new(filled),
+            values,
+            digest: Some(digest),
+        })
+    }
+
+    /// Values and template values as they are before filling in.
+    async fn templates(
+        &self,
+        bundle: &BundleDeployment,
+    ) -> Result<Option<HelmOptions>, DeployFailure> {
+        let mut helm = bundle.spec.options.helm.clone();
+        if !bundle.spec.values_hash.is_empty() {
+            helm.get_or_insert_default().values = self.stored(bundle).await?;
+        }
+        Ok(helm)
+    }
+
     /// The values a bundle is deployed with.
     ///
     /// # Errors
-    /// Something named is missing or unreadable, or a template fails. No text quotes a value.
+    /// Something named is missing or unreadable. No text quotes a value.
     pub async fn of(
         &self,
         acting: &DeploymentClient,
-        bundle: &BundleDeployment,
+        filled: &Filled,
     ) -> Result<Map<String, Value>, DeployFailure> {
-        let spec = &bundle.spec;
-        let helm = spec.options.helm.as_ref();
-        let mut merged = values::inline(helm.and_then(|helm| helm.values.as_ref()));
-        if !spec.values_hash.is_empty() {
-            if let Some(stored) = self.stored(bundle).await? {
-                merged = stored;
+        let spec = &filled.bundle.spec;
+        let mut merged = match &filled.values {
+            Some(values) => values.clone(),
+            None => {
+                let helm = spec.options.helm.as_ref();
+                let inline = values::inline(helm.and_then(|helm| helm.values.as_ref()));
+                match spec.values_hash.is_empty() {
+                    true => inline,
+                    false => self.stored(&filled.bundle).await?.unwrap_or(inline),
+                }
             }
-        } else if values::needs_processing(spec) {
-            let facts = self.facts().await?;
-            merged = values::preprocess(helm, &facts, &SystemHost, false)
-                .map_err(|failed| DeployFailure::Failed(failed.masked()))?
-                .unwrap_or_default();
-        }
+        };
         for reference in values::references(&spec.options) {
             let content = read(acting, &reference).await?;
             let over = values::parse(&reference, content.as_deref());
@@ -77,42 +144,6 @@ impl ValuesReader {
         values::stored(&secret, &bundle.spec.values_hash)
             .map(|stored| stored.values)
             .map_err(|failed| DeployFailure::NotYet(error::chain(&failed)))
-    }
-
-    /// Facts from upstream's Cluster, where its rights let us read it, under those of the site.
-    async fn facts(&self) -> Result<ClusterFacts, DeployFailure> {
-        let mut facts = ClusterFacts {
-            name: self.cluster_name.clone(),
-            namespace: self.cluster_namespace.clone(),
-            ..ClusterFacts::default()
-        };
-        let clusters = Api::<Cluster>::namespaced(self.upstream.clone(), &self.cluster_namespace);
-        match clusters.get_opt(&self.cluster_name).await {
-            Ok(Some(cluster)) => {
-                let cluster = serde_json::to_value(&cluster).map_err(DeployFailure::new)?;
-                facts = ClusterFacts::from_cluster(&cluster);
-            }
-            // The stock rights do not allow it.
-            Err(failed) if error::has_code(&failed, 403) => {}
-            Ok(None) => {}
-            Err(failed) => return Err(DeployFailure::new(failed)),
-        }
-        let maps = Api::<ConfigMap>::namespaced(self.agent.client(), &self.namespace);
-        let data = maps.get_opt(FACTS_NAME).await.map_err(DeployFailure::new)?;
-        let data = data.and_then(|map| map.data).unwrap_or_default();
-        if let Some(text) = data.get(FACTS_KEY) {
-            let site = ClusterFacts::from_yaml(text.as_bytes()).map_err(DeployFailure::new)?;
-            facts = facts.overlaid(site);
-        }
-        if let Some(text) = data.get(CLUSTER_VALUES_KEY) {
-            let read = golib::yaml::decode(text.as_bytes()).map_err(DeployFailure::new)?;
-            let template_values = values::inline(read.as_object());
-            facts = facts.overlaid(ClusterFacts {
-                template_values,
-                ..ClusterFacts::default()
-            });
-        }
-        Ok(facts)
     }
 }
 

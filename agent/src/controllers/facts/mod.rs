@@ -1,0 +1,231 @@
+//! What is known of this cluster for `${ }`, kept current, and whether its site holds deploys.
+//!
+//! Facts are read when the first bundle asks, and again when a watch says that a source changed. A bundle is woken
+//! only if something its templates read is different then. The site's ConfigMap is watched from the start: its
+//! annotation stops all changes to the cluster while reporting goes on.
+
+mod local;
+mod read;
+mod watch;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use templating::Reads;
+use tokio::sync::{Notify, watch as channel};
+
+pub use read::{FactsReader, ReadError};
+
+use super::queue::{Pass, Queue};
+use crate::error;
+use crate::values::Gathered;
+
+/// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.
+pub const HOLD_ANNOTATION: &str = "fleet.cattle.io/hold-deploys";
+
+/// Sources often change together: a deploy of the agent's chart, a registration.
+const DEBOUNCE: Duration = Duration::from_millis(300);
+/// Pause after sources that could not be read.
+const READ_RETRY: Duration = Duration::from_secs(10);
+
+/// Whether the site lets things change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HoldState {
+    /// Not read yet.
+    Unknown,
+    Free,
+    /// Held, with the site's words.
+    Held(String),
+}
+
+/// What a bundle's templates read, and what stood there.
+struct Reader {
+    reads: Reads,
+    digest: String,
+}
+
+#[derive(Default)]
+struct State {
+    gathered: Option<Arc<Gathered>>,
+    /// Counts invalidations, so that a slow read does not outlive one.
+    version: u64,
+    readers: HashMap<String, Reader>,
+    held: BTreeSet<String>,
+}
+
+/// The facts; shared by all passes.
+pub struct Facts {
+    reader: FactsReader,
+    refresh: Duration,
+    queue: Arc<Queue>,
+    state: Mutex<State>,
+    reading: tokio::sync::Mutex<()>,
+    wanted: Notify,
+    dirty: Notify,
+    hold: channel::Sender<HoldState>,
+}
+
+impl Facts {
+    /// Facts that nobody asked for yet. `refresh` is how often local facts and refused sources are tried again.
+    pub fn new(reader: FactsReader, refresh: Duration, queue: Arc<Queue>) -> Self {
+        Self {
+            reader,
+            refresh,
+            queue,
+            state: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+            wanted: Notify::new(),
+            dirty: Notify::new(),
+            hold: channel::Sender::new(HoldState::Unknown),
+        }
+    }
+
+    /// The facts as they are now.
+    ///
+    /// # Errors
+    /// A source cannot be read or makes no sense. One that is absent or forbidden is no error.
+    pub async fn current(&self) -> Result<Arc<Gathered>, ReadError> {
+        self.wanted.notify_one();
+        // Whoever comes meanwhile gets what the first one reads.
+        let _reading = self.reading.lock().await;
+        loop {
+            let version = {
+                let state = self.lock();
+                if let Some(gathered) = &state.gathered {
+                    return Ok(Arc::clone(gathered));
+                }
+                state.version
+            };
+            let gathered = Arc::new(self.reader.read().await?);
+            let mut state = self.lock();
+            if state.version == version {
+                state.gathered = Some(Arc::clone(&gathered));
+                return Ok(gathered);
+            }
+        }
+    }
+
+    /// Remembers what a bundle reads, to wake it when that changes.
+    pub fn remember(&self, bundle: &str, reads: Reads, digest: &str) {
+        let digest = digest.to_owned();
+        let reader = Reader { reads, digest };
+        self.lock().readers.insert(bundle.to_owned(), reader);
+    }
+
+    /// A bundle reads nothing.
+    pub fn reads_nothing(&self, bundle: &str) {
+        self.lock().readers.remove(bundle);
+    }
+
+    /// Forgets a bundle that is gone.
+    pub fn forget(&self, bundle: &str) {
+        let mut state = self.lock();
+        state.readers.remove(bundle);
+        state.held.remove(bundle);
+    }
+
+    /// What a held bundle's condition says; `None` when the site lets things change. A bundle that asks is woken
+    /// when the hold ends.
+    pub async fn hold(&self, bundle: &str) -> Option<String> {
+        let mut hold = self.hold.subscribe();
+        let known = hold.wait_for(|state| *state != HoldState::Unknown).await;
+        // The sender lives as long as we do.
+        let note = match &*known.ok()? {
+            HoldState::Held(note) => note.clone(),
+            HoldState::Free | HoldState::Unknown => return None,
+        };
+        self.lock().held.insert(bundle.to_owned());
+        Some(note)
+    }
+
+    /// Watches the sources; never ends.
+    pub async fn run(&self) {
+        let on_demand = async {
+            self.wanted.notified().await;
+            tokio::join!(
+                self.watch_cluster(),
+                self.watch_agent_map(),
+                self.watch_site_secret(),
+                self.refresh_local(),
+                self.refresh_changed(),
+            )
+        };
+        tokio::join!(self.watch_site_map(), on_demand);
+    }
+
+    /// The site's ConfigMap is as its watch says.
+    fn site_is(&self, annotation: Option<&str>) {
+        let state = match annotation {
+            None | Some("" | "false") => HoldState::Free,
+            Some("true") => HoldState::Held("held by site".to_owned()),
+            Some(reason) => HoldState::Held(format!("held by site: {reason}")),
+        };
+        if self.hold.send_replace(state.clone()) == state {
+            return;
+        }
+        tracing::info!(hold = ?state, "the site's hold on deploys");
+        // Also when only the words changed: conditions quote them.
+        let held = std::mem::take(&mut self.lock().held);
+        for bundle in held {
+            self.queue.wake(&bundle, Pass::Full);
+        }
+    }
+
+    /// A source is not what it was when it was read.
+    fn changed(&self) {
+        {
+            let mut state = self.lock();
+            state.version += 1;
+            state.gathered = None;
+        }
+        self.dirty.notify_one();
+    }
+
+    /// Reads again whenever a source changed, and wakes whom it concerns.
+    async fn refresh_changed(&self) {
+        loop {
+            self.dirty.notified().await;
+            tokio::time::sleep(DEBOUNCE).await;
+            match self.current().await {
+                Ok(gathered) => self.wake_readers(&gathered),
+                Err(failed) => {
+                    let error = error::chain(&failed);
+                    tracing::warn!(error, "cannot read the facts of this cluster");
+                    tokio::time::sleep(READ_RETRY).await;
+                    self.changed();
+                }
+            }
+        }
+    }
+
+    fn wake_readers(&self, gathered: &Gathered) {
+        let state = self.lock();
+        for (bundle, reader) in &state.readers {
+            if gathered.digest(&reader.reads) != reader.digest {
+                tracing::info!(bundle, "a fact it reads changed");
+                self.queue.wake(bundle, Pass::Full);
+            }
+        }
+    }
+
+    async fn refresh_local(&self) {
+        loop {
+            tokio::time::sleep(self.refresh).await;
+            let has_local = {
+                let state = self.lock();
+                state
+                    .gathered
+                    .as_ref()
+                    .is_some_and(|facts| facts.is_polled())
+            };
+            if has_local {
+                self.changed();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,161 @@
+//! Reading the sources of facts, in their order: upstream's Cluster, the agent's ConfigMap, the site's ConfigMap and
+//! Secret, this cluster itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+
+use super::local;
+use crate::api::Cluster;
+use crate::config::SitePlace;
+use crate::error;
+use crate::identity::AgentClient;
+use crate::values::{
+    AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalFact,
+    UnknownLocalFact, facts_of,
+};
+
+/// Facts that cannot be had. No text quotes a fact.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("cannot read {what}")]
+    Read { what: String, source: kube::Error },
+    #[error("{what} cannot be used")]
+    Content { what: String, source: FactsError },
+    #[error("{what}, key {LOCAL_FACTS_KEY}")]
+    Local {
+        what: String,
+        source: UnknownLocalFact,
+    },
+    #[error("cannot write the Cluster as JSON")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// Where facts are, and the clients to read them with.
+pub struct FactsReader {
+    /// Downstream, as the agent: the facts are the agent's to give.
+    pub agent: AgentClient,
+    /// System namespace.
+    pub namespace: String,
+    pub site: SitePlace,
+    pub upstream: Client,
+    pub cluster_namespace: String,
+    pub cluster_name: String,
+}
+
+/// A ConfigMap's or Secret's data, or why there is none.
+type Data = Result<BTreeMap<String, Vec<u8>>, Answer>;
+
+impl FactsReader {
+    /// Asks every source.
+    ///
+    /// # Errors
+    /// [`ReadError`]. An absent or forbidden source is none; it is noted in the answer.
+    pub async fn read(&self) -> Result<Gathered, ReadError> {
+        let mut gathered = Gathered::default();
+        gathered.facts.name = self.cluster_name.clone();
+        gathered.facts.namespace = self.cluster_namespace.clone();
+        self.cluster(&mut gathered).await?;
+        let mut requested = BTreeSet::new();
+        let mut add = |what: String, data: Data| {
+            let data = match data {
+                Ok(data) => data,
+                Err(answer) => {
+                    gathered.add(what, answer, None);
+                    return Ok(());
+                }
+            };
+            if let Some(words) = data.get(LOCAL_FACTS_KEY) {
+                let found = LocalFact::list(&String::from_utf8_lossy(words));
+                let what = what.clone();
+                requested.extend(found.map_err(|source| ReadError::Local { what, source })?);
+            }
+            let facts = facts_of(&data).map_err(|source| ReadError::Content {
+                what: what.clone(),
+                source,
+            })?;
+            gathered.add(what, Answer::Read, facts);
+            Ok(())
+        };
+        let (what, data) = self.config_map(&self.namespace, AGENT_MAP).await?;
+        add(what, data)?;
+        let (what, data) = self
+            .config_map(&self.site.namespace, &self.site.name)
+            .await?;
+        add(what, data)?;
+        let (what, data) = self.site_secret().await?;
+        add(what, data)?;
+        if requested.is_empty() {
+            gathered.add("this cluster".to_owned(), Answer::NotRequested, None);
+            return Ok(gathered);
+        }
+        let client = self.agent.client();
+        let state = local::read(&client, &requested, &self.cluster_name)
+            .await
+            .map_err(|source| ReadError::Read {
+                what: "this cluster".to_owned(),
+                source,
+            })?;
+        gathered.add("this cluster".to_owned(), Answer::Read, Some(state.facts()));
+        Ok(gathered)
+    }
+
+    /// The Cluster upstream. The stock rights do not allow reading it.
+    async fn cluster(&self, gathered: &mut Gathered) -> Result<(), ReadError> {
+        let clusters = Api::<Cluster>::namespaced(self.upstream.clone(), &self.cluster_namespace);
+        let what = format!(
+            "Cluster {}/{} upstream",
+            self.cluster_namespace, self.cluster_name
+        );
+        match answered(clusters.get_opt(&self.cluster_name).await) {
+            Ok(Ok(cluster)) => {
+                let cluster = serde_json::to_value(&cluster).map_err(ReadError::Encode)?;
+                let facts = ClusterFacts::from_cluster(&cluster);
+                gathered.add(what, Answer::Read, Some(facts));
+            }
+            Ok(Err(answer)) => gathered.add(what, answer, None),
+            Err(source) => return Err(ReadError::Read { what, source }),
+        }
+        Ok(())
+    }
+
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<(String, Data), ReadError> {
+        let maps = Api::<ConfigMap>::namespaced(self.agent.client(), namespace);
+        let what = format!("ConfigMap {namespace}/{name}");
+        let found = match answered(maps.get_opt(name).await) {
+            Ok(found) => found,
+            Err(source) => return Err(ReadError::Read { what, source }),
+        };
+        let bytes = |map: ConfigMap| {
+            let data = map.data.unwrap_or_default().into_iter();
+            data.map(|(key, text)| (key, text.into_bytes())).collect()
+        };
+        Ok((what, found.map(bytes)))
+    }
+
+    async fn site_secret(&self) -> Result<(String, Data), ReadError> {
+        let SitePlace { namespace, name } = &self.site;
+        let secrets = Api::<Secret>::namespaced(self.agent.client(), namespace);
+        let what = format!("Secret {namespace}/{name}");
+        let found = match answered(secrets.get_opt(name).await) {
+            Ok(found) => found,
+            Err(source) => return Err(ReadError::Read { what, source }),
+        };
+        let bytes = |secret: Secret| {
+            let data = secret.data.unwrap_or_default().into_iter();
+            data.map(|(key, content)| (key, content.0)).collect()
+        };
+        Ok((what, found.map(bytes)))
+    }
+}
+
+/// Absent and forbidden are answers too.
+fn answered<T>(found: kube::Result<Option<T>>) -> kube::Result<Result<T, Answer>> {
+    match found {
+        Ok(Some(found)) => Ok(Ok(found)),
+        Ok(None) => Ok(Err(Answer::Absent)),
+        Err(failed) if error::has_code(&failed, 403) => Ok(Err(Answer::Forbidden)),
+        Err(failed) => Err(failed),
+    }
+}

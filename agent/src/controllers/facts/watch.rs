@@ -1,0 +1,111 @@
+//! One metadata watch per source, each of one object by its name.
+
+use std::fmt::Debug;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+use super::{Facts, HOLD_ANNOTATION};
+use crate::api::Cluster;
+use crate::error;
+use crate::values::AGENT_MAP;
+use crate::watching;
+
+impl Facts {
+    /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
+    pub(super) async fn watch_cluster(&self) {
+        let api = Api::<PartialObjectMeta<Cluster>>::namespaced(
+            self.reader.upstream.clone(),
+            &self.reader.cluster_namespace,
+        );
+        let name = self.reader.cluster_name.clone();
+        let facts_of = |found: &ObjectMeta| {
+            let ObjectMeta {
+                generation,
+                labels,
+                annotations,
+                ..
+            } = found.clone();
+            (generation, labels, annotations)
+        };
+        let mut known = None;
+        self.follow(api, &name, |found| {
+            let found = found.map(facts_of);
+            if known.as_ref() != Some(&found) {
+                known = Some(found);
+                self.changed();
+            }
+        })
+        .await;
+    }
+
+    pub(super) async fn watch_agent_map(&self) {
+        let client = self.reader.agent.client();
+        let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &self.reader.namespace);
+        self.follow(api, AGENT_MAP, |_| self.changed()).await;
+    }
+
+    /// The site's ConfigMap, for its annotation and its facts.
+    pub(super) async fn watch_site_map(&self) {
+        let client = self.reader.agent.client();
+        let api =
+            Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &self.reader.site.namespace);
+        self.follow(api, &self.reader.site.name, |found| {
+            let annotations = found.and_then(|found| found.annotations.as_ref());
+            let hold = annotations.and_then(|all| all.get(HOLD_ANNOTATION));
+            self.site_is(hold.map(String::as_str));
+            self.changed();
+        })
+        .await;
+    }
+
+    pub(super) async fn watch_site_secret(&self) {
+        let client = self.reader.agent.client();
+        let api = Api::<PartialObjectMeta<Secret>>::namespaced(client, &self.reader.site.namespace);
+        self.follow(api, &self.reader.site.name, |_| self.changed())
+            .await;
+    }
+
+    /// Tells what becomes of one object: its metadata, or that it is not there. Never ends. Where watching is
+    /// forbidden the object counts as absent, and it is tried again after a long pause.
+    async fn follow<K>(
+        &self,
+        api: Api<PartialObjectMeta<K>>,
+        name: &str,
+        mut tell: impl FnMut(Option<&ObjectMeta>),
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
+        PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        loop {
+            let events = watcher(api.clone(), config.clone()).backoff(watching::Backoff::default());
+            let mut events = std::pin::pin!(events);
+            let mut listed = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Init) => listed = false,
+                    Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
+                        listed = true;
+                        tell(Some(&found.metadata));
+                    }
+                    Ok(watcher::Event::InitDone) if listed => {}
+                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => tell(None),
+                    Err(failed) if watching::is_forbidden(&failed) => {
+                        tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
+                        tell(None);
+                        break;
+                    }
+                    Err(failed) => {
+                        tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
+                    }
+                }
+            }
+            tokio::time::sleep(self.refresh).await;
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Facts read on this cluster itself, where its operator asks for them.
+//!
+//! They appear as `.ClusterValues.Local`; the Cluster API Cluster as `.ClusterValues.Cluster`, where Cluster API's own
+//! Fleet integration puts it upstream.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use serde_json::{Value, json};
+
+use super::{ClusterFacts, Values, merge};
+
+/// Something that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LocalFact {
+    /// `Local.kubernetesVersion`.
+    Version,
+    /// `Local.nodes`: count, architectures, operating systems.
+    Nodes,
+    /// `Local.clusterNetwork`: CIDR blocks of pods and services, shaped as in Cluster API.
+    Networks,
+    /// `Cluster`: the Cluster API Cluster, if it lives here.
+    ClusterApi,
+}
+
+/// A word that is no [`LocalFact`].
+#[derive(Debug, thiserror::Error)]
+#[error("unknown local fact {0:?}: version, nodes, networks and cluster-api are known")]
+pub struct UnknownLocalFact(String);
+
+impl FromStr for LocalFact {
+    type Err = UnknownLocalFact;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLocalFact> {
+        match text {
+            "version" => Ok(Self::Version),
+            "nodes" => Ok(Self::Nodes),
+            "networks" => Ok(Self::Networks),
+            "cluster-api" => Ok(Self::ClusterApi),
+            other => Err(UnknownLocalFact(other.to_owned())),
+        }
+    }
+}
+
+impl LocalFact {
+    /// A list separated by commas or white space.
+    ///
+    /// # Errors
+    /// [`UnknownLocalFact`] for the first word that is none.
+    pub fn list(text: &str) -> Result<BTreeSet<Self>, UnknownLocalFact> {
+        text.split([',', ' ', '\n', '\t'])
+            .filter(|word| !word.is_empty())
+            .map(Self::from_str)
+            .collect()
+    }
+}
+
+/// What facts need to know of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Label `kubernetes.io/arch`.
+    pub architecture: String,
+    /// Label `kubernetes.io/os`.
+    pub operating_system: String,
+    /// `spec.podCIDRs`.
+    pub pod_cidrs: Vec<String>,
+}
+
+/// The cluster as it was read; what was not asked for is empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LocalState {
+    /// As the API server says it, `v1.36.3`.
+    pub version: String,
+    /// `None`: not read.
+    pub nodes: Option<Vec<NodeState>>,
+    /// Nodes were asked for, not only read for their networks.
+    pub shows_nodes: bool,
+    /// kubeadm's `ClusterConfiguration` as YAML, where kubeadm made the cluster.
+    pub kubeadm: Option<String>,
+    /// CIDRs of the ServiceCIDR objects.
+    pub service_cidrs: Vec<String>,
+    /// Networks were asked for.
+    pub networks: bool,
+    /// The Cluster API Cluster.
+    pub cluster: Option<Value>,
+}
+
+impl LocalState {
+    /// As facts.
+    pub fn facts(self) -> ClusterFacts {
+        let mut local = Values::new();
+        if !self.version.is_empty() {
+            local.insert("kubernetesVersion".into(), self.version.clone().into());
+        }
+        if self.networks {
+            let network = json!({
+                "pods": {"cidrBlocks": self.pod_cidrs()},
+                "services": {"cidrBlocks": self.service_cidrs()},
+            });
+            local.insert("clusterNetwork".into(), network);
+        }
+        if let Some(nodes) = self.nodes.as_ref().filter(|_| self.shows_nodes) {
+            let architectures = distinct(nodes, |node| &node.architecture);
+            let operating_systems = distinct(nodes, |node| &node.operating_system);
+            let nodes = json!({
+                "count": nodes.len() as f64,
+                "architectures": architectures,
+                "operatingSystems": operating_systems,
+            });
+            local.insert("nodes".into(), nodes);
+        }
+        let mut values = Values::new();
+        if !local.is_empty() {
+            values.insert("Local".into(), Value::Object(local));
+        }
+        if let Some(cluster) = self.cluster {
+            let shown = json!({"Cluster": golib::json::floats(cluster)});
+            merge(&mut values, shown.as_object().cloned().unwrap_or_default());
+        }
+        ClusterFacts {
+            template_values: values,
+            ..ClusterFacts::default()
+        }
+    }
+
+    /// The cluster's own range where kubeadm tells it, else the nodes' shares of it.
+    fn pod_cidrs(&self) -> Vec<String> {
+        if let Some(subnet) = self.kubeadm_network("podSubnet") {
+            return subnet;
+        }
+        let nodes = self.nodes.iter().flatten();
+        let all: BTreeSet<_> = nodes.flat_map(|node| &node.pod_cidrs).cloned().collect();
+        all.into_iter().collect()
+    }
+
+    fn service_cidrs(&self) -> Vec<String> {
+        match self.service_cidrs.as_slice() {
+            [] => self.kubeadm_network("serviceSubnet").unwrap_or_default(),
+            found => found.to_vec(),
+        }
+    }
+
+    fn kubeadm_network(&self, field: &str) -> Option<Vec<String>> {
+        let configuration = golib::yaml::decode(self.kubeadm.as_ref()?.as_bytes()).ok()?;
+        let subnet = configuration.get("networking")?.get(field)?.as_str()?;
+        let blocks = subnet.split(',').map(str::trim);
+        Some(
+            blocks
+                .filter(|block| !block.is_empty())
+                .map(str::to_owned)
+                .collect(),
+        )
+    }
+}
+
+fn distinct<'n>(
+    nodes: &'n [NodeState],
+    part: impl Fn(&'n NodeState) -> &'n String,
+) -> Vec<&'n String> {
+    let found: BTreeSet<_> = nodes
+        .iter()
+        .map(part)
+        .filter(|text| !text.is_empty())
+        .collect();
+    found.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(architecture: &str, operating_system: &str, cidr: &str) -> NodeState {
+        NodeState {
+            architecture: architecture.into(),
+            operating_system: operating_system.into(),
+            pod_cidrs: vec![cidr.into()],
+        }
+    }
+
+    #[test]
+    fn a_mixed_cluster() {
+        let state = LocalState {
+            version: "v1.36.3".into(),
+            nodes: Some(vec![
+                node("amd64", "linux", "10.42.1.0/24"),
+                node("arm64", "linux", "10.42.0.0/24"),
+                node("amd64", "windows", "10.42.2.0/24"),
+            ]),
+            shows_nodes: true,
+            service_cidrs: vec!["10.43.0.0/16".into()],
+            networks: true,
+            cluster: Some(json!({"spec": {"paused": true}})),
+            ..LocalState::default()
+        };
+        assert_eq!(
+            Value::Object(state.facts().template_values),
+            json!({
+                "Local": {
+                    "kubernetesVersion": "v1.36.3",
+                    "nodes": {"count": 3.0, "architectures": ["amd64", "arm64"],
+                              "operatingSystems": ["linux", "windows"]},
+                    "clusterNetwork": {
+                        "pods": {"cidrBlocks": ["10.42.0.0/24", "10.42.1.0/24", "10.42.2.0/24"]},
+                        "services": {"cidrBlocks": ["10.43.0.0/16"]},
+                    },
+                },
+                "Cluster": {"spec": {"paused": true}},
+            })
+        );
+        assert_eq!(LocalState::default().facts(), ClusterFacts::default());
+    }
+
+    #[test]
+    fn kubeadm_knows_the_whole_range() {
+        let state = LocalState {
+            nodes: Some(vec![node("amd64", "linux", "10.42.1.0/24")]),
+            kubeadm: Some(
+                "networking: {podSubnet: '10.42.0.0/16,fd00::/48', serviceSubnet: 10.43.0.0/16}"
+                    .into(),
+            ),
+            ..LocalState::default()
+        };
+        assert_eq!(state.pod_cidrs(), ["10.42.0.0/16", "fd00::/48"]);
+        assert_eq!(state.service_cidrs(), ["10.43.0.0/16"]);
+    }
+
+    #[test]
+    fn words_are_checked() {
+        let all = LocalFact::list("version, nodes\nnetworks,cluster-api").unwrap();
+        assert_eq!(all.len(), 4);
+        let failed = LocalFact::list("nodes,pods").unwrap_err().to_string();
+        assert!(failed.contains("\"pods\""));
+    }
+}

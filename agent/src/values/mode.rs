@@ -1,0 +1,127 @@
+//! Whether the agent is the one to fill in a bundle's `${ }`.
+
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::template::{LABEL_REFERENCE, OPENING};
+use crate::api::{ANNOTATION_CLUSTER_VALUES, BundleDeployment, BundleDeploymentSpec};
+
+/// When `${ }` is filled in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Where the controller cannot have done it: in values that stand in the BundleDeployment. What came through
+    /// the controller's Secret is left as it is, so nothing is ever filled in twice.
+    #[default]
+    Auto,
+    /// Everywhere, also in values that the controller filled in before.
+    Always,
+    /// Nowhere: what the Go agent does.
+    Never,
+}
+
+/// A word that is no [`Mode`].
+#[derive(Debug, thiserror::Error)]
+#[error("unknown mode {0:?} in {ANNOTATION_CLUSTER_VALUES}: auto, always or never is expected")]
+pub struct UnknownMode(String);
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            other => Err(UnknownMode(other.to_owned())),
+        }
+    }
+}
+
+impl Mode {
+    /// The mode for one bundle: its annotation's, else this one.
+    ///
+    /// # Errors
+    /// The annotation is no mode. Guessing could fill in twice, or deploy raw templates.
+    pub fn for_bundle(self, bundle: &BundleDeployment) -> Result<Self, UnknownMode> {
+        match bundle.annotation(ANNOTATION_CLUSTER_VALUES) {
+            Some(text) => text.parse(),
+            None => Ok(self),
+        }
+    }
+
+    /// Whether this bundle's values are the agent's to fill in.
+    pub fn fills_values(self, spec: &BundleDeploymentSpec) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::Auto => spec.values_hash.is_empty() && has_marks(spec),
+        }
+    }
+}
+
+/// Whether there is something to fill in.
+fn has_marks(spec: &BundleDeploymentSpec) -> bool {
+    let Some(helm) = &spec.options.helm else {
+        return false;
+    };
+    !helm.template_values.is_empty()
+        || helm.values.as_ref().is_some_and(|values| {
+            values
+                .iter()
+                .any(|(key, value)| is_marked(key) || any_text(value))
+        })
+}
+
+fn is_marked(text: &str) -> bool {
+    text.contains(OPENING) || text.starts_with(LABEL_REFERENCE)
+}
+
+fn any_text(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_marked(text),
+        Value::Array(items) => items.iter().any(any_text),
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| is_marked(key) || any_text(value)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::inline(json!({"options": {"helm": {"values": {"a": {"b": ["x ${ .ClusterName }"]}}}}}), true)]
+    #[case::from_the_controller(
+        json!({"options": {"helm": {"values": {"a": "${ .ClusterName }"}}}, "valuesHash": "abc"}), false)]
+    #[case::label(json!({"options": {"helm": {"values": {"a": "global.fleet.clusterLabels.x"}}}}), true)]
+    #[case::template_values(json!({"options": {"helm": {"templateValues": {"a": "x"}}}}), true)]
+    #[case::nothing(json!({"options": {"helm": {"values": {"a": "$ { plain }"}}}}), false)]
+    #[case::no_chart(json!({}), false)]
+    fn auto_never_fills_in_twice(#[case] spec: Value, #[case] expected: bool) {
+        let spec = serde_json::from_value(spec).unwrap();
+        assert_eq!(Mode::Auto.fills_values(&spec), expected);
+        assert!(Mode::Always.fills_values(&spec) && !Mode::Never.fills_values(&spec));
+    }
+
+    #[test]
+    fn a_bundle_may_say_otherwise() {
+        let bundle = |mode: &str| -> BundleDeployment {
+            let annotations = json!({ANNOTATION_CLUSTER_VALUES: mode});
+            serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+        };
+        assert_eq!(
+            Mode::Auto.for_bundle(&bundle("never")).unwrap(),
+            Mode::Never
+        );
+        let failed = Mode::Auto.for_bundle(&bundle("sometimes")).unwrap_err();
+        assert!(failed.to_string().contains("\"sometimes\""));
+        let plain = BundleDeployment::default();
+        assert_eq!(Mode::Always.for_bundle(&plain).unwrap(), Mode::Always);
+    }
+}

@@ -1,0 +1,648 @@
+//! `${ }` filled in on the cluster: the Cluster API example, sources of facts, modes, and a site that holds deploys.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::{apply, resource};
+use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::wait::wait_until;
+
+/// The values of the user's bundle, word for word.
+const CALICO: &str = r#"cni:
+  type: Calico
+  ipam:
+    type: HostLocal
+calicoNetwork:
+  bgp: Disabled
+  mtu: 1350
+  ipPools: ${- range $cidr := .ClusterValues.Cluster.spec.clusterNetwork.pods.cidrBlocks }
+  - cidr: "${ $cidr }"
+    encapsulation: None
+    natOutgoing: Enabled
+    nodeSelector: all()${- end}"#;
+
+const INSTALLATION_CRD: &str = r#"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: installations.operator.example.com
+spec:
+  group: operator.example.com
+  scope: Cluster
+  names: {kind: Installation, plural: installations, singular: installation}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"#;
+
+/// A chart shaped like tigera-operator's: a CRD, the operator, and an Installation made of values, which may be a map
+/// or a text.
+fn operator() -> Chart {
+    Chart::small(&unique("operator"), "3.32.1")
+        .file("crds/installations.yaml", INSTALLATION_CRD)
+        .template(
+            "installation.yaml",
+            r#"{{- $spec := .Values.installation }}
+{{- if kindIs "string" $spec }}{{ $spec = fromYaml $spec }}{{ end }}
+apiVersion: operator.example.com/v1
+kind: Installation
+metadata:
+  name: {{ .Release.Namespace }}
+spec: {{- toYaml $spec | nindent 2 }}
+"#,
+        )
+}
+
+/// A chart that shows the values it got.
+fn mirror(name: &str, version: &str) -> Chart {
+    Chart::new(name, version).template(
+        "values.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\ndata:\n  values: {{ .Values | toJson | quote }}\n",
+    )
+}
+
+async fn mirrored(site: &Site<'_>, namespace: &str, name: &str) -> Result<Value> {
+    let map = site.object("v1", "ConfigMap", namespace, name).await?;
+    let map = map.with_context(|| format!("ConfigMap {namespace}/{name} is there"))?;
+    let text = map.data["data"]["values"].as_str().context("a text")?;
+    Ok(serde_json::from_str(text)?)
+}
+
+fn blocks(cidrs: &[&str]) -> Value {
+    json!({ "Cluster": { "spec": { "clusterNetwork": { "pods": { "cidrBlocks": cidrs } } } } })
+}
+
+/// Changes the Cluster upstream as a person does.
+async fn describe_cluster(site: &Site<'_>, change: Value) -> Result<()> {
+    let granted = site.granted.as_ref().context("a registered cluster")?;
+    let clusters = Api::<DynamicObject>::namespaced_with(
+        site.upstream.clone(),
+        &granted.cluster_namespace,
+        &resource("Cluster"),
+    );
+    let parameters = PatchParams::default();
+    clusters
+        .patch(&granted.cluster_name, &parameters, &Patch::Merge(&change))
+        .await?;
+    Ok(())
+}
+
+/// Lets the agent read its own Cluster, with the manifest we ship.
+async fn grant_facts(site: &Site<'_>) -> Result<()> {
+    let granted = site.granted.as_ref().context("a registered cluster")?;
+    let shipped =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/upstream/cluster-facts.yaml");
+    let text = std::fs::read_to_string(shipped)?
+        .replace("CLUSTER_NAMESPACE", &granted.cluster_namespace)
+        .replace("AGENT_NAMESPACE", &granted.deployment_namespace)
+        .replace("CLUSTER", &granted.cluster_name);
+    for document in text.split("\n---\n") {
+        apply(&site.upstream, golib::yaml::decode(document.as_bytes())?).await?;
+    }
+    Ok(())
+}
+
+/// A registered cluster whose Cluster the agent may read, described by `cidrs`.
+async fn described(bed: &'static Bed, cidrs: &[&str]) -> Result<Site<'static>> {
+    let mut site = Site::prepare(bed).await?;
+    site.grant().await?;
+    grant_facts(&site).await?;
+    describe_cluster(
+        &site,
+        json!({ "spec": { "templateValues": blocks(cidrs) } }),
+    )
+    .await?;
+    site.start([].into())?;
+    Ok(site)
+}
+
+/// Writes a ConfigMap in the agent's namespace.
+async fn config_map(site: &Site<'_>, name: &str, data: Value, annotations: Value) -> Result<()> {
+    let metadata = json!({
+        "name": name, "namespace": site.system_namespace, "annotations": annotations,
+    });
+    let map =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
+    apply(&site.downstream, map).await.map(drop)
+}
+
+async fn pools(site: &Site<'_>, name: &str) -> Result<Vec<String>> {
+    let object = site
+        .object("operator.example.com/v1", "Installation", "", name)
+        .await?;
+    let object = object.context("the Installation is there")?;
+    let pools = object.data["spec"]["calicoNetwork"]["ipPools"].as_array();
+    let pools = pools.context("pools")?.iter();
+    Ok(pools
+        .map(|pool| pool["cidr"].as_str().unwrap_or_default().to_owned())
+        .collect())
+}
+
+async fn wait_pools(site: &Site<'_>, name: &str, expected: &[&str]) -> Result<()> {
+    wait_until("the Installation has the pools", PATIENCE, async || {
+        let found = pools(site, name).await.map_err(|e| format!("{e:#}"))?;
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!("{found:?}")),
+        }
+    })
+    .await
+}
+
+fn release(bundle: &Value) -> String {
+    bundle["status"]["release"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Both forms of the example, on clusters with one and with two blocks; then the Cluster changes upstream.
+#[tokio::test]
+async fn the_cluster_api_example_gets_its_pools() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let chart = operator();
+    bed.repository.add(&chart)?;
+    let one = described(bed, &["192.168.0.0/16"]).await?;
+    let two = described(bed, &["10.42.0.0/16", "10.44.0.0/16"]).await?;
+    let native = |site: &Site<'_>, form: &str| {
+        let namespace = format!("{}-{form}", site.id);
+        let bundle = BundleDeployment::native(form, bed.repository.url(), chart.name(), "");
+        (bundle.release("calico", &namespace), namespace)
+    };
+    let (words, in_words) = native(&one, "words");
+    one.apply(&words.helm("values", json!({ "installation": CALICO })))
+        .await?;
+    let (parsed, in_parsed) = native(&two, "parsed");
+    two.apply(&parsed.helm("templateValues", json!({ "installation": CALICO })))
+        .await?;
+    // Reads nothing: stays as it is when facts change.
+    let (plain, in_plain) = native(&two, "plain");
+    two.apply(&plain.helm("values", json!({ "installation": { "a": "b" } })))
+        .await?;
+
+    one.wait_ready("words").await?;
+    two.wait_ready("parsed").await?;
+    two.wait_ready("plain").await?;
+    assert_eq!(pools(&one, &in_words).await?, ["192.168.0.0/16"]);
+    assert_eq!(
+        pools(&two, &in_parsed).await?,
+        ["10.42.0.0/16", "10.44.0.0/16"]
+    );
+
+    let cidrs = ["10.42.0.0/16", "10.44.0.0/16", "10.46.0.0/16"];
+    describe_cluster(
+        &two,
+        json!({ "spec": { "templateValues": blocks(&cidrs) } }),
+    )
+    .await?;
+    wait_pools(&two, &in_parsed, &cidrs).await?;
+    // A fact nobody reads: nothing is deployed. The next change proves that it was seen.
+    describe_cluster(&two, json!({ "metadata": { "labels": { "rack": "7" } } })).await?;
+    describe_cluster(
+        &two,
+        json!({ "spec": { "templateValues": blocks(&cidrs[..1]) } }),
+    )
+    .await?;
+    wait_pools(&two, &in_parsed, &cidrs[..1]).await?;
+    let third = format!("{in_parsed}/calico:3");
+    two.wait_for("parsed", "to be at its third revision", |bundle| {
+        release(bundle) == third
+    })
+    .await?;
+    let plain = two.wait_ready("plain").await?;
+    assert_eq!(release(&plain), format!("{in_plain}/calico:1"));
+    Ok(())
+}
+
+/// One bundle misses a key, the other does not care; the key comes, and the bundle goes on by itself.
+#[tokio::test]
+async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = mirror(&unique("mirror"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str, values: Value| {
+        BundleDeployment::native(name, bed.repository.url(), chart.name(), "1.0.0")
+            .release(name, &target)
+            .helm("values", values)
+    };
+    site.apply(&bundle(
+        "misses",
+        json!({ "a": 1, "rack": "${ .ClusterValues.rack }" }),
+    ))
+    .await?;
+    site.apply(&bundle("other", json!({ "name": "${ .ClusterName }" })))
+        .await?;
+    let message = site
+        .wait_deploy_error("misses", |message| message.contains("rack"))
+        .await?;
+    let granted = site.granted.as_ref().context("a registered cluster")?;
+    let expected = format!(
+        "failed to render helm values template: template: values:2:23: executing \"values\" at \
+         <.ClusterValues.rack>: map has no entry for key \"rack\"; cluster facts: Cluster {}/{} \
+         upstream (not allowed), ConfigMap {system}/fleet-cluster-values (not there), ConfigMap \
+         {system}/fleet-site (not there), Secret {system}/fleet-site (not there), this cluster (not \
+         requested)",
+        granted.cluster_namespace,
+        granted.cluster_name,
+        system = site.system_namespace,
+    );
+    assert_eq!(message, expected);
+    site.wait_ready("other").await?;
+
+    // The site's Secret is nearer than its ConfigMap.
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "values": "rack: map" }),
+        json!({}),
+    )
+    .await?;
+    site.wait_ready("misses").await?;
+    site.secret("fleet-site", json!({ "values": "rack: secret" }))
+        .await?;
+    let second = format!("{target}/misses:2");
+    site.wait_for("misses", "to be deployed again", |bundle| {
+        release(bundle) == second
+    })
+    .await?;
+    assert_eq!(mirrored(&site, &target, "misses").await?["rack"], "secret");
+    Ok(())
+}
+
+/// A source that makes no sense is named, without what it says.
+#[tokio::test]
+async fn facts_that_make_no_sense_are_told() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = mirror(&unique("mirror"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let place = format!("ConfigMap {}/fleet-site", site.system_namespace);
+    let target = format!("{}-app", site.id);
+    let bundle = BundleDeployment::native("web", bed.repository.url(), chart.name(), "1.0.0")
+        .release("web", &target)
+        .helm("values", json!({ "name": "${ .ClusterName }" }));
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "facts": "nmae: hunter2" }),
+        json!({}),
+    )
+    .await?;
+    site.apply(&bundle).await?;
+    let message = site
+        .wait_deploy_error("web", |message| message.contains("nmae"))
+        .await?;
+    assert_eq!(
+        message,
+        format!("{place} cannot be used: unknown field \"nmae\"")
+    );
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "facts": "name: [hunter2]" }),
+        json!({}),
+    )
+    .await?;
+    let message = site
+        .wait_deploy_error("web", |message| message.contains("no text"))
+        .await?;
+    assert_eq!(
+        message,
+        format!("{place} cannot be used: field \"name\" is no text")
+    );
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "facts": "name: edge", "local": "pods" }),
+        json!({}),
+    )
+    .await?;
+    let message = site
+        .wait_deploy_error("web", |message| message.contains("pods"))
+        .await?;
+    assert_eq!(
+        message,
+        format!(
+            "{place}, key local: unknown local fact \"pods\": version, nodes, networks and cluster-api are known"
+        )
+    );
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "facts": "name: edge", "local": "" }),
+        json!({}),
+    )
+    .await?;
+    site.wait_ready("web").await?;
+    assert_eq!(mirrored(&site, &target, "web").await?["name"], "edge");
+    Ok(())
+}
+
+/// A chart that wants a map is given a text: the error names the value.
+#[tokio::test]
+async fn a_text_for_a_map_is_named() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = described(bed, &["10.42.0.0/16"]).await?;
+    let chart = Chart::small(&unique("strict"), "1.0.0").template(
+        "strict.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: strict\ndata:\n  mtu: {{ .Values.installation.calicoNetwork.mtu | quote }}\n",
+    );
+    bed.repository.add(&chart)?;
+    let bundle = BundleDeployment::native("strict", bed.repository.url(), chart.name(), "1.0.0")
+        .release("strict", &format!("{}-app", site.id));
+    site.apply(&bundle.helm("values", json!({ "installation": CALICO })))
+        .await?;
+    let message = site
+        .wait_deploy_error("strict", |message| message.contains("installation"))
+        .await?;
+    assert!(
+        message.contains("<.Values.installation.calicoNetwork.mtu>"),
+        "{message}"
+    );
+    assert!(
+        message.contains("can't evaluate field calicoNetwork"),
+        "{message}"
+    );
+    Ok(())
+}
+
+/// What came through the controller's Secret stays; an annotation or a setting says otherwise.
+#[tokio::test]
+async fn nothing_is_filled_in_twice() -> Result<()> {
+    const MODE: &str = "fleet.cattle.io/cluster-values";
+    let bed = Bed::shared().await?;
+    let mut site = Site::prepare(bed).await?;
+    site.grant().await?;
+    site.start([("FLEET_AGENT_CLUSTER_VALUES".to_owned(), "auto".to_owned())].into())?;
+    let name = site
+        .granted
+        .as_ref()
+        .context("granted")?
+        .cluster_name
+        .clone();
+    let chart = mirror(&unique("mirror"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str| {
+        BundleDeployment::native(name, bed.repository.url(), chart.name(), "1.0.0")
+            .release(name, &target)
+    };
+    let (raw, dollar) = ("${ .ClusterName }", json!({ "name": "${ .ClusterName }" }));
+    let bundles = [
+        (bundle("processed").values(dollar.clone()), raw),
+        (bundle("inline").helm("values", dollar.clone()), &name),
+        (
+            bundle("never")
+                .helm("values", dollar.clone())
+                .annotation(MODE, "never"),
+            raw,
+        ),
+        (
+            bundle("always")
+                .values(dollar.clone())
+                .annotation(MODE, "always"),
+            &name,
+        ),
+        (
+            bundle("disabled")
+                .helm("values", dollar.clone())
+                .helm("disablePreProcess", json!(true)),
+            raw,
+        ),
+    ];
+    for (bundle, _) in &bundles {
+        site.apply(bundle).await?;
+    }
+    site.apply(
+        &bundle("unknown")
+            .helm("values", dollar)
+            .annotation(MODE, "perhaps"),
+    )
+    .await?;
+    for (bundle, expected) in &bundles {
+        site.wait_ready(bundle.name()).await?;
+        let found = mirrored(&site, &target, bundle.name()).await?;
+        assert_eq!(found["name"], **expected, "{}", bundle.name());
+    }
+    let message = site
+        .wait_deploy_error("unknown", |message| message.contains("mode"))
+        .await?;
+    assert_eq!(
+        message,
+        "unknown mode \"perhaps\" in fleet.cattle.io/cluster-values: auto, always or never is expected"
+    );
+    Ok(())
+}
+
+/// Version, release name and namespace by facts; installed once and left there.
+#[tokio::test]
+async fn coordinates_follow_the_cluster() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let facts = "name: edge-1\nlabels: {ring: canary}\n";
+    config_map(&site, "fleet-site", json!({ "facts": facts }), json!({})).await?;
+    let name = unique("mirror");
+    for version in ["1.0.0", "2.0.0"] {
+        bed.repository.add(&mirror(&name, version))?;
+    }
+    let version = "${ if eq .ClusterLabels.ring \"canary\" }2.0.0${ else }1.0.0${ end }";
+    let namespace = format!("{}-${{ .ClusterName }}", site.id);
+    let bundle = |values: Value| {
+        BundleDeployment::native("web", bed.repository.url(), &name, version)
+            .option("namespace", json!(namespace))
+            .helm("values", values)
+            .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
+            .annotation("fleet.cattle.io/install-once", "true")
+    };
+    site.apply(&bundle(json!({ "a": "1" }))).await?;
+    let ready = site.wait_ready("web").await?;
+    let target = format!("{}-edge-1", site.id);
+    assert_eq!(release(&ready), format!("{target}/web-edge-1:1"));
+    let record = site
+        .object("v1", "Secret", &target, "sh.helm.release.v1.web-edge-1.v1")
+        .await?;
+    assert!(record.is_some());
+
+    site.apply(&bundle(json!({ "a": "2" }))).await?;
+    let ready = site.wait_ready("web").await?;
+    assert_eq!(release(&ready), format!("{target}/web-edge-1:1"));
+    assert_eq!(mirrored(&site, &target, "web-edge-1").await?["a"], "1");
+    Ok(())
+}
+
+/// A site holds deploys: nothing changes, reporting goes on, and what waited starts when the hold ends.
+#[tokio::test]
+async fn a_site_can_hold_deploys() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str, greeting: &str| {
+        BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
+            .release(name, &target)
+            .values(json!({ "greeting": greeting }))
+            .correct_drift()
+    };
+    site.apply(&bundle("web", "one")).await?;
+    site.apply(&bundle("gone", "one")).await?;
+    site.wait_ready("web").await?;
+    site.wait_ready("gone").await?;
+    let hold = |value: &str| {
+        let annotation = json!({ "fleet.cattle.io/hold-deploys": value });
+        config_map(&site, "fleet-site", json!({}), annotation)
+    };
+    hold("until Monday").await?;
+    // The annotation has arrived when a new bundle is told of it.
+    site.apply(&bundle("new", "one")).await?;
+    let message = site
+        .wait_deploy_error("new", |message| message.starts_with("held"))
+        .await?;
+    assert_eq!(message, "held by site: until Monday");
+
+    site.apply(&bundle("web", "two")).await?;
+    site.wait_deploy_error("web", |message| message == "held by site: until Monday")
+        .await?;
+    site.delete("gone").await?;
+    let maps = site.objects("v1", "ConfigMap", &target);
+    let edit = Patch::Merge(json!({ "data": { "greeting": "edited" } }));
+    maps.patch("web", &PatchParams::default(), &edit).await?;
+    site.wait_for("web", "to be reported as modified", |bundle| {
+        bundle["status"]["modifiedStatus"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty())
+    })
+    .await?;
+    let map = site
+        .object("v1", "ConfigMap", &target, "web")
+        .await?
+        .context("there")?;
+    assert_eq!(map.data["data"]["greeting"], "edited");
+    assert!(
+        site.object("v1", "ConfigMap", &target, "gone")
+            .await?
+            .is_some()
+    );
+    assert!(
+        site.object("v1", "ConfigMap", &target, "new")
+            .await?
+            .is_none()
+    );
+
+    hold("true").await?;
+    site.wait_deploy_error("web", |message| message == "held by site")
+        .await?;
+    hold("false").await?;
+    for name in ["web", "new"] {
+        let ready = site.wait_ready(name).await?;
+        assert_eq!(
+            condition(&ready, "Deployed").context("Deployed")?["status"],
+            "True"
+        );
+    }
+    let map = site
+        .object("v1", "ConfigMap", &target, "web")
+        .await?
+        .context("there")?;
+    assert_eq!(map.data["data"]["greeting"], "two");
+    wait_until("the deleted bundle's release to go", PATIENCE, async || {
+        let object = site.object("v1", "ConfigMap", &target, "gone").await;
+        match object.map_err(|e| format!("{e:#}"))? {
+            None => Ok(()),
+            Some(_) => Err("still there".to_owned()),
+        }
+    })
+    .await
+}
+
+/// One of the examples in docs/cluster-values.md.
+#[derive(Default)]
+struct Example {
+    title: String,
+    bundle: Value,
+    facts: Value,
+    values: Value,
+}
+
+/// The examples as operators read them: under each heading, blocks that say in their first line what they are.
+fn examples() -> Result<Vec<Example>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cluster-values.md");
+    let text = std::fs::read_to_string(path)?;
+    let (_, chapter) = text
+        .split_once("\n## Three worked examples\n")
+        .context("the chapter")?;
+    let mut examples = Vec::new();
+    for section in chapter.split("\n### ").skip(1) {
+        let mut example = Example {
+            title: section.lines().next().unwrap_or_default().to_owned(),
+            ..Example::default()
+        };
+        for block in section.split("```yaml\n").skip(1) {
+            let (block, _) = block.split_once("```").context("the block's end")?;
+            let object = golib::yaml::decode(block.as_bytes())?;
+            match block.lines().next() {
+                Some("# bundle") => example.bundle = object,
+                Some("# facts") => example.facts = object,
+                Some("# values") => example.values = object,
+                other => bail!("{}: a block begins with {other:?}", example.title),
+            }
+        }
+        examples.push(example);
+    }
+    Ok(examples)
+}
+
+#[tokio::test]
+async fn the_documented_examples_hold() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let examples = examples()?;
+    assert_eq!(examples.len(), 3);
+    for example in examples {
+        let site = Site::registered(bed).await?;
+        let map = &example.facts;
+        let name = map["metadata"]["name"].as_str().context("a name")?;
+        config_map(&site, name, map["data"].clone(), json!({})).await?;
+        let spec = &example.bundle["spec"];
+        let chart = unique("example");
+        for version in ["1.0.0", "2.0.0"] {
+            bed.repository.add(&mirror(&chart, version))?;
+        }
+        // Only what exists nowhere else is replaced: repository, chart and namespace are the test's.
+        let mut bundle = BundleDeployment::native("example", bed.repository.url(), &chart, "");
+        for (key, value) in spec["helm"].as_object().context("helm")? {
+            if !["repo", "chart"].contains(&key.as_str()) {
+                bundle = bundle.helm(key, value.clone());
+            }
+        }
+        for field in ["namespace", "defaultNamespace"] {
+            if let Some(namespace) = spec[field].as_str() {
+                bundle = bundle.option(field, json!(format!("{}-{namespace}", site.id)));
+            }
+        }
+        site.apply(&bundle).await?;
+        let ready = site
+            .wait_ready("example")
+            .await
+            .context(example.title.clone())?;
+        let release = release(&ready);
+        let (namespace, rest) = release.split_once('/').context("a release")?;
+        let (name, _) = rest.split_once(':').context("a revision")?;
+        let found = mirrored(&site, namespace, name).await?;
+        let numbers = golib::json::floats;
+        assert_eq!(numbers(found), numbers(example.values), "{}", example.title);
+    }
+    Ok(())
+}
