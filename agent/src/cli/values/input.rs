@@ -1,28 +1,34 @@
 //! Reading the files the command is given.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use golib::yaml;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
+use templating::SystemHost;
 
 use super::ValuesArgs;
 use crate::api::{BundleDeployment, BundleDeploymentOptions, HelmOptions};
 use crate::cli::chart_flags::ChartFlags;
 use crate::cli::value_flags::read_file;
-use crate::values::{self, ClusterFacts, Reference, ReferenceKind, Values};
+use crate::values::{self, ClusterFacts, Mode, Reference, ReferenceKind, Values};
 
 /// Everything the command works on.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub release_name: String,
+    /// Where the release goes; empty if nothing says so.
+    pub namespace: String,
     /// The values before anything happens to them.
     pub helm: HelmOptions,
     /// The part of them that the command line gave.
     pub command_line: Values,
-    /// Whether the controller has filled them in already.
+    /// Whether they stay as they are.
     pub is_processed: bool,
+    /// Whether they come from the controller.
+    pub came_processed: bool,
     pub facts: ClusterFacts,
     /// `valuesFrom`, in the order of merging.
     pub overlays: Vec<Overlay>,
@@ -58,7 +64,7 @@ impl Input {
             input.bundle(file, &resources)?;
         }
         if let Some(file) = &args.bundle_deployment {
-            input.bundle_deployment(file, &resources)?;
+            input.bundle_deployment(file, &resources, args.mode)?;
         }
         if let Value::Object(given) = args.values.merge().map_err(|error| error.to_string())? {
             input.command_line = values::inline(Some(&given));
@@ -87,16 +93,30 @@ impl Input {
         self.options(options, resources)
     }
 
-    fn bundle_deployment(&mut self, file: &Path, resources: &[Value]) -> Result<(), String> {
+    fn bundle_deployment(
+        &mut self,
+        file: &Path,
+        resources: &[Value],
+        mode: Mode,
+    ) -> Result<(), String> {
         let bundle = kind(file, "BundleDeployment")?;
         let bundle: BundleDeployment =
             serde_json::from_value(bundle).map_err(|error| wrong(file, &error))?;
+        let mode = mode
+            .for_bundle(&bundle)
+            .map_err(|error| error.to_string())?;
+        let bundle = match mode {
+            Mode::Never => bundle,
+            _ => values::coordinates(&bundle, &self.facts, &SystemHost)
+                .map_err(|error| error.to_string())?,
+        };
+        self.is_processed = !mode.fills_values(&bundle.spec);
         let hash = bundle.spec.values_hash.clone();
         self.options(bundle.spec.options.clone(), resources)?;
         if hash.is_empty() {
             return Ok(());
         }
-        self.is_processed = true;
+        self.came_processed = true;
         let name = bundle.name();
         let found = resources.iter().find(|resource| {
             is_named(resource, "Secret", name) && is_in(resource, bundle.namespace())
@@ -149,6 +169,7 @@ impl Input {
                 values,
             });
         }
+        self.namespace = options.release_namespace().to_owned();
         let helm = options.helm.unwrap_or_default();
         self.release_name.clone_from(&helm.release_name);
         if !helm.values_files.is_empty() {
@@ -262,20 +283,15 @@ fn facts(file: &Path) -> Result<ClusterFacts, String> {
     match object.get("kind").and_then(Value::as_str) {
         Some("Cluster") if is_fleet(&object) => Ok(ClusterFacts::from_cluster(&object)),
         Some("ConfigMap" | "Secret") => {
-            let key = |key: &str| content(&object, key);
-            let mut facts = match key("facts")? {
-                Some(text) => ClusterFacts::from_yaml(&text).map_err(failed)?,
-                None => ClusterFacts::default(),
-            };
-            if let Some(text) = key("values")? {
-                let mut wrapped = b"templateValues:\n".to_vec();
-                for line in text.split_inclusive(|&byte| byte == b'\n') {
-                    wrapped.extend_from_slice(b"  ");
-                    wrapped.extend_from_slice(line);
+            let tables = ["data", "stringData"].map(|table| object[table].as_object());
+            let keys = tables.into_iter().flatten().flat_map(|table| table.keys());
+            let mut data = BTreeMap::new();
+            for key in keys {
+                if let Some(content) = content(&object, key)? {
+                    data.insert(key.clone(), content);
                 }
-                facts = facts.overlaid(ClusterFacts::from_yaml(&wrapped).map_err(failed)?);
             }
-            Ok(facts)
+            Ok(values::facts_of(&data).map_err(failed)?.unwrap_or_default())
         }
         Some(other) => Err(format!(
             "{}: a {other} tells no facts; give a Fleet Cluster, a ConfigMap or their YAML",

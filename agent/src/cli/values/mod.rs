@@ -18,7 +18,7 @@ use templating::SystemHost;
 
 use super::chart_flags::ChartFlags;
 use super::value_flags::ValueFlags;
-use crate::values::{self, Values};
+use crate::values::{self, Mode, Values};
 use input::Input;
 use report::Report;
 
@@ -52,6 +52,10 @@ pub struct ValuesArgs {
 
     #[command(flatten)]
     pub chart: ChartFlags,
+
+    /// Who fills in a BundleDeployment, where its annotation does not say: auto, always or never
+    #[arg(long, default_value = "auto")]
+    pub mode: Mode,
 
     /// Show the chart's defaults too
     #[arg(short, long)]

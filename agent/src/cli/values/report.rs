@@ -22,6 +22,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Report {
     release: String,
+    namespace: String,
     cluster: String,
     chart: Option<String>,
     notes: Vec<String>,
@@ -55,6 +56,7 @@ impl Report {
         }
         Self {
             release: input.release_name.clone(),
+            namespace: input.namespace.clone(),
             cluster,
             chart: None,
             notes: input.notes.clone(),
@@ -129,6 +131,9 @@ impl Report {
             "values": entries,
         });
         if let Value::Object(object) = &mut object {
+            if !self.namespace.is_empty() {
+                object.insert("namespace".into(), self.namespace.as_str().into());
+            }
             if let Some(chart) = &self.chart {
                 object.insert("chart".into(), chart.as_str().into());
             }
@@ -147,6 +152,7 @@ impl Report {
         let mut text = String::new();
         let heads = [
             ("release", self.release.as_str()),
+            ("namespace", self.namespace.as_str()),
             ("chart", self.chart.as_deref().unwrap_or_default()),
             ("cluster", self.cluster.as_str()),
         ];
@@ -239,7 +245,7 @@ fn source(path: &[&str], value: &Value, before: &Values, input: &Input) -> (Stri
         let source = format!("templateValues.{}", path.first().unwrap_or(&""));
         return (source, Some(template.as_str().into()));
     }
-    let source = if input.is_processed {
+    let source = if input.came_processed {
         "the controller"
     } else if nearest(&input.command_line, path).is_some() {
         "the command line"
