@@ -246,9 +246,7 @@ pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool 
 /// A BundleDeployment that is being deleted is watched to the end but nothing new is started.
 pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<DeployReason> {
     let (spec, status) = (&bundle.spec, &bundle.status);
-    if bundle.metadata.deletion_timestamp.is_some() {
-        None
-    } else if is_installed_once(bundle, facts) {
+    if bundle.metadata.deletion_timestamp.is_some() || is_installed_once(bundle, facts) {
         None
     } else if facts.copies_changed {
         Some(DeployReason::CopiesChanged)
