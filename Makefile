@@ -24,7 +24,8 @@ demo: tools ## Watch the agent at work on two real clusters (KEEP=1 leaves them 
 test: tools ## Run every test; the end-to-end ones start their own clusters
 	@echo "test: building"
 	cargo test --workspace --no-fail-fast --no-run
-	cargo test --workspace --no-fail-fast -- --test-threads=$(TEST_THREADS)
+	FLEETAGENT_BINARY="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/fleetagent" \
+		cargo test --workspace --no-fail-fast -- --test-threads=$(TEST_THREADS)
 
 bench: tools ## Measure memory, requests and times of the release build with 50 bundles
 	@echo "bench: building with full optimisation, some minutes"

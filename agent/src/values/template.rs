@@ -291,6 +291,23 @@ mod tests {
         assert_eq!(values(false)["a"], "c");
     }
 
+    /// As deep as an API object can be.
+    #[test]
+    fn deep_values_end() {
+        let mut deep = Value::String("${ .ClusterName }".into());
+        for _ in 0..120 {
+            deep = json!({"a": deep});
+        }
+        let helm = HelmOptions {
+            values: deep.as_object().cloned(),
+            ..HelmOptions::default()
+        };
+        let facts = ClusterFacts::default();
+        let failed = preprocess(Some(&helm), &facts, &SystemHost, false).unwrap_err();
+        assert!(matches!(failed, TemplateError::TooDeep));
+        assert_eq!(reads(&helm), text_reads("${ .ClusterName }"));
+    }
+
     #[test]
     fn hostile_templates_end() {
         let facts = ClusterFacts {
@@ -301,6 +318,8 @@ mod tests {
             "${ define \"x\" }${ template \"x\" }${ end }${ template \"x\" }",
             "${ range until 100000000 }x${ end }",
             "${ repeat 1000000000 \"x\" }",
+            "${ range until 100000 }[${ end }",
+            "${ range until 100000 }{a: ${ end }",
         ] {
             let helm: HelmOptions =
                 serde_json::from_value(json!({"templateValues": {"a": template}})).unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
@@ -348,6 +348,72 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
     .await?;
     site.wait_ready("web").await?;
     assert_eq!(mirrored(&site, &target, "web").await?["name"], "edge");
+    Ok(())
+}
+
+/// Where Cluster API runs on the cluster itself, its Cluster is a fact, as are the networks the API server knows.
+#[tokio::test]
+async fn the_cluster_tells_of_itself() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let site = Site::registered(bed).await?;
+    let chart = mirror(&unique("mirror"), "1.0.0");
+    bed.repository.add(&chart)?;
+    let crd = INSTALLATION_CRD
+        .replace("operator.example.com", "cluster.x-k8s.io")
+        .replace("kind: Installation", "kind: Cluster")
+        .replace("installation", "cluster")
+        .replace("scope: Cluster", "scope: Namespaced")
+        .replace("name: v1\n", "name: v1beta1\n");
+    let crd: Value = golib::yaml::decode(crd.as_bytes())?;
+    apply(&site.downstream, crd).await?;
+    let name = &site.granted.as_ref().context("granted")?.cluster_name;
+    let network = json!({ "pods": { "cidrBlocks": ["10.42.0.0/16"] } });
+    let clusters = site.objects(
+        "cluster.x-k8s.io/v1beta1",
+        "Cluster",
+        &site.system_namespace,
+    );
+    let cluster: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta1",
+        "kind": "Cluster",
+        "metadata": { "name": name },
+        "spec": { "clusterNetwork": network },
+    }))?;
+    // The kind is served a moment after its definition was accepted.
+    wait_until("the Cluster is accepted", PATIENCE, async || {
+        let created = clusters.create(&PostParams::default(), &cluster).await;
+        created.map(drop).map_err(|e| e.to_string())
+    })
+    .await?;
+    config_map(
+        &site,
+        "fleet-site",
+        json!({ "local": "cluster-api networks version" }),
+        json!({}),
+    )
+    .await?;
+    let target = format!("{}-app", site.id);
+    let templates = json!({
+        "pods": "${ toJson .ClusterValues.Cluster.spec.clusterNetwork.pods }",
+        "services": "${ toJson .ClusterValues.Local.clusterNetwork.services }",
+        "version": "${ .ClusterValues.Local.kubernetesVersion }",
+        "nodes": "${ hasKey .ClusterValues.Local \"nodes\" }",
+    });
+    let bundle = BundleDeployment::native("web", bed.repository.url(), chart.name(), "1.0.0")
+        .release("web", &target)
+        .helm("templateValues", templates);
+    site.apply(&bundle).await?;
+    site.wait_ready("web").await?;
+    let version = site.downstream.apiserver_version().await?.git_version;
+    assert_eq!(
+        mirrored(&site, &target, "web").await?,
+        json!({
+            "pods": { "cidrBlocks": ["10.42.0.0/16"] },
+            "services": { "cidrBlocks": ["10.96.0.0/16"] },
+            "version": version,
+            "nodes": false,
+        })
+    );
     Ok(())
 }
 
