@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -31,6 +31,10 @@ bench: tools ## Measure memory, requests and times of the release build with 50 
 	@echo "bench: building with full optimisation, some minutes"
 	cargo build --release --package agent --bin fleetagent
 	@cargo run --quiet --package testbed --bin bench
+
+kills: tools ## Kill the agent 200 times in the middle of its work and count the harm (ARGS="--kills 50 --seed 7", or --sweep)
+	@cargo build --quiet --package agent --bin fleetagent
+	@cargo run --quiet --package testbed --bin kills -- $(ARGS)
 
 check: ## Formatting, lints as errors, dependency rules
 	cargo fmt --all --check

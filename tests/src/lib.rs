@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod corpus;
 pub mod fleet;
 pub mod helm;
+pub mod kills;
 pub mod ports;
 pub mod process;
 pub mod registry;

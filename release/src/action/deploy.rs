@@ -581,8 +581,9 @@ impl Attempt<'_> {
     }
 }
 
-/// Marks every other deployed revision superseded. A failure is only logged: the next deployment
-/// comes here again, and readers take the newest deployed one.
+/// Closes every other record: a deployed one is superseded now, one that was cut off has failed, and
+/// a removal that gave way is over. A failure is only logged: the next deployment comes here again,
+/// and readers take the newest deployed one.
 pub(super) async fn supersede(
     storage: &Storage,
     history: &[Head],
@@ -593,10 +594,10 @@ pub(super) async fn supersede(
         .into_iter()
         .map(|from| (from.revision, from))
         .collect::<BTreeMap<_, _>>();
-    let stale = history
+    let others = history
         .iter()
-        .filter(|head| head.status == Status::Deployed && head.revision != newest.revision);
-    for head in stale {
+        .filter(|head| head.revision != newest.revision);
+    for (head, closed) in others.filter_map(|head| Some((head, closed(&head.status)?))) {
         let old = match from.remove(&head.revision) {
             Some(old) => Ok(Some(old)),
             None => read_if_possible(storage, &newest.name, head.revision).await,
@@ -604,7 +605,7 @@ pub(super) async fn supersede(
         let result = match old {
             Ok(Some(mut old)) => {
                 if let Some(info) = &mut old.info {
-                    info.status = Status::Superseded;
+                    info.status = closed;
                 }
                 storage.update(&old).await
             }
@@ -620,10 +621,20 @@ pub(super) async fn supersede(
                     release = newest.name,
                     revision = head.revision,
                     error,
-                    "cannot mark a revision superseded"
+                    "cannot close the record of an earlier revision"
                 );
             }
         }
+    }
+}
+
+/// What a record says of itself once a later revision is deployed; none if it says so already.
+fn closed(status: &Status) -> Option<Status> {
+    match status {
+        Status::Deployed => Some(Status::Superseded),
+        Status::Uninstalling => Some(Status::Uninstalled),
+        status if status.is_pending() => Some(Status::Failed),
+        _ => None,
     }
 }
 

@@ -216,9 +216,27 @@ impl<'b> Site<'b> {
     /// # Errors
     /// When the program cannot be started.
     pub fn start(&mut self, env: BTreeMap<String, String>) -> Result<()> {
+        let kubeconfig = self.bed.downstream.kubeconfig(&self.user)?;
+        self.start_with(kubeconfig, env)
+    }
+
+    /// Starts the agent with another address for the downstream API server.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start_at(&mut self, url: &str, env: BTreeMap<String, String>) -> Result<()> {
+        let downstream = &self.bed.downstream;
+        let (authority, token) = (downstream.authority(), downstream.token(&self.user));
+        let path = self.bed.group.directory().join(unique("kubeconfig"));
+        let content = kubeconfig(url, authority, &token, "default");
+        std::fs::write(&path, content.to_string())?;
+        self.start_with(path, env)
+    }
+
+    fn start_with(&mut self, kubeconfig: PathBuf, env: BTreeMap<String, String>) -> Result<()> {
         let options = Options {
             program: self.program.clone(),
-            kubeconfig: self.bed.downstream.kubeconfig(&self.user)?,
+            kubeconfig,
             namespace: self.system_namespace.clone(),
             env,
             arguments: Vec::new(),

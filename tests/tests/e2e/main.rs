@@ -5,6 +5,7 @@ mod bed;
 mod cluster_values;
 mod deploy;
 mod drift;
+mod kills;
 mod own_chart;
 mod published;
 mod registration;

@@ -4,5 +4,9 @@
 mod actions;
 mod conflicts;
 mod cost;
+mod crashes;
+mod doomed;
+mod histories;
 mod interop;
+mod options;
 mod world;

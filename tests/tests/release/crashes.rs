@@ -1,0 +1,345 @@
+//! Every change of every action is once the last one its process made: what the next one makes of it.
+//!
+//! The process is a future that is dropped, behind a gate that lets so many changes through and hands
+//! out no answer to the last of them; its successor knows nothing but what is stored.
+
+use anyhow::Result;
+use release::{Options, UninstallSpec};
+
+use crate::doomed::Doomed;
+use crate::world::{Template, World, config_map, job};
+
+/// More changes than any action here makes.
+const MANY: usize = 60;
+
+/// `a` in every version, `old` in the first only, `new` in all others; hooks that are done at once.
+fn version(value: &str) -> Template {
+    let other = if value == "1" { "old" } else { "new" };
+    let hook = |name: &str| config_map(name, value);
+    Template::new(&(config_map("a", value) + &config_map(other, value)))
+        .hook("before", "pre-install", &hook("before"))
+        .hook("after", "post-install", &hook("after"))
+        .hook("upgrading", "pre-upgrade", &hook("upgrading"))
+        .hook("upgraded", "post-upgrade", &hook("upgraded"))
+        .hook("goodbye", "pre-delete", &hook("goodbye"))
+        .hook("gone", "post-delete", &hook("gone"))
+}
+
+impl World {
+    /// The deployed record is the newest, no other is pending or deployed, and the hooks of `events` ran.
+    async fn is_settled(&self, what: &str, events: [&str; 2]) -> Result<()> {
+        let history = self.history().await?;
+        let open = history
+            .iter()
+            .filter(|one| one.contains("pending") || one.contains("deployed"));
+        assert_eq!(open.count(), 1, "{what}: {history:?}");
+        let newest = release::get(&self.storage, &self.name, None).await?;
+        assert_eq!(newest.status().as_str(), "deployed", "{what}: {history:?}");
+        for hook in &newest.hooks {
+            let is_due = hook
+                .events
+                .iter()
+                .any(|event| events.contains(&event.as_str()));
+            let ran = hook.last_run.phase == "Succeeded";
+            assert_eq!(
+                ran, is_due,
+                "{what}: hook {} {:?}",
+                hook.name, hook.last_run
+            );
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_install_that_ends_anywhere_is_finished_with_its_hooks() -> Result<()> {
+    for last in 1..MANY {
+        let world = World::new().await?;
+        let doomed = Doomed::new(&world).await?;
+        let template = version("1");
+        let was_cut_off = doomed.deploy(&template, Options::default(), last).await;
+        let done = world.deploy_with(&template, Options::default()).await?;
+        let what = format!("after change {last}");
+        assert!(
+            done.release.revision == 1,
+            "{what}: {:?}",
+            world.history().await?
+        );
+        world
+            .is_settled(&what, ["pre-install", "post-install"])
+            .await?;
+        for name in ["a", "old", "before", "after"] {
+            assert_eq!(world.value(name).await?, "1", "{what}: {name}");
+        }
+        if !was_cut_off {
+            return Ok(());
+        }
+    }
+    panic!("an install makes {MANY} changes")
+}
+
+#[tokio::test]
+async fn an_upgrade_that_ends_anywhere_is_finished_or_followed() -> Result<()> {
+    let mut is_over = [false; 2];
+    for last in 1..MANY {
+        // The same is wanted after the crash, or something else.
+        for (at, wanted) in ["2", "3"].into_iter().enumerate() {
+            if is_over[at] {
+                continue;
+            }
+            let world = World::new().await?;
+            world.deploy_with(&version("1"), Options::default()).await?;
+            let doomed = Doomed::new(&world).await?;
+            let was_cut_off = doomed.deploy(&version("2"), Options::default(), last).await;
+            let what = format!("{wanted} after change {last}");
+            assert!(world.has_good_revision().await?, "{what}");
+            world
+                .deploy_with(&version(wanted), Options::default())
+                .await?;
+            assert!(world.has_good_revision().await?, "{what}");
+            world
+                .is_settled(&what, ["pre-upgrade", "post-upgrade"])
+                .await?;
+            for (name, value) in [("a", wanted), ("new", wanted), ("old", "none")] {
+                assert_eq!(world.value(name).await?, value, "{what}: {name}");
+            }
+            is_over[at] = !was_cut_off;
+        }
+        if is_over == [true; 2] {
+            return Ok(());
+        }
+    }
+    panic!("an upgrade makes {MANY} changes")
+}
+
+#[tokio::test]
+async fn a_failing_upgrade_that_ends_anywhere_is_undone() -> Result<()> {
+    let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    for last in 1..MANY {
+        let world = World::new().await?;
+        world.deploy_with(&version("1"), Options::default()).await?;
+        let mut failing = version("2");
+        failing.manifest += &bad;
+        let options = || Options {
+            atomic: true,
+            ..Options::default()
+        };
+        let doomed = Doomed::new(&world).await?;
+        let was_cut_off = doomed.deploy(&failing, options(), last).await;
+        let what = format!("after change {last}");
+        assert!(world.has_good_revision().await?, "{what}");
+        let error = world.deploy_with(&failing, options()).await.unwrap_err();
+        let text = release::error_chain(&error);
+        assert!(text.contains("has been rolled back"), "{what}: {text}");
+        for (name, value) in [("a", "1"), ("old", "1"), ("new", "none")] {
+            assert_eq!(world.value(name).await?, value, "{what}: {name}");
+        }
+        let newest = release::get(&world.storage, &world.name, None).await?;
+        assert!(newest.description().starts_with("Rollback to"), "{what}");
+        if !was_cut_off {
+            return Ok(());
+        }
+    }
+    panic!("a rollback makes {MANY} changes")
+}
+
+#[tokio::test]
+async fn a_removal_that_ends_anywhere_goes_on_or_gives_way() -> Result<()> {
+    let mut is_over = false;
+    for last in 1..MANY {
+        // The release is to go, or is wanted again.
+        for is_wanted in [false, true] {
+            let world = World::new().await?;
+            world.deploy_with(&version("1"), Options::default()).await?;
+            let doomed = Doomed::new(&world).await?;
+            let was_cut_off = doomed.uninstall(last).await;
+            let what = format!("after change {last}, wanted: {is_wanted}");
+            if is_wanted {
+                world.deploy_with(&version("2"), Options::default()).await?;
+                world
+                    .is_settled(&what, ["pre-install", "post-install"])
+                    .await?;
+                for (name, value) in [("a", "2"), ("new", "2"), ("old", "none")] {
+                    assert_eq!(world.value(name).await?, value, "{what}: {name}");
+                }
+            } else {
+                let spec = UninstallSpec::new(&world.name, &world.namespace);
+                release::uninstall(&world.cluster, &world.storage, &spec).await?;
+                assert_eq!(world.history().await?, [""; 0], "{what}");
+                let expected = [
+                    ("a", "none"),
+                    ("old", "none"),
+                    ("goodbye", "1"),
+                    ("gone", "1"),
+                ];
+                for (name, value) in expected {
+                    assert_eq!(world.value(name).await?, value, "{what}: {name}");
+                }
+            }
+            is_over = !was_cut_off;
+        }
+        if is_over {
+            return Ok(());
+        }
+    }
+    panic!("a removal makes {MANY} changes")
+}
+
+#[tokio::test]
+async fn left_overs_of_several_failed_attempts_go() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    for stray in ["one", "two", "three"] {
+        let manifest = config_map("a", "2") + &config_map(stray, "1") + &bad;
+        world.deploy(&manifest).await.unwrap_err();
+    }
+    world.deploy(&config_map("a", "3")).await?;
+    for stray in ["one", "two", "three"] {
+        assert!(world.config_map(stray).await?.is_none(), "{stray}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_that_was_started_is_waited_for_and_not_killed() -> Result<()> {
+    let world = World::new().await?;
+    let slow = job("slow").replace("image: busybox", "image: busybox:never");
+    let template = Template::new(&config_map("a", "1")).hook("slow", "pre-install", &slow);
+    let doomed = Doomed::new(&world).await?;
+    let is_started = async || {
+        world
+            .kubectl(&["get", "job", "slow", "--output", "name"])
+            .is_ok()
+    };
+    let spec = world.spec(&template, Options::default());
+    doomed.gate.open(None);
+    tokio::select! {
+        _ = release::deploy(&doomed.cluster, &doomed.storage, &spec) => panic!("the hook never ends"),
+        found = testbed::wait::wait_until("the hook", std::time::Duration::from_secs(20), async || {
+            is_started().await.then_some(()).ok_or_else(String::new)
+        }) => found?,
+    }
+    let uid = |world: &World| {
+        world.kubectl(&["get", "job", "slow", "--output", "jsonpath={.metadata.uid}"])
+    };
+    let before = uid(&world)?;
+    // Its pod may run now.
+    world.kubectl(&[
+        "set",
+        "image",
+        "pods",
+        "--selector=job-name=slow",
+        "main=busybox:1",
+    ])?;
+    let done = world.deploy_with(&template, Options::default()).await?;
+    assert_eq!(uid(&world)?, before);
+    assert_eq!(done.release.hooks[0].last_run.phase, "Succeeded");
+    Ok(())
+}
+
+/// It is gone before anybody looks. Helm sees its end in a watch, and so do we.
+#[tokio::test]
+async fn a_hook_that_removes_itself_counts_by_how_it_ended() -> Result<()> {
+    let leaving = job("leaving").replace(
+        "spec:\n  template",
+        "spec:\n  ttlSecondsAfterFinished: 0\n  backoffLimit: 0\n  template",
+    );
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1")).hook("leaving", "pre-install", &leaving);
+    let done = world.deploy_with(&template, Options::default()).await?;
+    assert_eq!(done.release.hooks[0].last_run.phase, "Succeeded");
+
+    let world = World::new().await?;
+    let late = leaving.replace("template:", "activeDeadlineSeconds: 1\n  template:");
+    let late = late.replace("image: busybox", "image: busybox:never");
+    let template = Template::new(&config_map("a", "1")).hook("leaving", "pre-install", &late);
+    let error = world.deploy_with(&template, Options::default()).await;
+    let text = release::error_chain(&error.unwrap_err());
+    assert!(
+        text.contains("status: Failed, message: Job Failed"),
+        "{text}"
+    );
+    assert!(world.config_map("a").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_without_labels_is_mended() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let record = "secret/sh.helm.release.v1.web.v1";
+    world.kubectl(&["label", record, "owner-", "name-", "status-"])?;
+    assert_eq!(world.history().await?, [""; 0]);
+    let error = world.deploy(&config_map("a", "2")).await.unwrap_err();
+    assert!(error.is_retryable());
+    world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn records_that_cannot_be_read_are_built_around() -> Result<()> {
+    let world = World::new().await?;
+    world
+        .deploy(&(config_map("a", "1") + &config_map("old", "1")))
+        .await?;
+    world
+        .deploy(&(config_map("a", "2") + &config_map("old", "2")))
+        .await?;
+    world.spoil(2)?;
+    let done = world.deploy(&config_map("a", "3")).await?;
+    assert_eq!(
+        done.plan.action.from(),
+        Some(1),
+        "the one below is built on"
+    );
+    assert_eq!(world.value("old").await?, "none");
+    assert_eq!(
+        world.history().await?.last().map(String::as_str),
+        Some("3 deployed")
+    );
+
+    // All of them: what is live is adopted.
+    for revision in world.storage.heads("web").await? {
+        world.spoil(revision.revision)?;
+    }
+    world.deploy(&config_map("a", "3")).await?;
+    assert_eq!(
+        world.history().await?.last().map(String::as_str),
+        Some("4 deployed")
+    );
+    assert_eq!(world.value("a").await?, "3");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_whose_records_were_deleted_is_adopted_from_what_is_live() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world.kubectl(&["delete", "secret", "--selector", "owner=helm,name=web"])?;
+    let done = world.deploy(&config_map("a", "1")).await?;
+    assert!(done.changed);
+    assert_eq!(world.history().await?, ["1 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_actions_on_one_release_take_turns() -> Result<()> {
+    let world = World::new().await?;
+    let (one, two) = (version("1"), version("2"));
+    let (first, second) = tokio::join!(
+        world.deploy_with(&one, Options::default()),
+        world.deploy_with(&two, Options::default()),
+    );
+    assert_eq!((first?.release.revision, second?.release.revision), (1, 2));
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    let (removed, deployed) = tokio::join!(
+        release::uninstall(&world.cluster, &world.storage, &spec),
+        world.deploy_with(&one, Options::default()),
+    );
+    assert!(removed?.existed);
+    assert_eq!(deployed?.release.revision, 1, "installed after the removal");
+    assert_eq!(world.value("a").await?, "1");
+    Ok(())
+}

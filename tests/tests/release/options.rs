@@ -1,0 +1,223 @@
+//! What each option of a deployment does.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use release::{Options, UninstallSpec};
+use testbed::wait::wait_until;
+
+use crate::world::{Template, World, config_map, deployment, job};
+
+#[tokio::test]
+async fn a_missing_namespace_is_created_unless_that_is_forbidden() -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1"));
+    let options = Options {
+        create_namespace: false,
+        ..Options::default()
+    };
+    let error = world.deploy_with(&template, options).await.unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(text.contains("not found"), "{text}");
+    world.deploy_with(&template, Options::default()).await?;
+    let namespace = world.kubectl(&[
+        "get",
+        "namespace",
+        &world.namespace,
+        "--output",
+        "jsonpath={.metadata.labels.name}",
+    ])?;
+    assert_eq!(namespace, world.namespace);
+    Ok(())
+}
+
+#[tokio::test]
+async fn so_many_records_are_kept_and_the_last_good_one_always() -> Result<()> {
+    let world = World::new().await?;
+    let keep = |max_history| Options {
+        max_history,
+        ..Options::default()
+    };
+    for value in ["1", "2", "3", "4"] {
+        let template = Template::new(&config_map("a", value));
+        world.deploy_with(&template, keep(3)).await?;
+    }
+    assert_eq!(
+        world.history().await?,
+        ["2 superseded", "3 superseded", "4 deployed"]
+    );
+    let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
+    for value in ["5", "6", "7"] {
+        let template = Template::new(&(config_map("a", value) + &bad));
+        world.deploy_with(&template, keep(2)).await.unwrap_err();
+        assert!(world.history().await?.contains(&"4 deployed".to_owned()));
+    }
+    assert_eq!(world.history().await?, ["4 deployed", "7 failed"]);
+    for value in ["8", "9", "10"] {
+        let template = Template::new(&config_map("a", value));
+        world.deploy_with(&template, keep(0)).await?;
+    }
+    assert_eq!(world.history().await?.len(), 5, "no limit");
+    Ok(())
+}
+
+#[tokio::test]
+async fn descriptions_and_labels_are_recorded() -> Result<()> {
+    let world = World::new().await?;
+    let labels = |pairs: &[(&str, &str)]| {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let options = Options {
+        description: Some("for the fair".to_owned()),
+        labels: labels(&[("team", "a"), ("stage", "b")]),
+        ..Options::default()
+    };
+    let template = Template::new(&config_map("a", "1"));
+    world.deploy_with(&template, options).await?;
+    let options = Options {
+        labels: labels(&[("stage", "")]),
+        ..Options::default()
+    };
+    let template = Template::new(&config_map("a", "2"));
+    world.deploy_with(&template, options).await?;
+    let first = release::get(&world.storage, "web", Some(1)).await?;
+    assert_eq!(first.description(), "for the fair");
+    let second = release::get(&world.storage, "web", Some(2)).await?;
+    assert_eq!(second.description(), "Upgrade complete");
+    assert_eq!(second.labels, labels(&[("team", "a")]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn hooks_can_be_left_out() -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&config_map("a", "1"))
+        .hook("before", "pre-install", &config_map("before", "1"))
+        .hook("goodbye", "pre-delete", &config_map("goodbye", "1"));
+    let options = Options {
+        disable_hooks: true,
+        ..Options::default()
+    };
+    world.deploy_with(&template, options).await?;
+    assert!(world.config_map("before").await?.is_none());
+    let spec = UninstallSpec {
+        disable_hooks: true,
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert!(world.config_map("goodbye").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removal_may_leave_the_history() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let spec = UninstallSpec {
+        keep_history: true,
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    for _ in 0..2 {
+        release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(world.history().await?, ["1 uninstalled"]);
+        assert!(world.config_map("a").await?.is_none());
+    }
+    let done = world.deploy(&config_map("a", "1")).await?;
+    assert!(done.plan.action.is_install());
+    assert_eq!(world.history().await?, ["1 uninstalled", "2 deployed"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_deployed_is_deployed_again_when_that_is_asked_for() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let options = Options {
+        always: true,
+        ..Options::default()
+    };
+    let template = Template::new(&config_map("a", "1"));
+    let done = world.deploy_with(&template, options).await?;
+    assert_eq!((done.changed, done.release.revision), (true, 2));
+    Ok(())
+}
+
+fn atomic(seconds: u64, wait_for_jobs: bool) -> Options {
+    Options {
+        atomic: true,
+        wait_for_jobs,
+        timeout: Some(Duration::from_secs(seconds)),
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn atomic_waits_as_long_as_it_may_and_for_jobs_if_asked() -> Result<()> {
+    let world = World::new().await?;
+    let endless = job("endless").replace("image: busybox", "image: busybox:never");
+    let template = Template::new(&format!("---\n{endless}"));
+    world.deploy_with(&template, atomic(30, false)).await?;
+
+    let world = World::new().await?;
+    let error = world
+        .deploy_with(&template, atomic(2, true))
+        .await
+        .unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(
+        text.starts_with("release web failed, and has been uninstalled"),
+        "{text}"
+    );
+    assert!(text.ends_with("context deadline exceeded"), "{text}");
+    Ok(())
+}
+
+/// A time-out without atomic is no failure: whoever watches sees it become ready.
+#[tokio::test]
+async fn a_time_out_alone_waits_for_nothing() -> Result<()> {
+    let world = World::new().await?;
+    let template = Template::new(&deployment("d", 1, "nginx:never"));
+    let options = Options {
+        timeout: Some(Duration::from_secs(1)),
+        ..Options::default()
+    };
+    let done = world.deploy_with(&template, options).await?;
+    assert_eq!(done.release.status().as_str(), "deployed");
+    Ok(())
+}
+
+/// Helm's watcher reads the pods of a StatefulSet, and does not wait for what has failed.
+#[tokio::test]
+async fn atomic_fails_with_the_pods_of_a_stateful_set() -> Result<()> {
+    const CRASHING: &str = r#"{"status": {"phase": "Running", "containerStatuses": [{"name": "main", "image": "x", "imageID": "",
+        "ready": false, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}"#;
+    let world = World::new().await?;
+    let set = deployment("set", 1, "nginx:never")
+        .replace("kind: Deployment", "kind: StatefulSet")
+        .replace("  replicas: 1", "  serviceName: set\n  replicas: 1");
+    let template = Template::new(&set);
+    let crash = wait_until("the pod to crash", Duration::from_secs(60), async || {
+        let patch = [
+            "patch",
+            "pod",
+            "set-0",
+            "--subresource=status",
+            "--type=merge",
+            "--patch",
+            CRASHING,
+        ];
+        world.kubectl(&patch).map_err(|error| error.to_string())
+    });
+    let (deployed, crashed) = tokio::join!(world.deploy_with(&template, atomic(120, false)), crash);
+    crashed?;
+    let text = release::error_chain(&deployed.unwrap_err());
+    assert!(
+        text.ends_with("status: Failed, message: 1 pods have failed"),
+        "{text}"
+    );
+    assert_eq!(world.history().await?, [""; 0], "it was undone");
+    Ok(())
+}
