@@ -22,9 +22,6 @@ async fn main() -> Result<ExitCode> {
     println!("kills: starting two clusters");
     let bed = Bed::start(false).await?;
     let tally = run(&bed, campaign, &|line| println!("kills: {line}")).await?;
-    for finding in &tally.findings {
-        println!("\n{:?}: {}", finding.fault, finding.story);
-    }
     println!("\n{tally}");
     Ok(match tally.findings.is_empty() {
         true => ExitCode::SUCCESS,

@@ -53,7 +53,7 @@ struct Shared {
     kills: AtomicUsize,
 }
 
-/// Runs a campaign. `say` is told of each life's end.
+/// Runs a campaign. `say` is told of each life's end and of what was wrong in it.
 ///
 /// # Errors
 /// When the test bed itself fails; what the agent does wrong is in the tally.
@@ -126,6 +126,9 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
             tally: ended,
             ..
         } = life;
+        for finding in &ended.findings {
+            say(&format!("{:?}: {}", finding.fault, finding.story));
+        }
         if !ended.findings.is_empty() {
             // What is stuck must not disturb the next life.
             site.delete(&subject.name).await.ok();

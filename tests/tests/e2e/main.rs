@@ -6,6 +6,7 @@ mod cluster_values;
 mod deploy;
 mod drift;
 mod kills;
+mod options;
 mod own_chart;
 mod published;
 mod registration;
