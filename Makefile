@@ -27,9 +27,11 @@ test: tools ## Run every test; the end-to-end ones start their own clusters
 	FLEETAGENT_BINARY="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/fleetagent" \
 		cargo test --workspace --no-fail-fast -- --test-threads=$(TEST_THREADS)
 
-bench: tools ## Measure memory, requests and times of the release build with 50 bundles
+bench: tools ## Measure speed and memory: templates and charts beside Go and helm, then the agent with 50 bundles
 	@echo "bench: building with full optimisation, some minutes"
 	cargo build --release --package agent --bin fleetagent
+	@ENGINE_SPEED="$$(tests/tools/build.sh --list | grep engine-speed-)/engine-speed" cargo bench --quiet --package chart --bench engine
+	@cargo run --quiet --package testbed --bin against_helm
 	@cargo run --quiet --package testbed --bin bench
 
 kills: tools ## Kill the agent 200 times in the middle of its work and count the harm (ARGS="--kills 50 --seed 7", or --sweep)

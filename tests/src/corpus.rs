@@ -29,6 +29,24 @@ pub fn is_present() -> bool {
     directories().is_ok_and(|all| all.iter().any(|d| d.join(ONE_OF_THEM).is_file()))
 }
 
+/// All published charts, in the order of their names; none when they are not here.
+///
+/// # Errors
+/// When their directory cannot be read.
+pub fn charts() -> Result<Vec<PathBuf>> {
+    for directory in directories()?.iter().rev().filter(|d| d.is_dir()) {
+        let entries = std::fs::read_dir(directory)?;
+        let paths = entries.map(|entry| Ok(entry?.path()));
+        let mut charts = paths.collect::<Result<Vec<PathBuf>>>()?;
+        charts.retain(|path| path.extension().is_some_and(|extension| extension == "tgz"));
+        charts.sort();
+        if !charts.is_empty() {
+            return Ok(charts);
+        }
+    }
+    Ok(Vec::new())
+}
+
 fn directories() -> Result<[PathBuf; 2]> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus/charts");
     Ok([cache()?.join("corpus"), beside])
