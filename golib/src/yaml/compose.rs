@@ -1,39 +1,41 @@
 //! Events to a tree of nodes, a document at a time, with aliases resolved to the nodes they name.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::parser::{Event, Parser};
+use super::reader::Input;
 use super::{Error, Problem};
 
 /// The place of a node in [`Document::nodes`].
 pub(super) type NodeId = usize;
 
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) kind: NodeKind,
+pub(super) struct Node<'a> {
+    pub(super) kind: NodeKind<'a>,
     /// Counted from 1.
     pub(super) line: usize,
 }
 
 #[derive(Debug)]
-pub(super) enum NodeKind {
+pub(super) enum NodeKind<'a> {
     Scalar {
-        tag: String,
-        value: String,
+        tag: Cow<'a, str>,
+        value: Cow<'a, str>,
         implicit: bool,
     },
     Sequence(Vec<NodeId>),
     /// Keys and values in turn.
     Mapping(Vec<NodeId>),
     Alias {
-        name: String,
+        name: Cow<'a, str>,
         target: NodeId,
     },
 }
 
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct Document<'a> {
+    pub(super) nodes: Vec<Node<'a>>,
     pub(super) root: NodeId,
 }
 
@@ -43,19 +45,19 @@ pub(super) struct Composer<'a> {
 }
 
 impl<'a> Composer<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(input: &'a Input<'_>) -> Self {
         Self {
-            parser: Parser::new(bytes),
+            parser: Parser::new(input),
         }
     }
 
     /// The next document, if there is one.
-    pub(super) fn document(&mut self) -> Result<Option<Document>, Error> {
+    pub(super) fn document(&mut self) -> Result<Option<Document<'a>>, Error> {
         if self.parser.event()?.0 == Event::StreamEnd {
             return Ok(None);
         }
-        let mut nodes: Vec<Node> = Vec::new();
-        let mut anchors: HashMap<String, NodeId> = HashMap::new();
+        let mut nodes: Vec<Node<'_>> = Vec::new();
+        let mut anchors: HashMap<Cow<'_, str>, NodeId> = HashMap::new();
         let mut open: Vec<NodeId> = Vec::new();
         loop {
             let (event, mark) = self.parser.event()?;

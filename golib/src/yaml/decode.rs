@@ -47,7 +47,7 @@ enum Step {
 }
 
 pub(super) struct Decoder<'a> {
-    document: &'a Document,
+    document: &'a Document<'a>,
     strict: bool,
     frames: Vec<Frame>,
     depth: usize,
@@ -60,7 +60,7 @@ pub(super) struct Decoder<'a> {
 }
 
 /// Decodes a document; strictly means that a key given twice is an error.
-pub(super) fn decode(document: &Document, strict: bool) -> Result<Raw, Error> {
+pub(super) fn decode(document: &Document<'_>, strict: bool) -> Result<Raw, Error> {
     Decoder {
         document,
         strict,

@@ -23,6 +23,7 @@ enum Style {
     Literal,
 }
 
+#[derive(Debug)]
 pub(super) struct Emitter {
     dialect: Dialect,
     /// Where plain and quoted text is folded, in characters.
@@ -54,6 +55,10 @@ impl Emitter {
             whitespace: true,
             indention: true,
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
     }
 
     pub(super) fn finish(mut self) -> String {
@@ -104,6 +109,22 @@ impl Emitter {
 
     fn scalar(&mut self, text: &str, quote: bool, analysis: &Analysis, simple_key: bool) {
         let style = self.style(text, quote, analysis, simple_key);
+        if analysis.is_word && style != Style::Literal {
+            let quote = match style {
+                Style::DoubleQuoted => "\"",
+                Style::SingleQuoted => "'",
+                _ => "",
+            };
+            if !self.whitespace {
+                self.put(' ');
+            }
+            self.put_ascii(quote);
+            self.put_ascii(text);
+            self.put_ascii(quote);
+            self.whitespace = false;
+            self.indention = false;
+            return;
+        }
         self.increase_indent(true, false);
         match style {
             Style::Plain => self.plain(text, !simple_key),
@@ -152,6 +173,11 @@ impl Emitter {
         self.column += 1;
     }
 
+    fn put_ascii(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.column += text.len();
+    }
+
     fn put_break(&mut self) {
         self.out.push('\n');
         self.column = 0;
@@ -169,8 +195,10 @@ impl Emitter {
         if !self.indention || self.column > indent || self.column == indent && !self.whitespace {
             self.put_break();
         }
-        while self.column < indent {
-            self.put(' ');
+        if self.column < indent {
+            self.out
+                .extend(std::iter::repeat_n(' ', indent - self.column));
+            self.column = indent;
         }
         self.whitespace = true;
         self.indention = true;
@@ -180,7 +208,7 @@ impl Emitter {
         if needs_space && !self.whitespace {
             self.put(' ');
         }
-        text.chars().for_each(|c| self.put(c));
+        self.put_ascii(text);
         self.whitespace = whitespace;
         self.indention &= indention;
     }
@@ -344,6 +372,8 @@ impl Emitter {
 
 /// Which styles can hold a text unchanged.
 struct Analysis {
+    /// Printable ASCII without spaces, quotes and backslashes, plain if it need not be quoted for what it says.
+    is_word: bool,
     multiline: bool,
     plain_allowed: bool,
     single_quoted_allowed: bool,
@@ -352,6 +382,15 @@ struct Analysis {
 
 impl Analysis {
     fn of(text: &str, dialect: Dialect) -> Self {
+        if is_word(text) {
+            return Self {
+                is_word: true,
+                multiline: false,
+                plain_allowed: true,
+                single_quoted_allowed: true,
+                block_allowed: true,
+            };
+        }
         let mut indicators = text.starts_with("---") || text.starts_with("...");
         let (mut line_breaks, mut special, mut tabs) = (false, false, false);
         let (mut break_space, mut space_break) = (false, false);
@@ -384,12 +423,25 @@ impl Analysis {
         let borders = text.starts_with(bordered) || text.ends_with(bordered);
         let quotable = !(break_space || space_break || special || tabs);
         Self {
+            is_word: false,
             multiline: line_breaks,
             plain_allowed: quotable && !(borders || line_breaks || indicators),
             single_quoted_allowed: quotable,
             block_allowed: !(text.is_empty() || text.ends_with(' ') || space_break || special),
         }
     }
+}
+
+/// Whether what the analysis finds is clear at once: most keys and many values.
+fn is_word(text: &str) -> bool {
+    let (&[first, ..], &[.., last]) = (text.as_bytes(), text.as_bytes()) else {
+        return false;
+    };
+    (first.is_ascii_alphanumeric() || matches!(first, b'/' | b'_'))
+        && last != b':'
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\'' | b'"' | b'\\'))
 }
 
 fn is_break(c: char) -> bool {

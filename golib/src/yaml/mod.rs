@@ -20,10 +20,11 @@ mod reader;
 mod resolve;
 mod scalar;
 mod scanner;
+mod skim;
 mod token;
 mod value;
 
-pub use encode::{encode, json_to_yaml};
+pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};
 pub use pretty::encode_pretty;
 pub use value::scalar_text;
 
@@ -117,6 +118,19 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
     read(text, false)?.into_json(Target::Any)
 }
 
+/// As [`decode`], of a mapping with at least the entries whose keys are among `wanted`, whatever their case. The rest of the
+/// document is read and checked all the same, and may be missing from the result.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
+    let input = reader::read(text);
+    match skim::entries(&input, wanted) {
+        Some(value) => Ok(value),
+        None => decode(text),
+    }
+}
+
 /// As [`decode`], with every key given twice an error (`UnmarshalStrict`).
 ///
 /// # Errors
@@ -185,7 +199,8 @@ pub fn decode_into_strings(
 /// # Errors
 /// As [`decode`], at the first document that fails.
 pub fn decode_all(text: &[u8]) -> Result<Vec<Value>, Error> {
-    let mut composer = Composer::new(text);
+    let input = reader::read(text);
+    let mut composer = Composer::new(&input);
     let mut documents = Vec::new();
     while let Some(document) = composer.document()? {
         documents.push(decode::decode(&document, false)?.into_json(Target::Any)?);
@@ -198,7 +213,8 @@ fn wrong_type(value: &Value, wanted: &'static str) -> Error {
 }
 
 fn read(text: &[u8], strict: bool) -> Result<Raw, Error> {
-    match Composer::new(text).document()? {
+    let input = reader::read(text);
+    match Composer::new(&input).document()? {
         Some(document) => decode::decode(&document, strict),
         None => Ok(Raw::Null),
     }

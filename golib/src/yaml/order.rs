@@ -7,42 +7,37 @@ use regex::Regex;
 
 use super::encode::{Dialect, Scalar};
 
-/// Sorts entries by their keys. The order of strings is no total order (`a10` < `a1b` < `a2` < `a10`), which the standard
-/// library's sort may answer with a panic: hence a merge sort that takes whatever the comparison says.
-pub(super) fn sort<'a, T>(entries: Vec<(Scalar<'a>, T)>, dialect: Dialect) -> Vec<(Scalar<'a>, T)> {
-    let mut runs: Vec<Vec<_>> = entries.into_iter().map(|entry| vec![entry]).collect();
-    while runs.len() > 1 {
-        let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
-        let mut pairs = runs.into_iter();
-        while let Some(left) = pairs.next() {
-            merged.push(match pairs.next() {
-                Some(right) => merge(left, right, dialect),
-                None => left,
-            });
+/// Sorts entries by their keys. The order of strings with digits is no total order (`a10` < `a1b` < `a2` < `a10`), which the
+/// standard library's sort may answer with a panic: hence a merge sort that takes whatever the comparison says.
+pub(super) fn sort<T: Copy>(entries: &mut Vec<(Scalar<'_>, T)>, dialect: Dialect) {
+    let is_plain = |key: &Scalar<'_>| match key {
+        Scalar::Str(text) => text.bytes().all(|b| b.is_ascii() && !b.is_ascii_digit()),
+        _ => false,
+    };
+    if entries.iter().all(|(key, _)| is_plain(key)) {
+        entries.sort_by(|(a, _), (b, _)| compare(a, b, dialect));
+        return;
+    }
+    let mut merged = Vec::with_capacity(entries.len());
+    let mut width = 1;
+    while width < entries.len() {
+        merged.clear();
+        for pair in entries.chunks(2 * width) {
+            let (mut left, mut right) = pair.split_at(width.min(pair.len()));
+            while let (Some((a, _)), Some((b, _))) = (left.first(), right.first()) {
+                let side = if compare(b, a, dialect) == Ordering::Less {
+                    &mut right
+                } else {
+                    &mut left
+                };
+                merged.extend(side.split_off_first().copied());
+            }
+            merged.extend_from_slice(left);
+            merged.extend_from_slice(right);
         }
-        runs = merged;
+        std::mem::swap(entries, &mut merged);
+        width *= 2;
     }
-    runs.pop().unwrap_or_default()
-}
-
-fn merge<'a, T>(
-    left: Vec<(Scalar<'a>, T)>,
-    right: Vec<(Scalar<'a>, T)>,
-    dialect: Dialect,
-) -> Vec<(Scalar<'a>, T)> {
-    let mut out = Vec::with_capacity(left.len() + right.len());
-    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
-    while let (Some((a, _)), Some((b, _))) = (left.peek(), right.peek()) {
-        let next = if compare(b, a, dialect) == Ordering::Less {
-            right.next()
-        } else {
-            left.next()
-        };
-        out.extend(next);
-    }
-    out.extend(left);
-    out.extend(right);
-    out
 }
 
 fn compare(a: &Scalar<'_>, b: &Scalar<'_>, dialect: Dialect) -> Ordering {

@@ -1,29 +1,31 @@
 //! Tokens to events: the grammar, as yaml.v2's `parserc.go` walks it. A state machine, so depth costs no stack.
 
+use std::borrow::Cow;
+
 use super::Problem;
-use super::reader;
+use super::reader::Input;
 use super::scanner::Scanner;
 use super::token::{Kind, Mark, Token};
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Event {
+pub(super) enum Event<'a> {
     StreamEnd,
     DocumentStart,
     DocumentEnd,
-    Alias(String),
+    Alias(Cow<'a, str>),
     Scalar {
-        anchor: Option<String>,
-        tag: String,
-        value: String,
+        anchor: Option<Cow<'a, str>>,
+        tag: Cow<'a, str>,
+        value: Cow<'a, str>,
         /// Plain without a tag, or tagged `!`: what it is depends on its text.
         implicit: bool,
     },
     SequenceStart {
-        anchor: Option<String>,
+        anchor: Option<Cow<'a, str>>,
     },
     SequenceEnd,
     MappingStart {
-        anchor: Option<String>,
+        anchor: Option<Cow<'a, str>>,
     },
     MappingEnd,
 }
@@ -57,6 +59,9 @@ enum Place {
     Flow,
 }
 
+/// An anchor, if there is one, and a tag, which may be empty.
+type Properties<'a> = (Option<Cow<'a, str>>, Cow<'a, str>);
+
 pub(super) struct Parser<'a> {
     scanner: Scanner<'a>,
     state: State,
@@ -67,9 +72,9 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(input: &'a Input<'_>) -> Self {
         Self {
-            scanner: Scanner::new(reader::read(bytes)),
+            scanner: Scanner::new(input),
             state: State::ImplicitDocumentStart,
             states: Vec::new(),
             marks: Vec::new(),
@@ -78,7 +83,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The next event and the place it belongs to.
-    pub(super) fn event(&mut self) -> Result<(Event, Mark), Problem> {
+    pub(super) fn event(&mut self) -> Result<(Event<'a>, Mark), Problem> {
         match self.state {
             State::ImplicitDocumentStart => {
                 self.scanner.next()?; // the stream's start
@@ -134,11 +139,11 @@ impl<'a> Parser<'a> {
         self.state = self.states.pop().unwrap_or(State::End);
     }
 
-    fn is_next(&mut self, kinds: &[Kind]) -> Result<bool, Problem> {
-        Ok(kinds.contains(&self.scanner.peek()?.kind))
+    fn is_next(&mut self, test: impl Fn(&Kind<'_>) -> bool) -> Result<bool, Problem> {
+        Ok(test(&self.scanner.peek()?.kind))
     }
 
-    fn document_start(&mut self, implicit: bool) -> Result<(Event, Mark), Problem> {
+    fn document_start(&mut self, implicit: bool) -> Result<(Event<'a>, Mark), Problem> {
         if !implicit {
             while self.scanner.peek()?.kind == Kind::DocumentEnd {
                 self.scanner.next()?;
@@ -164,7 +169,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn explicit_document(&mut self, start: Mark) -> Result<(Event, Mark), Problem> {
+    fn explicit_document(&mut self, start: Mark) -> Result<(Event<'a>, Mark), Problem> {
         self.directives()?;
         let token = self.scanner.peek()?;
         if token.kind != Kind::DocumentStart {
@@ -223,7 +228,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn node(&mut self, place: Place) -> Result<(Event, Mark), Problem> {
+    fn node(&mut self, place: Place) -> Result<(Event<'a>, Mark), Problem> {
         let start = self.scanner.peek()?.start;
         if let Kind::Alias(_) = self.scanner.peek()?.kind {
             let Token {
@@ -283,7 +288,7 @@ impl<'a> Parser<'a> {
                     Event::Scalar {
                         anchor,
                         tag,
-                        value: String::new(),
+                        value: Cow::Borrowed(""),
                         implicit,
                     },
                     start,
@@ -297,7 +302,7 @@ impl<'a> Parser<'a> {
     }
 
     /// An anchor and a tag, in either order.
-    fn properties(&mut self, start: Mark) -> Result<(Option<String>, String), Problem> {
+    fn properties(&mut self, start: Mark) -> Result<Properties<'a>, Problem> {
         let mut anchor = None;
         let mut tag = None;
         loop {
@@ -330,7 +335,7 @@ impl<'a> Parser<'a> {
                 })?
             }
         };
-        Ok((anchor, tag))
+        Ok((anchor, tag.into()))
     }
 
     fn open_collection(&mut self, first: bool) -> Result<(), Problem> {
@@ -341,25 +346,25 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn close_collection(&mut self, event: Event) -> Result<(Event, Mark), Problem> {
+    fn close_collection(&mut self, event: Event<'a>) -> Result<(Event<'a>, Mark), Problem> {
         let start = self.scanner.next()?.start;
         self.marks.pop();
         self.pop_state();
         Ok((event, start))
     }
 
-    fn expected(&mut self, text: &'static str) -> Result<(Event, Mark), Problem> {
+    fn expected(&mut self, text: &'static str) -> Result<(Event<'a>, Mark), Problem> {
         let mark = self.scanner.peek()?.start;
         Err(Problem::parser(text, self.marks.pop(), mark))
     }
 
-    fn block_sequence_entry(&mut self, first: bool) -> Result<(Event, Mark), Problem> {
+    fn block_sequence_entry(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
         self.open_collection(first)?;
         match self.scanner.peek()?.kind {
             Kind::BlockEntry => {
                 let mark = self.scanner.next()?.start;
                 let next = State::BlockSequenceEntry { first: false };
-                if self.is_next(&[Kind::BlockEntry, Kind::BlockEnd])? {
+                if self.is_next(|kind| matches!(kind, Kind::BlockEntry | Kind::BlockEnd))? {
                     self.state = next;
                     return Ok(empty(mark));
                 }
@@ -371,7 +376,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn indentless_sequence_entry(&mut self) -> Result<(Event, Mark), Problem> {
+    fn indentless_sequence_entry(&mut self) -> Result<(Event<'a>, Mark), Problem> {
         let token = self.scanner.peek()?;
         let mark = token.start;
         if token.kind != Kind::BlockEntry {
@@ -379,14 +384,19 @@ impl<'a> Parser<'a> {
             return Ok((Event::SequenceEnd, mark));
         }
         self.scanner.next()?;
-        if self.is_next(&[Kind::BlockEntry, Kind::Key, Kind::Value, Kind::BlockEnd])? {
+        if self.is_next(|kind| {
+            matches!(
+                kind,
+                Kind::BlockEntry | Kind::Key | Kind::Value | Kind::BlockEnd
+            )
+        })? {
             return Ok(empty(mark));
         }
         self.states.push(State::IndentlessSequenceEntry);
         self.node(Place::Block)
     }
 
-    fn block_mapping_key(&mut self, first: bool) -> Result<(Event, Mark), Problem> {
+    fn block_mapping_key(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
         self.open_collection(first)?;
         match self.scanner.peek()?.kind {
             Kind::Key => {
@@ -398,7 +408,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn block_mapping_value(&mut self) -> Result<(Event, Mark), Problem> {
+    fn block_mapping_value(&mut self) -> Result<(Event<'a>, Mark), Problem> {
         let next = State::BlockMappingKey { first: false };
         let token = self.scanner.peek()?;
         let mark = token.start;
@@ -410,8 +420,12 @@ impl<'a> Parser<'a> {
         Ok(empty(mark))
     }
 
-    fn block_mapping_node(&mut self, mark: Mark, next: State) -> Result<(Event, Mark), Problem> {
-        if self.is_next(&[Kind::Key, Kind::Value, Kind::BlockEnd])? {
+    fn block_mapping_node(
+        &mut self,
+        mark: Mark,
+        next: State,
+    ) -> Result<(Event<'a>, Mark), Problem> {
+        if self.is_next(|kind| matches!(kind, Kind::Key | Kind::Value | Kind::BlockEnd))? {
             self.state = next;
             return Ok(empty(mark));
         }
@@ -419,10 +433,10 @@ impl<'a> Parser<'a> {
         self.node(Place::BlockOrIndentless)
     }
 
-    fn flow_sequence_entry(&mut self, first: bool) -> Result<(Event, Mark), Problem> {
+    fn flow_sequence_entry(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
         self.open_collection(first)?;
-        if !first && !self.is_next(&[Kind::FlowSequenceEnd])? {
-            if !self.is_next(&[Kind::FlowEntry])? {
+        if !first && !self.is_next(|kind| matches!(kind, Kind::FlowSequenceEnd))? {
+            if !self.is_next(|kind| matches!(kind, Kind::FlowEntry))? {
                 return self.expected("did not find expected ',' or ']'");
             }
             self.scanner.next()?;
@@ -441,8 +455,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn flow_sequence_pair_key(&mut self) -> Result<(Event, Mark), Problem> {
-        if self.is_next(&[Kind::Value, Kind::FlowEntry, Kind::FlowSequenceEnd])? {
+    fn flow_sequence_pair_key(&mut self) -> Result<(Event<'a>, Mark), Problem> {
+        if self
+            .is_next(|kind| matches!(kind, Kind::Value | Kind::FlowEntry | Kind::FlowSequenceEnd))?
+        {
             // As libyaml does, the token is dropped: `[? : x]` and `[?]` fail at what follows.
             let mark = self.scanner.next()?.start;
             self.state = State::FlowSequencePairValue;
@@ -452,10 +468,10 @@ impl<'a> Parser<'a> {
         self.node(Place::Flow)
     }
 
-    fn flow_sequence_pair_value(&mut self) -> Result<(Event, Mark), Problem> {
-        if self.is_next(&[Kind::Value])? {
+    fn flow_sequence_pair_value(&mut self) -> Result<(Event<'a>, Mark), Problem> {
+        if self.is_next(|kind| matches!(kind, Kind::Value))? {
             self.scanner.next()?;
-            if !self.is_next(&[Kind::FlowEntry, Kind::FlowSequenceEnd])? {
+            if !self.is_next(|kind| matches!(kind, Kind::FlowEntry | Kind::FlowSequenceEnd))? {
                 self.states.push(State::FlowSequencePairEnd);
                 return self.node(Place::Flow);
             }
@@ -464,10 +480,10 @@ impl<'a> Parser<'a> {
         Ok(empty(self.scanner.peek()?.start))
     }
 
-    fn flow_mapping_key(&mut self, first: bool) -> Result<(Event, Mark), Problem> {
+    fn flow_mapping_key(&mut self, first: bool) -> Result<(Event<'a>, Mark), Problem> {
         self.open_collection(first)?;
-        if !first && !self.is_next(&[Kind::FlowMappingEnd])? {
-            if !self.is_next(&[Kind::FlowEntry])? {
+        if !first && !self.is_next(|kind| matches!(kind, Kind::FlowMappingEnd))? {
+            if !self.is_next(|kind| matches!(kind, Kind::FlowEntry))? {
                 return self.expected("did not find expected ',' or '}'");
             }
             self.scanner.next()?;
@@ -476,7 +492,9 @@ impl<'a> Parser<'a> {
             Kind::FlowMappingEnd => self.close_collection(Event::MappingEnd),
             Kind::Key => {
                 self.scanner.next()?;
-                if self.is_next(&[Kind::Value, Kind::FlowEntry, Kind::FlowMappingEnd])? {
+                if self.is_next(|kind| {
+                    matches!(kind, Kind::Value | Kind::FlowEntry | Kind::FlowMappingEnd)
+                })? {
                     self.state = State::FlowMappingValue { empty: false };
                     return Ok(empty(self.scanner.peek()?.start));
                 }
@@ -490,11 +508,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn flow_mapping_value(&mut self, no_value: bool) -> Result<(Event, Mark), Problem> {
+    fn flow_mapping_value(&mut self, no_value: bool) -> Result<(Event<'a>, Mark), Problem> {
         let next = State::FlowMappingKey { first: false };
-        if !no_value && self.is_next(&[Kind::Value])? {
+        if !no_value && self.is_next(|kind| matches!(kind, Kind::Value))? {
             self.scanner.next()?;
-            if !self.is_next(&[Kind::FlowEntry, Kind::FlowMappingEnd])? {
+            if !self.is_next(|kind| matches!(kind, Kind::FlowEntry | Kind::FlowMappingEnd))? {
                 self.states.push(next);
                 return self.node(Place::Flow);
             }
@@ -504,11 +522,11 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn empty(mark: Mark) -> (Event, Mark) {
+fn empty(mark: Mark) -> (Event<'static>, Mark) {
     let event = Event::Scalar {
         anchor: None,
-        tag: String::new(),
-        value: String::new(),
+        tag: Cow::Borrowed(""),
+        value: Cow::Borrowed(""),
         implicit: true,
     };
     (event, mark)

@@ -4,8 +4,8 @@ use super::Problem;
 use super::scanner::{Scanner, text};
 use super::token::{Kind, Mark};
 
-impl Scanner<'_> {
-    pub(super) fn scan_directive(&mut self) -> Result<Kind, Problem> {
+impl<'a> Scanner<'a> {
+    pub(super) fn scan_directive(&mut self) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         self.skip();
         let mut name = Vec::new();
@@ -32,7 +32,7 @@ impl Scanner<'_> {
         Ok(kind)
     }
 
-    fn scan_version(&mut self, start: Mark) -> Result<Kind, Problem> {
+    fn scan_version(&mut self, start: Mark) -> Result<Kind<'a>, Problem> {
         self.skip_blanks();
         let major = self.scan_version_number(start)?;
         if self.byte(0) != b'.' {
@@ -57,7 +57,7 @@ impl Scanner<'_> {
         value.ok_or_else(|| self.problem("did not find expected version number", start))
     }
 
-    fn scan_tag_directive(&mut self, start: Mark) -> Result<Kind, Problem> {
+    fn scan_tag_directive(&mut self, start: Mark) -> Result<Kind<'a>, Problem> {
         self.skip_blanks();
         let handle = self.scan_tag_handle(true, start)?;
         if !self.is_blank(0) {
@@ -74,14 +74,15 @@ impl Scanner<'_> {
         })
     }
 
-    pub(super) fn scan_anchor(&mut self) -> Result<Kind, Problem> {
+    pub(super) fn scan_anchor(&mut self) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         let alias = self.byte(0) == b'*';
         self.skip();
-        let mut name = Vec::new();
+        let from = self.at;
         while self.is_word() {
-            self.read(&mut name);
+            self.skip_ascii();
         }
+        let name = &self.text[from..self.at];
         let delimited = self.is_blank_or_end(0)
             || matches!(
                 self.byte(0),
@@ -91,7 +92,7 @@ impl Scanner<'_> {
             let text = "did not find expected alphabetic or numeric character";
             return Err(self.problem(text, start));
         }
-        let name = text(name);
+        let name = String::from_utf8_lossy(name);
         Ok(if alias {
             Kind::Alias(name)
         } else {
@@ -99,7 +100,7 @@ impl Scanner<'_> {
         })
     }
 
-    pub(super) fn scan_tag(&mut self) -> Result<Kind, Problem> {
+    pub(super) fn scan_tag(&mut self) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         let mut handle = Vec::new();
         let mut suffix;

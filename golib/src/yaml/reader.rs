@@ -27,6 +27,12 @@ pub(super) fn read(bytes: &[u8]) -> Input<'_> {
         [0xef, 0xbb, 0xbf, ..] => (Encoding::Utf8, 3),
         _ => (Encoding::Utf8, 0),
     };
+    if encoding == Encoding::Utf8 && is_plainly_fine(&bytes[start..]) {
+        return Input {
+            text: Cow::Borrowed(&bytes[start..]),
+            problem: None,
+        };
+    }
     let mut wide = Vec::new();
     let (mut at, mut block_end) = (start, BLOCK);
     // Where the current block begins, in the bytes or, for UTF-16, in the text made of them.
@@ -88,6 +94,22 @@ pub(super) fn read(bytes: &[u8]) -> Input<'_> {
         Cow::Owned(wide)
     };
     Input { text, problem }
+}
+
+/// Whether the text is UTF-8 without characters that are not allowed, as nearly every text is.
+fn is_plainly_fine(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    // ASCII is decided byte by byte, which the compiler does many at a time.
+    let is_control =
+        |byte: u8| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f;
+    let (mut control, mut wide) = (false, false);
+    for &byte in bytes {
+        control |= is_control(byte);
+        wide |= byte >= 0x80;
+    }
+    !control && (!wide || text.chars().all(is_allowed))
 }
 
 fn is_allowed(c: char) -> bool {

@@ -1,8 +1,6 @@
 //! What a scalar is: YAML 1.1 as yaml.v2 understands it (`resolve.go`).
 
-use std::sync::LazyLock;
-
-use regex::Regex;
+use std::borrow::Cow;
 
 use super::Error;
 use super::value::Raw;
@@ -57,7 +55,7 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
         return Ok(Raw::Str(value.to_owned()));
     }
     if tag.is_empty() {
-        return Ok(plain(value, None).1);
+        return Ok(plain(value, None).1.into_raw(value));
     }
     if tag.strip_prefix(PREFIX) == Some("binary") {
         let mut out = String::new();
@@ -71,9 +69,9 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
     };
     match (wanted, plain(value, Some(wanted))) {
         (Tag::Str, _) => Ok(Raw::Str(value.to_owned())),
-        (_, (found, resolved)) if found == wanted => Ok(resolved),
+        (_, (found, resolved)) if found == wanted => Ok(resolved.into_raw(value)),
         #[expect(clippy::cast_precision_loss, reason = "the tag asks for a float")]
-        (Tag::Float, (_, Raw::Int(integer))) => Ok(Raw::Float(integer as f64)),
+        (Tag::Float, (_, Plain::Int(integer))) => Ok(Raw::Float(integer as f64)),
         (_, (found, _)) => Err(Error::yaml(format!(
             "cannot decode {} `{value}` as a {}",
             found.short(),
@@ -96,96 +94,164 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     ENGINE.decode(text).ok()
 }
 
+/// Whether an untagged scalar may be the value of any key, and whether it may be a key, as far as JSON can hold it. Rather no
+/// than yes for what is rare.
+pub(super) fn fits_json(value: &str, is_key: bool) -> bool {
+    match plain(value, None).1 {
+        Plain::Null | Plain::Uint(_) => !is_key,
+        Plain::Bool(_) | Plain::Int(_) | Plain::Str => true,
+        Plain::Float(float) => !is_key && float.is_finite(),
+    }
+}
+
 /// Whether a string must be quoted lest it be read back as something else.
 pub(super) fn is_plain_string(value: &str) -> bool {
     plain(value, None).0 == Tag::Str && !is_base60(value)
 }
 
-/// Base 60 is read as text, but quoted for the sake of other parsers.
+/// Base 60 is read as text, but quoted for the sake of other parsers: `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`
 fn is_base60(value: &str) -> bool {
-    static BASE60: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"\A[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\z")
-            .expect("a valid pattern")
-    });
-    value.contains(':') && BASE60.is_match(value)
+    let digits = value.strip_prefix(['-', '+']).unwrap_or(value);
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let mut parts = digits.split(':');
+    let is_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    let is_sixty =
+        |text: &str| matches!(text.as_bytes(), [b'0'..=b'9'] | [b'0'..=b'5', b'0'..=b'9']);
+    let (Some(first), Some(last)) = (parts.next(), parts.next_back()) else {
+        return false;
+    };
+    let (last, fraction) = last.split_once('.').unwrap_or((last, ""));
+    is_digits(first) && parts.all(is_sixty) && is_sixty(last) && is_digits(fraction)
 }
 
-fn plain(value: &str, tag: Option<Tag>) -> (Tag, Raw) {
-    let string = || (Tag::Str, Raw::Str(value.to_owned()));
-    if tag == Some(Tag::Str) {
-        return string();
+/// What an untagged scalar is; text is left where it stands.
+enum Plain {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Str,
+}
+
+impl Plain {
+    fn into_raw(self, text: &str) -> Raw {
+        match self {
+            Self::Null => Raw::Null,
+            Self::Bool(value) => Raw::Bool(value),
+            Self::Int(value) => Raw::Int(value),
+            Self::Uint(value) => Raw::Uint(value),
+            Self::Float(value) => Raw::Float(value),
+            Self::Str => Raw::Str(text.to_owned()),
+        }
     }
-    if let Some(word) = word(value) {
+}
+
+fn plain(value: &str, tag: Option<Tag>) -> (Tag, Plain) {
+    const STRING: (Tag, Plain) = (Tag::Str, Plain::Str);
+    if tag == Some(Tag::Str) {
+        return STRING;
+    }
+    let first = value.as_bytes().first();
+    let is_number = matches!(first, Some(b'.' | b'+' | b'-' | b'0'..=b'9'));
+    if value.len() <= LONGEST_WORD
+        && let Some(word) = word(value)
+    {
         return word;
     }
-    match value.as_bytes().first() {
-        Some(b'.') => match parse_float(value, 64) {
-            Ok(float) => (Tag::Float, Raw::Float(float)),
-            Err(_) => string(),
-        },
-        Some(b'+' | b'-' | b'0'..=b'9') => {
-            if tag.is_none_or(|tag| tag == Tag::Timestamp) && is_timestamp(value) {
-                return (Tag::Timestamp, Raw::Str(value.to_owned()));
-            }
-            number(&value.replace('_', "")).unwrap_or_else(string)
-        }
-        _ => string(),
+    if !is_number {
+        return STRING;
     }
+    if first == Some(&b'.') {
+        return match parse_float(value, 64) {
+            Ok(float) => (Tag::Float, Plain::Float(float)),
+            Err(_) => STRING,
+        };
+    }
+    if tag.is_none_or(|tag| tag == Tag::Timestamp) && is_timestamp(value) {
+        return (Tag::Timestamp, Plain::Str);
+    }
+    let digits = if value.contains('_') {
+        Cow::Owned(value.replace('_', ""))
+    } else {
+        Cow::Borrowed(value)
+    };
+    number(&digits).unwrap_or(STRING)
 }
 
-fn word(value: &str) -> Option<(Tag, Raw)> {
+/// Bytes of the longest of the words below.
+const LONGEST_WORD: usize = 5;
+
+fn word(value: &str) -> Option<(Tag, Plain)> {
     Some(match value {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            (Tag::Bool, Raw::Bool(true))
+            (Tag::Bool, Plain::Bool(true))
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            (Tag::Bool, Raw::Bool(false))
+            (Tag::Bool, Plain::Bool(false))
         }
-        "" | "~" | "null" | "Null" | "NULL" => (Tag::Null, Raw::Null),
-        ".nan" | ".NaN" | ".NAN" => (Tag::Float, Raw::Float(f64::NAN)),
+        "" | "~" | "null" | "Null" | "NULL" => (Tag::Null, Plain::Null),
+        ".nan" | ".NaN" | ".NAN" => (Tag::Float, Plain::Float(f64::NAN)),
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
-            (Tag::Float, Raw::Float(f64::INFINITY))
+            (Tag::Float, Plain::Float(f64::INFINITY))
         }
-        "-.inf" | "-.Inf" | "-.INF" => (Tag::Float, Raw::Float(f64::NEG_INFINITY)),
+        "-.inf" | "-.Inf" | "-.INF" => (Tag::Float, Plain::Float(f64::NEG_INFINITY)),
         _ => return None,
     })
 }
 
 /// `digits` has no underscores any more.
-fn number(digits: &str) -> Option<(Tag, Raw)> {
-    if let Ok(integer) = parse_int(digits, 0, 64) {
-        return Some((Tag::Int, Raw::Int(integer)));
-    }
-    if let Ok(integer) = parse_uint(digits, 0, 64) {
-        return Some((Tag::Int, Raw::Uint(integer)));
+fn number(digits: &str) -> Option<(Tag, Plain)> {
+    let unsigned = digits.strip_prefix(['-', '+']).unwrap_or(digits);
+    let is_integral =
+        |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'x' | b'X' | b'o' | b'O');
+    if unsigned.bytes().all(is_integral) {
+        if let Ok(integer) = parse_int(digits, 0, 64) {
+            return Some((Tag::Int, Plain::Int(integer)));
+        }
+        if let Ok(integer) = parse_uint(digits, 0, 64) {
+            return Some((Tag::Int, Plain::Uint(integer)));
+        }
     }
     if is_yaml_float(digits)
         && let Ok(float) = parse_float(digits, 64)
     {
-        return Some((Tag::Float, Raw::Float(float)));
+        return Some((Tag::Float, Plain::Float(float)));
     }
     // A sign may stand behind the binary prefix: `0b-1` is -1.
     if let Some(bits) = digits.strip_prefix("0b") {
         if let Ok(integer) = parse_int(bits, 2, 64) {
-            return Some((Tag::Int, Raw::Int(integer)));
+            return Some((Tag::Int, Plain::Int(integer)));
         }
         return parse_uint(bits, 2, 64)
             .ok()
-            .map(|integer| (Tag::Int, Raw::Uint(integer)));
+            .map(|integer| (Tag::Int, Plain::Uint(integer)));
     }
     let bits = digits.strip_prefix("-0b")?;
     parse_int(format!("-{bits}"), 2, 64)
         .ok()
-        .map(|integer| (Tag::Int, Raw::Int(integer)))
+        .map(|integer| (Tag::Int, Plain::Int(integer)))
 }
 
 /// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
 fn is_yaml_float(text: &str) -> bool {
-    static FLOAT: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"\A[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\z")
-            .expect("a valid pattern")
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
+    };
+    let is_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent_is_fine = exponent.is_none_or(|exponent| {
+        let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+        !digits.is_empty() && is_digits(digits)
     });
-    FLOAT.is_match(text)
+    is_digits(whole)
+        && is_digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent_is_fine
 }
 
 /// Whether yaml.v2 takes the text for a time. In an untyped value it stays text, but it is quoted when written.

@@ -1,7 +1,7 @@
 //! Scanning block, quoted and plain scalars.
 
 use super::Problem;
-use super::scanner::{Scanner, text};
+use super::scanner::{Piece, Scanner, text};
 use super::token::{Kind, Mark};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -11,8 +11,8 @@ enum Chomping {
     Keep,
 }
 
-impl Scanner<'_> {
-    pub(super) fn scan_block_scalar(&mut self, literal: bool) -> Result<Kind, Problem> {
+impl<'a> Scanner<'a> {
+    pub(super) fn scan_block_scalar(&mut self, literal: bool) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         self.skip();
         let mut chomping = Chomping::Clip;
@@ -60,9 +60,10 @@ impl Scanner<'_> {
             }
             out.append(&mut trailing_breaks);
             leading_blank = self.is_blank(0);
-            while !self.is_break_or_end(0) {
-                self.read(&mut out);
-            }
+            let line = self.at;
+            self.skip_run(|_| false);
+            out.extend_from_slice(&self.text[line..self.at]);
+            self.byte(0); // notes the end of the text
             self.read_line(&mut leading_break);
             self.scan_block_breaks(&mut indent, &mut trailing_breaks, start)?;
         }
@@ -73,7 +74,7 @@ impl Scanner<'_> {
             out.append(&mut trailing_breaks);
         }
         Ok(Kind::Scalar {
-            value: text(out),
+            value: text(out).into(),
             plain: false,
         })
     }
@@ -128,11 +129,11 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn scan_quoted_scalar(&mut self, single: bool) -> Result<Kind, Problem> {
+    pub(super) fn scan_quoted_scalar(&mut self, single: bool) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         let quote = if single { b'\'' } else { b'"' };
         self.skip();
-        let mut out = Vec::new();
+        let mut out = Piece::new(self.text, self.at);
         loop {
             if self.mark.column == 0 && self.document_indicator().is_some() {
                 return Err(self.problem("found unexpected document indicator", start));
@@ -144,30 +145,35 @@ impl Scanner<'_> {
             while !self.is_blank_or_end(0) {
                 let byte = self.byte(0);
                 if single && byte == quote && self.byte(1) == quote {
-                    out.push(quote);
+                    out.own().push(quote);
                     self.skip();
                     self.skip();
                 } else if byte == quote {
                     break;
                 } else if !single && byte == b'\\' && self.is_break(1) {
+                    out.own();
                     self.skip();
                     self.skip_line();
                     leading_blanks = true;
                     break;
                 } else if !single && byte == b'\\' {
-                    self.scan_escape(&mut out, start)?;
+                    self.scan_escape(out.own(), start)?;
                 } else {
-                    self.read(&mut out);
+                    let from = self.at;
+                    self.skip_run(|byte| {
+                        byte == quote || byte == b' ' || byte == b'\t' || byte == b'\\' && !single
+                    });
+                    out.extend_to(self.text, from, self.at);
                 }
             }
             if self.byte(0) == quote {
                 break;
             }
-            Fold::scan(self, leading_blanks, None)?.append_to(&mut out);
+            Fold::scan(self, leading_blanks, None)?.append_to(self.text, &mut out);
         }
         self.skip();
         Ok(Kind::Scalar {
-            value: text(out),
+            value: out.into_text(),
             plain: false,
         })
     }
@@ -214,10 +220,11 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    pub(super) fn scan_plain_scalar(&mut self) -> Result<Kind, Problem> {
+    pub(super) fn scan_plain_scalar(&mut self) -> Result<Kind<'a>, Problem> {
         let start = self.mark;
         let indent = usize::try_from(self.indent + 1).unwrap_or(0);
-        let mut out = Vec::new();
+        let in_flow = self.flow_level > 0;
+        let mut out = Piece::new(self.text, self.at);
         let mut fold = Fold::default();
         loop {
             if self.mark.column == 0 && self.document_indicator().is_some() || self.byte(0) == b'#'
@@ -227,13 +234,18 @@ impl Scanner<'_> {
             while !self.is_blank_or_end(0) {
                 let byte = self.byte(0);
                 if byte == b':' && self.is_blank_or_end(1)
-                    || self.flow_level > 0
-                        && matches!(byte, b',' | b'?' | b'[' | b']' | b'{' | b'}')
+                    || in_flow && matches!(byte, b',' | b'?' | b'[' | b']' | b'{' | b'}')
                 {
                     break;
                 }
-                std::mem::take(&mut fold).append_to(&mut out);
-                self.read(&mut out);
+                std::mem::take(&mut fold).append_to(self.text, &mut out);
+                let from = self.at;
+                self.skip();
+                self.skip_run(|byte| {
+                    matches!(byte, b' ' | b'\t' | b':')
+                        || in_flow && matches!(byte, b',' | b'?' | b'[' | b']' | b'{' | b'}')
+                });
+                out.extend_to(self.text, from, self.at);
             }
             if !self.is_blank(0) && !self.is_break(0) {
                 break;
@@ -247,7 +259,7 @@ impl Scanner<'_> {
             self.simple_key_allowed = true;
         }
         Ok(Kind::Scalar {
-            value: text(out),
+            value: out.into_text(),
             plain: true,
         })
     }
@@ -256,7 +268,8 @@ impl Scanner<'_> {
 /// White space inside a quoted or plain scalar: one line break becomes a space, more become one fewer.
 #[derive(Default)]
 struct Fold {
-    blanks: Vec<u8>,
+    /// Where in the text blanks are that are kept if no line ends behind them.
+    blanks: std::ops::Range<usize>,
     /// A line ended, or was escaped away at its end.
     broken: bool,
     leading_break: Vec<u8>,
@@ -271,6 +284,7 @@ impl Fold {
         plain: Option<(usize, Mark)>,
     ) -> Result<Self, Problem> {
         let mut fold = Self {
+            blanks: scanner.at..scanner.at,
             broken,
             ..Self::default()
         };
@@ -284,16 +298,14 @@ impl Fold {
                     let text = "found a tab character that violates indentation";
                     return Err(scanner.problem(text, start));
                 }
-                if fold.broken {
-                    scanner.skip();
-                } else {
-                    scanner.read(&mut fold.blanks);
+                scanner.skip_ascii();
+                if !fold.broken {
+                    fold.blanks.end = scanner.at;
                 }
             } else if scanner.is_break(0) {
                 if fold.broken {
                     scanner.read_line(&mut fold.trailing_breaks);
                 } else {
-                    fold.blanks.clear();
                     fold.broken = true;
                     scanner.read_line(&mut fold.leading_break);
                 }
@@ -303,11 +315,14 @@ impl Fold {
         }
     }
 
-    fn append_to(mut self, out: &mut Vec<u8>) {
+    fn append_to(mut self, text: &[u8], out: &mut Piece<'_>) {
         if !self.broken {
-            out.append(&mut self.blanks);
+            if !self.blanks.is_empty() {
+                out.extend_to(text, self.blanks.start, self.blanks.end);
+            }
             return;
         }
+        let out = out.own();
         match self.leading_break.first() {
             Some(b'\n') if self.trailing_breaks.is_empty() => out.push(b' '),
             Some(b'\n') => {}

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::Problem;
 use super::reader::Input;
@@ -27,14 +27,14 @@ struct SimpleKey {
 }
 
 pub(super) struct Scanner<'a> {
-    text: Cow<'a, [u8]>,
-    at: usize,
+    pub(super) text: &'a [u8],
+    pub(super) at: usize,
     pub(super) mark: Mark,
     /// What is wrong with the input behind `text`, if anything.
     input_problem: Option<&'static str>,
     /// Whether the end of `text` was looked at.
     saw_end: Cell<bool>,
-    tokens: VecDeque<Token>,
+    tokens: VecDeque<Token<'a>>,
     tokens_parsed: usize,
     started: bool,
     ended: bool,
@@ -44,13 +44,15 @@ pub(super) struct Scanner<'a> {
     indents: Vec<isize>,
     pub(super) simple_key_allowed: bool,
     simple_keys: Vec<SimpleKey>,
-    simple_keys_by_token: HashMap<usize, usize>,
+    /// Token numbers of possible keys, ascending, and where in `simple_keys` they are. yaml.v2 keeps a map and leaves keys in
+    /// it that are no more; only the one of the first token is ever asked for, so what lies before it is dropped.
+    simple_keys_by_token: VecDeque<(usize, usize)>,
 }
 
 impl<'a> Scanner<'a> {
-    pub(super) fn new(input: Input<'a>) -> Self {
+    pub(super) fn new(input: &'a Input<'_>) -> Self {
         Self {
-            text: input.text,
+            text: &input.text,
             at: 0,
             mark: Mark::default(),
             input_problem: input.problem,
@@ -64,12 +66,12 @@ impl<'a> Scanner<'a> {
             indents: Vec::new(),
             simple_key_allowed: false,
             simple_keys: Vec::new(),
-            simple_keys_by_token: HashMap::new(),
+            simple_keys_by_token: VecDeque::new(),
         }
     }
 
     /// The next token, left in place.
-    pub(super) fn peek(&mut self) -> Result<&Token, Problem> {
+    pub(super) fn peek(&mut self) -> Result<&Token<'a>, Problem> {
         while self.needs_more()? {
             let result = self.fetch();
             // A scan that ran into unreadable input says so rather than what it made of the end.
@@ -87,7 +89,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Takes the token that [`Self::peek`] showed.
-    pub(super) fn next(&mut self) -> Result<Token, Problem> {
+    pub(super) fn next(&mut self) -> Result<Token<'a>, Problem> {
         self.peek()?;
         self.tokens_parsed += 1;
         Ok(self
@@ -105,10 +107,17 @@ impl<'a> Scanner<'a> {
             }
             return Ok(true);
         }
-        match self.simple_keys_by_token.get(&self.tokens_parsed) {
-            Some(&index) => self.simple_key_is_valid(index),
-            None => Ok(false),
+        while let Some(&(number, index)) = self.simple_keys_by_token.front() {
+            if number >= self.tokens_parsed {
+                return if number == self.tokens_parsed {
+                    self.simple_key_is_valid(index)
+                } else {
+                    Ok(false)
+                };
+            }
+            self.simple_keys_by_token.pop_front();
         }
+        Ok(false)
     }
 
     fn fetch(&mut self) -> Result<(), Problem> {
@@ -191,7 +200,7 @@ impl<'a> Scanner<'a> {
 
     fn fetch_scalar(
         &mut self,
-        scan: impl FnOnce(&mut Self) -> Result<Kind, Problem>,
+        scan: impl FnOnce(&mut Self) -> Result<Kind<'a>, Problem>,
     ) -> Result<(), Problem> {
         let start = self.mark;
         let kind = scan(self)?;
@@ -223,7 +232,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// `---` or `...` before a blank, at the current place.
-    pub(super) fn document_indicator(&self) -> Option<Kind> {
+    pub(super) fn document_indicator(&self) -> Option<Kind<'a>> {
         let kind = match (self.byte(0), self.byte(1), self.byte(2)) {
             (b'-', b'-', b'-') => Kind::DocumentStart,
             (b'.', b'.', b'.') => Kind::DocumentEnd,
@@ -232,14 +241,14 @@ impl<'a> Scanner<'a> {
         self.is_blank_or_end(3).then_some(kind)
     }
 
-    fn fetch_document_indicator(&mut self, kind: Kind) -> Result<(), Problem> {
+    fn fetch_document_indicator(&mut self, kind: Kind<'a>) -> Result<(), Problem> {
         self.unroll_indent(-1);
         self.remove_simple_key()?;
         self.simple_key_allowed = false;
         self.fetch_indicator(kind, 3)
     }
 
-    fn fetch_indicator(&mut self, kind: Kind, length: usize) -> Result<(), Problem> {
+    fn fetch_indicator(&mut self, kind: Kind<'a>, length: usize) -> Result<(), Problem> {
         let start = self.mark;
         for _ in 0..length {
             self.skip();
@@ -248,7 +257,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn fetch_flow_start(&mut self, kind: Kind) -> Result<(), Problem> {
+    fn fetch_flow_start(&mut self, kind: Kind<'a>) -> Result<(), Problem> {
         self.save_simple_key()?;
         self.simple_keys.push(SimpleKey {
             token_number: self.next_token_number(),
@@ -263,12 +272,12 @@ impl<'a> Scanner<'a> {
         self.fetch_indicator(kind, 1)
     }
 
-    fn fetch_flow_end(&mut self, kind: Kind) -> Result<(), Problem> {
+    fn fetch_flow_end(&mut self, kind: Kind<'a>) -> Result<(), Problem> {
         self.remove_simple_key()?;
         if self.flow_level > 0 {
             self.flow_level -= 1;
             if let Some(key) = self.simple_keys.pop() {
-                self.simple_keys_by_token.remove(&key.token_number);
+                self.forget_key(key.token_number);
             }
         }
         self.simple_key_allowed = false;
@@ -314,7 +323,7 @@ impl<'a> Scanner<'a> {
                 key.mark,
             )?;
             self.simple_keys[last].possible = false;
-            self.simple_keys_by_token.remove(&key.token_number);
+            self.forget_key(key.token_number);
             self.simple_key_allowed = false;
         } else {
             if self.flow_level == 0 {
@@ -364,8 +373,22 @@ impl<'a> Scanner<'a> {
         self.remove_simple_key()?;
         let last = self.simple_keys.len() - 1;
         self.simple_keys[last] = key;
-        self.simple_keys_by_token.insert(key.token_number, last);
+        self.forget_key(key.token_number);
+        self.simple_keys_by_token
+            .push_back((key.token_number, last));
         Ok(())
+    }
+
+    fn forget_key(&mut self, token_number: usize) {
+        let keys = &mut self.simple_keys_by_token;
+        if let Some(from_end) = keys
+            .iter()
+            .rev()
+            .take_while(|(number, _)| *number >= token_number)
+            .position(|(number, _)| *number == token_number)
+        {
+            keys.remove(keys.len() - 1 - from_end);
+        }
     }
 
     fn remove_simple_key(&mut self) -> Result<(), Problem> {
@@ -376,7 +399,7 @@ impl<'a> Scanner<'a> {
                 return Err(self.problem("could not find expected ':'", key.mark));
             }
             self.simple_keys[last].possible = false;
-            self.simple_keys_by_token.remove(&key.token_number);
+            self.forget_key(key.token_number);
         }
         Ok(())
     }
@@ -389,7 +412,7 @@ impl<'a> Scanner<'a> {
         &mut self,
         column: isize,
         token_number: Option<usize>,
-        kind: Kind,
+        kind: Kind<'a>,
         mark: Mark,
     ) -> Result<(), Problem> {
         if self.flow_level > 0 || self.indent >= column {
@@ -418,11 +441,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn push(&mut self, kind: Kind, start: Mark) {
+    fn push(&mut self, kind: Kind<'a>, start: Mark) {
         self.tokens.push_back(Token { kind, start });
     }
 
-    fn insert(&mut self, token_number: usize, kind: Kind, start: Mark) {
+    fn insert(&mut self, token_number: usize, kind: Kind<'a>, start: Mark) {
         let index = token_number
             .saturating_sub(self.tokens_parsed)
             .min(self.tokens.len());
@@ -524,20 +547,57 @@ impl<'a> Scanner<'a> {
     }
 
     pub(super) fn skip_line(&mut self) {
-        self.read_line(&mut Vec::new());
+        if self.byte(0) == b'\n' {
+            self.at += 1;
+            self.mark.index += 1;
+            self.mark.column = 0;
+            self.mark.line += 1;
+        } else {
+            self.read_line(&mut Vec::new());
+        }
     }
 
     pub(super) fn skip_blanks(&mut self) {
         while self.is_blank(0) {
-            self.skip();
+            self.skip_ascii();
         }
+    }
+
+    /// Takes one character that is known to be ASCII and no line break.
+    pub(super) fn skip_ascii(&mut self) {
+        self.at += 1;
+        self.mark.index += 1;
+        self.mark.column += 1;
+    }
+
+    /// Takes characters up to the first ASCII one that `stops` says is special, a line break or the end.
+    pub(super) fn skip_run(&mut self, stops: impl Fn(u8) -> bool) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let mut length = 0;
+        let mut characters = 0;
+        while let Some(&byte) = rest.get(length) {
+            match byte {
+                b'\r' | b'\n' => break,
+                0..0x80 if stops(byte) => break,
+                0xc2 if rest.get(length + 1) == Some(&0x85) => break,
+                0xe2 if matches!(rest.get(length + 1..length + 3), Some([0x80, 0xa8 | 0xa9])) => {
+                    break;
+                }
+                // What goes on with a character is part of it.
+                0x80..0xc0 => {}
+                _ => characters += 1,
+            }
+            length += 1;
+        }
+        self.at += length;
+        self.mark.index += characters;
+        self.mark.column += characters;
     }
 
     pub(super) fn skip_comment(&mut self) {
         if self.byte(0) == b'#' {
-            while !self.is_break_or_end(0) {
-                self.skip();
-            }
+            self.skip_run(|_| false);
+            self.byte(0);
         }
     }
 
@@ -551,7 +611,7 @@ impl<'a> Scanner<'a> {
             while self.byte(0) == b' '
                 || self.byte(0) == b'\t' && (self.flow_level > 0 || !self.simple_key_allowed)
             {
-                self.skip();
+                self.skip_ascii();
             }
             self.skip_comment();
             if !self.is_break(0) {
@@ -569,4 +629,53 @@ impl<'a> Scanner<'a> {
 pub(super) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// A value that is a piece of the text until it has to be written down.
+pub(super) enum Piece<'a> {
+    Borrowed {
+        text: &'a [u8],
+        start: usize,
+        end: usize,
+    },
+    Owned(Vec<u8>),
+}
+
+impl<'a> Piece<'a> {
+    pub(super) fn new(text: &'a [u8], start: usize) -> Self {
+        Self::Borrowed {
+            text,
+            start,
+            end: start,
+        }
+    }
+
+    /// Makes the value end at `at`, which is where the scanner is, when it is still a piece of the text; otherwise adds what
+    /// lies between `from` and there.
+    pub(super) fn extend_to(&mut self, text: &[u8], from: usize, at: usize) {
+        match self {
+            Self::Borrowed { end, .. } => *end = at,
+            Self::Owned(out) => out.extend_from_slice(text.get(from..at).unwrap_or_default()),
+        }
+    }
+
+    /// The value to be written to.
+    pub(super) fn own(&mut self) -> &mut Vec<u8> {
+        if let Self::Borrowed { text, start, end } = *self {
+            *self = Self::Owned(text.get(start..end).unwrap_or_default().to_vec());
+        }
+        match self {
+            Self::Owned(out) => out,
+            Self::Borrowed { .. } => unreachable!("it was just written down"),
+        }
+    }
+
+    pub(super) fn into_text(self) -> Cow<'a, str> {
+        match self {
+            Self::Borrowed { text, start, end } => {
+                String::from_utf8_lossy(text.get(start..end).unwrap_or_default())
+            }
+            Self::Owned(out) => text(out).into(),
+        }
+    }
 }

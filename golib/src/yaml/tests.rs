@@ -67,6 +67,53 @@ fn nesting_is_bounded_and_needs_no_stack() {
     }
 }
 
+/// Reading only some entries gives those that reading everything gives, and fails where that fails.
+fn skimming_agrees(text: &[u8]) {
+    let wanted = ["kind", "metadata"];
+    let is_wanted = |key: &str| wanted.iter().any(|name| name.eq_ignore_ascii_case(key));
+    let strip = |value: Value| match value {
+        Value::Object(mut entries) => {
+            entries.retain(|key, _| is_wanted(key));
+            Value::Object(entries)
+        }
+        other => other,
+    };
+    let (all, some) = (decode(text), decode_entries(text, &wanted));
+    assert_eq!(
+        some.map(strip),
+        all.map(strip),
+        "{}",
+        String::from_utf8_lossy(text)
+    );
+}
+
+#[test]
+fn entries_alone_read_as_within_the_whole() {
+    for text in [
+        "kind: A\nspec: [1, {a: b}]\nmetadata: {name: x, n: 1.5, l: [a, ~]}\n",
+        "Kind: A\nkind: 1\nKIND: ~\nother: {a: b: c}\n",
+        "kind: &a A\nmetadata: *a\n",
+        "kind: a\n<<: {metadata: 1}\n",
+        "kind: a\nspec: {<<: {a: 1}}\n",
+        "kind: a\nspec: {[a]: 1}\n",
+        "kind: a\nspec: {~: 1}\n",
+        "kind: a\nspec: {b: .inf}\n",
+        "kind: a\nspec: !!int x\n",
+        "kind: a\nspec: *missing\n",
+        "kind: a\nspec: [a\n",
+        "kind: a\nkind: b\n---\n[broken",
+        "kind: |\n  a\n  b\nspec: >\n  c\n  d\n",
+        "- kind\n",
+        "kind",
+        "",
+        "? kind\n: a\n? [x]\n: b\n",
+        "18446744073709551615: a\nkind: b\n",
+        "y: a\n1: b\n0x10: c\n",
+    ] {
+        skimming_agrees(text.as_bytes());
+    }
+}
+
 #[test]
 fn alias_bombs_are_refused() {
     let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
@@ -189,12 +236,23 @@ fn data() -> impl Strategy<Value = Value> {
         any::<f64>()
             .prop_filter("JSON has no such number", |f| f.is_finite())
             .prop_map(Value::from),
+        any::<i32>().prop_map(|n| Value::from(f64::from(n) / 8.0)),
         "[ -~\n\u{a0}-\u{ff}😀]{0,120}".prop_map(Value::from),
     ];
+    nested(scalar)
+}
+
+/// Data with strings that YAML cannot hold, or reads otherwise than JSON.
+fn strange_data() -> impl Strategy<Value = Value> {
+    let strange = "[\u{0}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}]{0,12}".prop_map(Value::from);
+    nested(prop_oneof![4 => data(), 1 => strange])
+}
+
+fn nested(scalar: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Value> {
     scalar.prop_recursive(4, 40, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::btree_map("[ -~\n]{0,20}", inner, 0..6)
+            prop::collection::btree_map("[ -~\n]{0,20}|[a-c1-9]{0,3}|a{120,260}", inner, 0..6)
                 .prop_map(|entries| Value::Object(entries.into_iter().collect())),
         ]
     })
@@ -212,7 +270,14 @@ proptest! {
             }
             let _ = decode_all(input);
             let _ = decode_strict(input);
+            skimming_agrees(input);
+            skimming_agrees(&[b"kind: a\nspec:\n", input].concat());
         }
+    }
+
+    #[test]
+    fn writing_directly_agrees_with_writing_json_read_as_yaml(value in strange_data()) {
+        assert_eq!(encode(&value), json_to_yaml(json::encode(&value).as_bytes()));
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! What the scanner hands to the parser.
+//! What the scanner hands to the parser. Scalars are pieces of the text wherever nothing in them was escaped or folded.
+
+use std::borrow::Cow;
 
 /// A place in the text. Lines and columns count from zero, in characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -9,7 +11,7 @@ pub(super) struct Mark {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum Kind<'a> {
     StreamStart,
     StreamEnd,
     VersionDirective { major: u8, minor: u8 },
@@ -27,14 +29,14 @@ pub(super) enum Kind {
     FlowEntry,
     Key,
     Value,
-    Alias(String),
-    Anchor(String),
+    Alias(Cow<'a, str>),
+    Anchor(Cow<'a, str>),
     Tag { handle: String, suffix: String },
-    Scalar { value: String, plain: bool },
+    Scalar { value: Cow<'a, str>, plain: bool },
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Token {
-    pub(super) kind: Kind,
+pub(super) struct Token<'a> {
+    pub(super) kind: Kind<'a>,
     pub(super) start: Mark,
 }
