@@ -44,33 +44,30 @@ impl Head {
     /// # Errors
     /// The document is no YAML, no table, or one of the fields has the wrong type.
     pub fn read(document: &str) -> Result<Self, HeadError> {
-        let value = yaml::decode(document.as_bytes()).map_err(HeadError::Yaml)?;
+        let fields = ["apiVersion", "kind", "metadata"];
+        let value = yaml::decode_entries(document.as_bytes(), &fields).map_err(HeadError::Yaml)?;
         let value = bounded(value).map_err(HeadError::TooDeep)?;
         let mut head = Self::default();
         let at = At::new("SimpleHead", "util.SimpleHead", "").coercing();
-        at.object(
-            &value,
-            &["apiVersion", "kind", "metadata"],
-            |name, at, value| match name {
-                "apiVersion" => at.string(value, &mut head.api_version),
-                "kind" => at.string(value, &mut head.kind),
-                _ => {
-                    if value.is_null() || value.is_object() {
-                        let at = at.within("", METADATA_TYPE);
-                        at.object(
-                            value,
-                            &["name", "annotations"],
-                            |name, at, value| match name {
-                                "name" => at.string(value, &mut head.name),
-                                _ => read_annotations(value, at, &mut head.annotations),
-                            },
-                        )
-                    } else {
-                        Err(at.mismatch(value, METADATA_TYPE))
-                    }
+        at.object(&value, &fields, |name, at, value| match name {
+            "apiVersion" => at.string(value, &mut head.api_version),
+            "kind" => at.string(value, &mut head.kind),
+            _ => {
+                if value.is_null() || value.is_object() {
+                    let at = at.within("", METADATA_TYPE);
+                    at.object(
+                        value,
+                        &["name", "annotations"],
+                        |name, at, value| match name {
+                            "name" => at.string(value, &mut head.name),
+                            _ => read_annotations(value, at, &mut head.annotations),
+                        },
+                    )
+                } else {
+                    Err(at.mismatch(value, METADATA_TYPE))
                 }
-            },
-        )
+            }
+        })
         .map_err(HeadError::Type)?;
         Ok(head)
     }

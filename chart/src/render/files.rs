@@ -52,7 +52,7 @@ static FILES: MapType = MapType {
 
 /// The files of one chart, by path.
 pub(super) fn object(files: &[File]) -> Map {
-    let content = |file: &File| Value::Bytes(Some(Str::from(&*file.data)));
+    let content = |file: &File| Value::Bytes(Some(Str::kept(file.data.clone()).into()));
     let files = files
         .iter()
         .map(|file| (file.name.as_str().into(), content(file)));
@@ -72,7 +72,7 @@ fn argument(args: &[Operand]) -> Str {
 
 fn content(files: &Map, name: &Str) -> Str {
     match files.get(name) {
-        Some(Value::Bytes(Some(bytes))) => bytes,
+        Some(Value::Bytes(Some(bytes))) => (*bytes).clone(),
         _ => Str::default(),
     }
 }
@@ -85,10 +85,8 @@ fn get(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand
 }
 
 fn get_bytes(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
-    Ok(Operand::exact(Value::Bytes(Some(content(
-        files(value)?,
-        &argument(args),
-    )))))
+    let content = content(files(value)?, &argument(args));
+    Ok(Operand::exact(Value::Bytes(Some(content.into()))))
 }
 
 fn glob(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {

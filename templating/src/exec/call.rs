@@ -15,18 +15,15 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         ident: &'t Expr,
         call: NodeRef<'t>,
-        name: &str,
+        function: &'t Function,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
         self.at(NodeRef::Expr(ident));
-        let set = self.set;
-        let Some(function) = set.functions().get(name) else {
-            let name = golib::strconv::quote(name);
-            return self.fail(format!("{name} is not a defined function"));
-        };
         let Function {
-            signature, body, ..
+            name,
+            signature,
+            body,
         } = function;
         let (params, variadic) = (&signature.params[..], signature.variadic);
         self.check_count(name, params.len(), variadic, args.len(), last.is_some())?;
@@ -39,23 +36,24 @@ impl<'t> Machine<'t, '_, '_> {
                     (None, Some(last)) => describe(last),
                     (None, None) => String::new(),
                 };
-                let values = self.arguments(dot, params, variadic, args, last)?;
+                let base = self.arguments(dot, params, variadic, args, last)?;
                 self.at(call);
-                return Err(self.call_error(name, not_callable(&callee, values.first())));
+                let error = not_callable(&callee, self.args.get(base));
+                return Err(self.call_error(name, error));
             }
             Body::Native(native) => native,
         };
-        let mut values = self.arguments(dot, params, variadic, args, last)?;
-        let spent = self
-            .state
-            .spend_steps(1 + values.iter().map(effort).sum::<u64>());
+        let base = self.arguments(dot, params, variadic, args, last)?;
+        let effort = self.args[base..].iter().map(effort).sum::<u64>();
+        let spent = self.state.spend_steps(1 + effort);
         self.limited(spent)?;
-        let result = native(self.state, &mut values).and_then(|result| {
+        let result = native(self.state, &mut self.args[base..]).and_then(|result| {
             if let Value::Str(text) = &result.value {
                 self.state.spend_bytes(text.len() as u64)?;
             }
             Ok(result)
         });
+        self.args.truncate(base);
         result.map_err(|error| {
             self.at(call);
             self.call_error(name, error)
@@ -73,8 +71,10 @@ impl<'t> Machine<'t, '_, '_> {
     ) -> Result<Operand, Error> {
         let params = method.params;
         self.check_count(method.name, params.len(), false, args.len(), last.is_some())?;
-        let mut values = self.arguments(dot, params, false, args, last)?;
-        (method.call)(self.state, receiver, &mut values).map_err(|error| {
+        let base = self.arguments(dot, params, false, args, last)?;
+        let result = (method.call)(self.state, receiver, &mut self.args[base..]);
+        self.args.truncate(base);
+        result.map_err(|error| {
             self.at(NodeRef::Expr(expr));
             self.call_error(method.name, error)
         })
@@ -112,6 +112,7 @@ impl<'t> Machine<'t, '_, '_> {
         Ok(())
     }
 
+    /// Puts the arguments on the stack of arguments and tells where they begin there.
     fn arguments(
         &mut self,
         dot: &Operand,
@@ -119,7 +120,7 @@ impl<'t> Machine<'t, '_, '_> {
         variadic: bool,
         args: &'t [Expr],
         last: Option<Operand>,
-    ) -> Result<Vec<Operand>, Error> {
+    ) -> Result<usize, Error> {
         let param = |i: usize| -> &Type {
             // Beyond the last parameter of a variadic function its type repeats.
             params
@@ -127,14 +128,16 @@ impl<'t> Machine<'t, '_, '_> {
                 .or(params.last().filter(|_| variadic))
                 .unwrap_or(&Type::Any)
         };
-        let mut values = Vec::with_capacity(args.len() + 1);
+        let base = self.args.len();
         for (i, arg) in args.iter().enumerate() {
-            values.push(self.argument(dot, param(i), arg)?);
+            let value = self.argument(dot, param(i), arg)?;
+            self.args.push(value);
         }
         if let Some(last) = last {
-            values.push(self.validate(last, param(args.len()))?);
+            let last = self.validate(last, param(args.len()))?;
+            self.args.push(last);
         }
-        Ok(values)
+        Ok(base)
     }
 
     /// `and` and `or` stop at the first argument that decides; the piped one comes last.

@@ -20,7 +20,7 @@ impl<'t> Machine<'t, '_, '_> {
             if pipe.is_assign {
                 self.set_var(name, value.clone())?;
             } else {
-                self.push_var(name.clone(), value.clone());
+                self.push_var(name, value.clone());
             }
         }
         Ok(value)
@@ -43,8 +43,9 @@ impl<'t> Machine<'t, '_, '_> {
             ExprKind::Chain { base, fields } => {
                 return self.chain(dot, first, base, fields, args, last);
             }
-            ExprKind::Identifier(name) => {
-                return self.function(dot, first, NodeRef::Command(command), name, args, last);
+            ExprKind::Identifier(function) => {
+                let call = NodeRef::Command(command);
+                return self.function(dot, first, call, function, args, last);
             }
             ExprKind::Pipe(pipe) => {
                 self.not_a_function(first, args, last.is_some())?;
@@ -243,8 +244,8 @@ impl<'t> Machine<'t, '_, '_> {
                 self.variable(dot, expr, name, fields, &[], None)
             }
             ExprKind::Pipe(pipe) => self.nested(dot, pipe),
-            ExprKind::Identifier(name) => {
-                self.function(dot, expr, NodeRef::Expr(expr), name, &[], None)
+            ExprKind::Identifier(function) => {
+                self.function(dot, expr, NodeRef::Expr(expr), function, &[], None)
             }
             ExprKind::Chain { base, fields } => self.chain(dot, expr, base, fields, &[], None),
             _ => self.constant(expr),

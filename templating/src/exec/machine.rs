@@ -99,11 +99,13 @@ pub(super) struct Machine<'t, 's, 'a> {
     tree: &'t Tree,
     /// Where errors are reported: the node last looked at.
     node: Option<NodeRef<'t>>,
-    vars: Vec<(Arc<str>, Operand)>,
+    vars: Vec<(&'t str, Operand)>,
     /// Where the variables of the current template begin.
     base: usize,
     depth: usize,
     frames: Vec<Frame<'t>>,
+    /// Arguments of the calls that are being evaluated.
+    pub(super) args: Vec<Operand>,
 }
 
 impl<'t, 's, 'a> Machine<'t, 's, 'a> {
@@ -117,12 +119,13 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             base: 0,
             depth: 0,
             frames: Vec::new(),
+            args: Vec::new(),
         }
     }
 
     pub(super) fn run(mut self, dot: Operand) -> Result<(), Error> {
         self.state.check_stack()?;
-        self.push_var("$".into(), dot.clone());
+        self.push_var("$", dot.clone());
         self.push_nodes(&self.tree.root, dot);
         while let Some(frame) = self.frames.last_mut() {
             match frame {
@@ -198,7 +201,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         });
     }
 
-    pub(super) fn push_var(&mut self, name: Arc<str>, value: Operand) {
+    pub(super) fn push_var(&mut self, name: &'t str, value: Operand) {
         self.vars.push((name, value));
     }
 
@@ -206,7 +209,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         match self.vars[self.base..]
             .iter()
             .rev()
-            .find(|(var, _)| **var == *name)
+            .find(|(var, _)| *var == name)
         {
             Some((_, value)) => Ok(value),
             None => self.fail(format!("undefined variable: {name}")),
@@ -217,7 +220,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         match self.vars[self.base..]
             .iter_mut()
             .rev()
-            .find(|(var, _)| **var == *name)
+            .find(|(var, _)| *var == name)
         {
             Some((_, var)) => *var = value,
             None => return self.fail(format!("undefined variable: {name}")),
@@ -318,7 +321,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
                 next: 0,
             },
             Value::Bytes(bytes) => Items::Bytes {
-                bytes: bytes.clone().unwrap_or_default(),
+                bytes: bytes.as_deref().cloned().unwrap_or_default(),
                 next: 0,
             },
             Value::Map(map) => Items::Map {
@@ -430,7 +433,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         self.depth += 1;
         self.tree = tree;
         self.base = self.vars.len();
-        self.push_var("$".into(), dot.clone());
+        self.push_var("$", dot.clone());
         self.push_nodes(&tree.root, dot);
         Ok(())
     }

@@ -51,6 +51,16 @@ impl<'a> State<'a> {
     /// # Errors
     /// When there is no such template, when it fails, and when a limit is used up.
     pub fn render(&mut self, name: &str, dot: &Value) -> Result<Vec<u8>, Error> {
+        self.render_with(name, dot, <[u8]>::to_vec)
+    }
+
+    /// [`State::render`], with the output taken from where it was written.
+    pub(crate) fn render_with<T>(
+        &mut self,
+        name: &str,
+        dot: &Value,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Error> {
         let set = Arc::clone(&self.set);
         let Some(tree) = set.tree(name) else {
             let name = golib::strconv::quote(name);
@@ -59,7 +69,7 @@ impl<'a> State<'a> {
                 "template: no template {name} associated with template {set}"
             )));
         };
-        self.execute(&set, tree, dot)
+        self.execute(&set, tree, dot, take)
     }
 
     /// Parses a text and executes it with all templates of the set in reach. What it defines is gone afterwards.
@@ -91,23 +101,31 @@ impl<'a> State<'a> {
             return Ok(Vec::new());
         };
         self.set = Arc::clone(&set);
-        let result = self.execute(&set, tree, dot);
+        let result = self.execute(&set, tree, dot, <[u8]>::to_vec);
         self.set = outer;
         result.map_err(TplError::Execute)
     }
 
-    fn execute(&mut self, set: &TemplateSet, tree: &Tree, dot: &Value) -> Result<Vec<u8>, Error> {
+    /// Output goes to the end of one buffer, however deep templates include each other.
+    fn execute<T>(
+        &mut self,
+        set: &TemplateSet,
+        tree: &Tree,
+        dot: &Value,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Error> {
         let is_outermost = self.stack_base.is_none();
         if is_outermost {
             self.stack_base = Some(stack_address());
         }
-        let outer = std::mem::take(&mut self.out);
+        let start = self.out.len();
         let result = Machine::new(self, set, tree).run(Operand::exact(dot.clone()));
-        let out = std::mem::replace(&mut self.out, outer);
+        let result = result.map(|()| take(&self.out[start..]));
+        self.out.truncate(start);
         if is_outermost {
             self.stack_base = None;
         }
-        result.map(|()| out)
+        result
     }
 
     /// The world around the render.

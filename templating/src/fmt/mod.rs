@@ -51,12 +51,25 @@ pub(crate) fn write(state: &mut State<'_>, value: &Value) -> Result<(), Error> {
     match value {
         Value::Str(text) => return state.write(text),
         Value::Bool(b) => return state.write(if *b { b"true" } else { b"false" }),
-        Value::Int(n) | Value::Int64(n) => return state.write(n.to_string().as_bytes()),
+        Value::Int(n) | Value::Int64(n) => return write_integer(state, *n),
+        // `%v` of a float without a fraction is all digits below a million.
+        Value::Float(n)
+            if n.fract() == 0.0 && n.abs() < 1e6 && (*n != 0.0 || n.is_sign_positive()) =>
+        {
+            return write_integer(state, *n as i64);
+        }
         _ => {}
     }
     let text = sprint(state, std::slice::from_ref(value))?;
     state.out.extend_from_slice(&text);
     Ok(())
+}
+
+fn write_integer(state: &mut State<'_>, n: i64) -> Result<(), Error> {
+    let start = state.out.len();
+    // Writing to a vector cannot fail.
+    let _ = std::io::Write::write_fmt(&mut state.out, format_args!("{n}"));
+    state.spend_bytes((state.out.len() - start) as u64)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -154,7 +167,7 @@ impl Printer {
             (Value::Nil, _) => self.bad_verb(value, verb),
             (_, 'T') => self.string(value.type_name().as_bytes()),
             (_, 'p') => self.pointer(value),
-            (Value::Bytes(bytes), _) => self.bytes(bytes.as_ref(), verb, "[]byte"),
+            (Value::Bytes(bytes), _) => self.bytes(bytes.as_deref(), verb, "[]byte"),
             (Value::List(_) | Value::Map(_) | Value::Object(_), 'w') => self.bad_verb(value, verb),
             _ => self.value(value, verb, 0),
         }
@@ -184,7 +197,7 @@ impl Printer {
             Value::Float(n) => self.float_verb(*n, value, verb),
             Value::Complex(re, im) => self.complex_verb(*re, *im, value, verb),
             Value::Str(text) => self.string_verb(text, value, verb),
-            Value::Bytes(bytes) => self.bytes(bytes.as_ref(), verb, "[]uint8"),
+            Value::Bytes(bytes) => self.bytes(bytes.as_deref(), verb, "[]uint8"),
             Value::List(list) => self.list(list, verb, depth),
             Value::Map(map) => self.map(map, verb, depth),
             Value::Object(object) => self.object(value, object.as_ref(), verb, depth),

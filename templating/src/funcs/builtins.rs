@@ -171,7 +171,7 @@ fn slice(item: Operand, indexes: Rest<Operand>) -> Result<Operand, Error> {
     }
     Ok(Operand::exact(match item {
         Value::Str(text) => Value::string(&text[from..to]),
-        Value::Bytes(bytes) => Value::Bytes(bytes.map(|bytes| bytes[from..to].into())),
+        Value::Bytes(bytes) => Value::Bytes(bytes.map(|bytes| Str::from(&bytes[from..to]).into())),
         Value::List(list) => List::typed(list.list_type(), list[from..to].to_vec()).into(),
         other => other,
     }))

@@ -1,5 +1,7 @@
 //! Data formats: Sprig's JSON functions, and Helm's YAML, JSON and TOML functions of `pkg/engine/funcs.go`.
 
+use std::collections::BTreeMap;
+
 use golib::{json, toml, yaml};
 
 use super::Functions;
@@ -150,13 +152,13 @@ pub(super) fn add_helm(f: &mut Functions) {
     });
     f.add(
         "toYaml",
-        |state: &mut State<'_>, value: Value| match to_yaml(&value) {
+        |state: &mut State<'_>, value: Value| match to_yaml(state, &value) {
             Ok(text) => spend(state, text),
             Err(_) => Ok(String::new()),
         },
     );
     f.add("mustToYaml", |state: &mut State<'_>, value: Value| {
-        let text = to_yaml(&value)?;
+        let text = to_yaml(state, &value)?;
         spend(state, text)
     });
     f.add(
@@ -217,11 +219,87 @@ fn from_json_map(text: &[u8]) -> Map {
 }
 
 /// YAML as Helm writes it: by way of JSON, without the newline at the end.
-fn to_yaml(value: &Value) -> Result<String, Error> {
+fn to_yaml(state: &State<'_>, value: &Value) -> Result<String, Error> {
+    let mut direct = DirectYaml {
+        writer: yaml::Writer::new(),
+        nodes: 0,
+        max_bytes: state.bytes_left(),
+    };
+    // What outgrows the render's limit ends in that error as soon as it is paid for.
+    if direct.write(value, 0) || direct.is_too_long() {
+        return Ok(without_newline(direct.writer.finish()));
+    }
     let data = value.to_json()?;
     yaml::encode(&data)
         .map(without_newline)
         .map_err(|error| Error::message(error.to_string()))
+}
+
+/// Writes plain data without the way over JSON.
+struct DirectYaml {
+    writer: yaml::Writer,
+    nodes: usize,
+    max_bytes: u64,
+}
+
+impl DirectYaml {
+    fn is_too_long(&self) -> bool {
+        self.writer.len() as u64 > self.max_bytes
+    }
+
+    /// `false` when there is something in the value that only JSON knows how to treat, or too much.
+    fn write(&mut self, value: &Value, depth: usize) -> bool {
+        /// Shared lists are spelled out; what is larger is left to the limit of [`Value::to_json`].
+        const MAX_NODES: usize = 1_000_000;
+        self.nodes += 1;
+        if depth > yaml::MAX_DIRECT_DEPTH || self.nodes > MAX_NODES || self.is_too_long() {
+            return false;
+        }
+        match value {
+            Value::Nil => self.writer.null(),
+            Value::Bool(value) => self.writer.boolean(*value),
+            Value::Int(n) | Value::Int64(n) => self.writer.integer(*n),
+            Value::Int32(n) => self.writer.integer((*n).into()),
+            Value::Uint8(n) => self.writer.unsigned((*n).into()),
+            Value::Uint32(n) => self.writer.unsigned((*n).into()),
+            Value::Uint64(n) => self.writer.unsigned(*n),
+            Value::Float(n) => return self.writer.float(*n),
+            Value::Str(text) => return text.as_str().is_some_and(|text| self.writer.text(text)),
+            Value::List(list) if list.is_nil() => self.writer.null(),
+            Value::List(list) => {
+                self.writer.begin_list(list.is_empty());
+                for item in list.iter() {
+                    self.writer.item();
+                    if !self.write(item, depth + 1) {
+                        return false;
+                    }
+                }
+                self.writer.end(list.is_empty());
+            }
+            Value::Map(map) if map.is_nil() => self.writer.null(),
+            Value::Map(map) => return map.with(|entries| self.entries(entries, depth)),
+            Value::Complex(..) | Value::Bytes(_) | Value::Object(_) => return false,
+        }
+        true
+    }
+
+    fn entries(&mut self, entries: &BTreeMap<Str, Value>, depth: usize) -> bool {
+        self.writer.begin_mapping(entries.is_empty());
+        let named = entries
+            .iter()
+            .map(|(key, item)| Some((key.as_str()?, item)));
+        let Some(mut named) = named.collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        yaml::Writer::sort(&mut named);
+        for (key, item) in &named {
+            if !self.writer.key(key) || !self.write(item, depth + 1) {
+                return false;
+            }
+        }
+        self.writer.end(entries.is_empty());
+        true
+    }
 }
 
 fn without_newline(mut text: String) -> String {

@@ -54,7 +54,7 @@ fn is_missing(value: &Value) -> bool {
     }
 }
 
-fn include(state: &mut State<'_>, name: Str, data: Value) -> Result<Vec<u8>, Error> {
+fn include(state: &mut State<'_>, name: Str, data: Value) -> Result<Str, Error> {
     let max_depth = state.limits().include_depth;
     let depth = state.including.entry(name.clone()).or_insert(0);
     if *depth > max_depth {
@@ -65,7 +65,7 @@ fn include(state: &mut State<'_>, name: Str, data: Value) -> Result<Vec<u8>, Err
         );
     }
     *depth += 1;
-    let result = state.render(&name.to_str_lossy(), &data);
+    let result = state.render_with(&name.to_str_lossy(), &data, |output| Str::from(output));
     if let Some(depth) = state.including.get_mut(&name) {
         *depth -= 1;
     }

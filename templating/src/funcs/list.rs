@@ -170,7 +170,7 @@ fn slice(list: Value, indices: Rest<Value>) -> Result<Value, Error> {
     };
     Ok(match list {
         Value::List(list) => List::typed(list.list_type(), list[range].to_vec()).into(),
-        Value::Bytes(bytes) => Value::Bytes(bytes.map(|bytes| Str::from(&bytes[range]))),
+        Value::Bytes(bytes) => Value::Bytes(bytes.map(|bytes| Str::from(&bytes[range]).into())),
         other => other,
     })
 }

@@ -105,7 +105,7 @@ pub struct Method {
 /// a parse error, as in Go.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
-    table: HashMap<Arc<str>, Function>,
+    table: HashMap<Arc<str>, Arc<Function>>,
 }
 
 impl Functions {
@@ -131,20 +131,20 @@ impl Functions {
     /// # Panics
     /// If there is no function of the first name.
     pub fn alias(&mut self, name: &str, alias: &str) {
-        let function = self.table[name].clone();
-        self.insert(alias, function.signature, function.body);
+        let Function {
+            signature, body, ..
+        } = (*self.table[name]).clone();
+        self.insert(alias, signature, body);
     }
 
     pub(crate) fn insert(&mut self, name: &str, signature: Signature, body: Body) {
         let name: Arc<str> = name.into();
-        self.table.insert(
-            Arc::clone(&name),
-            Function {
-                name,
-                signature,
-                body,
-            },
-        );
+        let function = Function {
+            name: Arc::clone(&name),
+            signature,
+            body,
+        };
+        self.table.insert(name, Arc::new(function));
     }
 
     /// Takes a function away.
@@ -153,6 +153,11 @@ impl Functions {
     }
 
     pub fn get(&self, name: &str) -> Option<&Function> {
+        self.resolve(name).map(|function| &**function)
+    }
+
+    /// What a tree keeps of a function, so that a call need not look it up.
+    pub(crate) fn resolve(&self, name: &str) -> Option<&Arc<Function>> {
         self.table.get(name)
     }
 

@@ -9,7 +9,7 @@ use crate::value::{Str, Value};
 pub(super) fn to_text(state: &mut State<'_>, value: &Value) -> Result<Str, Error> {
     match value {
         Value::Str(text) => Ok(text.clone()),
-        Value::Bytes(bytes) => Ok(bytes.clone().unwrap_or_default()),
+        Value::Bytes(bytes) => Ok(bytes.as_deref().cloned().unwrap_or_default()),
         Value::Object(object) => match object.text() {
             Some(text) => Ok(text),
             None => fmt::to_text(state, value),
@@ -27,7 +27,7 @@ pub(super) fn to_texts(state: &mut State<'_>, value: &Value) -> Result<Vec<Str>,
             present.map(|item| to_text(state, item)).collect()
         }
         Value::Bytes(bytes) => {
-            let bytes = bytes.as_deref().unwrap_or_default();
+            let bytes = bytes.as_deref().map_or(&[][..], Str::as_bytes);
             Ok(bytes
                 .iter()
                 .map(|byte| Str::from(byte.to_string()))

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use crate::funcs::Function;
 use crate::value::Str;
 
 /// An offset in the text of a [`Source`].
@@ -129,7 +130,7 @@ pub(crate) enum ExprKind {
         fields: Vec<Box<str>>,
     },
     /// The name of a function.
-    Identifier(Arc<str>),
+    Identifier(Arc<Function>),
     /// A pipeline in parentheses.
     Pipe(Box<Pipe>),
 }
@@ -298,8 +299,8 @@ impl Expr {
                 out.push_str(quoted);
                 return Ok(());
             }
-            ExprKind::Identifier(name) => {
-                out.push_str(name);
+            ExprKind::Identifier(function) => {
+                out.push_str(function.name());
                 return Ok(());
             }
             ExprKind::Pipe(pipe) => return pipe.write(out),

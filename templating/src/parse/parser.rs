@@ -642,11 +642,11 @@ impl<'s> Parser<'s> {
         let token = self.next_non_space();
         let kind = match token.kind {
             TokenKind::Identifier => {
-                let name = self.text(token);
-                match self.functions.get(&name) {
-                    Some(function) => ExprKind::Identifier(Arc::clone(&function.name)),
+                let name = String::from_utf8_lossy(self.bytes(token));
+                match self.functions.resolve(&name) {
+                    Some(function) => ExprKind::Identifier(Arc::clone(function)),
                     None => {
-                        let name = golib::strconv::quote(&name);
+                        let name = golib::strconv::quote(&*name);
                         return self.fail(format!("function {name} not defined"));
                     }
                 }
@@ -654,14 +654,14 @@ impl<'s> Parser<'s> {
             TokenKind::Dot => ExprKind::Dot,
             TokenKind::Nil => ExprKind::Nil,
             TokenKind::Variable => {
-                let name = self.text(token);
+                let name = String::from_utf8_lossy(self.bytes(token));
                 match self.body.vars.iter().find(|var| ***var == *name) {
                     Some(name) => ExprKind::Variable {
                         name: Arc::clone(name),
                         fields: Vec::new(),
                     },
                     None => {
-                        let name = golib::strconv::quote(&name);
+                        let name = golib::strconv::quote(&*name);
                         return self.fail(format!("undefined variable {name}"));
                     }
                 }

@@ -153,7 +153,7 @@ impl Value {
             },
             Value::Complex(..) => return Err(Error::message("json: unsupported type: complex128")),
             Value::Str(text) => text.to_str_lossy().into(),
-            Value::Bytes(Some(bytes)) => BASE64_STANDARD.encode(bytes).into(),
+            Value::Bytes(Some(bytes)) => BASE64_STANDARD.encode(bytes.as_bytes()).into(),
             Value::List(list) if list.is_nil() => serde_json::Value::Null,
             Value::List(list) => serde_json::Value::Array(
                 list.iter()

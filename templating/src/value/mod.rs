@@ -48,7 +48,7 @@ pub enum Value {
     Complex(f64, f64),
     Str(Str),
     /// `[]byte`; `None` is nil.
-    Bytes(Option<Str>),
+    Bytes(Option<Rc<Str>>),
     List(List),
     Map(Map),
     Object(Rc<dyn Object>),

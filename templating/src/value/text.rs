@@ -2,28 +2,72 @@
 //! leave half a character behind, so a Rust `str` would not do.
 
 use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// An immutable Go string. Cloning shares the bytes.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Str(Arc<[u8]>);
+/// An immutable Go string. Cloning shares the bytes; short ones are copied, which costs no memory of their own.
+#[derive(Clone)]
+pub struct Str(Repr);
+
+/// What fits beside a length and a tag in the room that a pointer with a length takes in a [`Value`](super::Value).
+const SHORT: usize = 22;
+
+#[derive(Clone)]
+enum Repr {
+    Short {
+        length: u8,
+        bytes: [u8; SHORT],
+    },
+    Long(Arc<[u8]>),
+    /// Bytes that somebody else keeps, such as a chart's files.
+    Kept(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
 
 impl Str {
+    /// A string of bytes that `keeper` holds, without a copy of them. The bytes must always be the same.
+    pub fn kept(keeper: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self(Repr::Kept(Arc::new(keeper)))
+    }
+
+    fn short(bytes: &[u8]) -> Option<Self> {
+        let mut short = [0; SHORT];
+        short.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let length = bytes.len() as u8;
+        Some(Self(Repr::Short {
+            length,
+            bytes: short,
+        }))
+    }
+
     /// The bytes, which need not be valid UTF-8.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Repr::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Repr::Long(bytes) => bytes,
+            Repr::Kept(keeper) => (**keeper).as_ref(),
+        }
     }
 
     /// The text with every invalid sequence replaced by U+FFFD.
     pub fn to_str_lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.0)
+        String::from_utf8_lossy(self)
     }
 
     /// The text, unless it is not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok()
+        std::str::from_utf8(self).ok()
+    }
+}
+
+impl Default for Str {
+    fn default() -> Self {
+        Self(Repr::Short {
+            length: 0,
+            bytes: [0; SHORT],
+        })
     }
 }
 
@@ -31,55 +75,81 @@ impl Deref for Str {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
     }
 }
 
 impl Borrow<[u8]> for Str {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self
     }
 }
 
 impl AsRef<[u8]> for Str {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self
     }
 }
 
 impl From<&[u8]> for Str {
     fn from(bytes: &[u8]) -> Self {
-        Self(bytes.into())
+        Self::short(bytes).unwrap_or_else(|| Self(Repr::Long(bytes.into())))
     }
 }
 
 impl From<Vec<u8>> for Str {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
+        Self::from(bytes.as_slice())
     }
 }
 
 impl From<&str> for Str {
     fn from(text: &str) -> Self {
-        Self(text.as_bytes().into())
+        Self::from(text.as_bytes())
     }
 }
 
 impl From<String> for Str {
     fn from(text: String) -> Self {
-        Self(text.into_bytes().into())
+        Self::from(text.as_bytes())
+    }
+}
+
+impl PartialEq for Str {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Str {}
+
+impl PartialOrd for Str {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Str {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl Hash for Str {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }
 
 impl PartialEq<str> for Str {
     fn eq(&self, other: &str) -> bool {
-        *self.0 == *other.as_bytes()
+        **self == *other.as_bytes()
     }
 }
 
 impl PartialEq<&str> for Str {
     fn eq(&self, other: &&str) -> bool {
-        *self.0 == *other.as_bytes()
+        **self == *other.as_bytes()
     }
 }
 
@@ -92,5 +162,28 @@ impl fmt::Display for Str {
 impl fmt::Debug for Str {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.to_str_lossy(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    #[test]
+    fn all_kinds_are_the_same_string() {
+        for length in [0, 1, SHORT, SHORT + 1, 1000] {
+            let bytes = vec![b'x'; length];
+            let (made, kept) = (Str::from(&*bytes), Str::kept(bytes.clone()));
+            assert_eq!(made, kept);
+            assert_eq!(made.cmp(&kept), Ordering::Equal);
+            assert_eq!(made.clone().len(), length);
+            assert_eq!(*made, *bytes);
+        }
+    }
+
+    #[test]
+    fn a_short_string_makes_no_value_larger() {
+        assert_eq!(size_of::<Value>(), 24);
     }
 }
