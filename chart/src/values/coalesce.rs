@@ -104,7 +104,7 @@ fn coalesce(
             Some(Node::Leaf(value)) => {
                 return Err(CoalesceError::SubchartNotTable {
                     chart: name.to_owned(),
-                    value,
+                    value: (*value).clone(),
                 });
             }
         };
@@ -231,7 +231,7 @@ fn coalesce_tables(
                 warnings.push(Warning::CannotOverwriteTable { key: path, value });
             }
             (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
-                let value = value.clone();
+                let value = (**value).clone();
                 warnings.push(Warning::IgnoredNonTable { key: path, value });
             }
             _ => {}

@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-/// A table, or anything else; lists are never merged, so they are leaves.
+/// A table, or anything else; lists are never merged, so they are leaves. Cloning shares both.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
     Table(Table),
-    Leaf(Value),
+    Leaf(Rc<Value>),
 }
 
 /// A shared map from key to node.
@@ -23,7 +23,7 @@ pub(super) struct Table(Rc<RefCell<BTreeMap<String, Node>>>);
 
 impl Node {
     pub(super) fn is_null(&self) -> bool {
-        matches!(self, Self::Leaf(Value::Null))
+        matches!(self, Self::Leaf(value) if value.is_null())
     }
 
     pub(super) fn as_table(&self) -> Option<&Table> {
@@ -36,7 +36,7 @@ impl Node {
     pub(super) fn to_value(&self) -> Value {
         match self {
             Self::Table(table) => Value::Object(table.to_map()),
-            Self::Leaf(value) => value.clone(),
+            Self::Leaf(value) => (**value).clone(),
         }
     }
 }
@@ -45,7 +45,7 @@ impl From<&Value> for Node {
     fn from(value: &Value) -> Self {
         match value {
             Value::Object(map) => Self::Table(Table::from(map)),
-            other => Self::Leaf(other.clone()),
+            other => Self::Leaf(Rc::new(other.clone())),
         }
     }
 }
