@@ -18,6 +18,17 @@ use crate::values::Mode;
 pub const AGENT_NAME: &str = "fleet-agent";
 /// Name of the Secret registration starts from.
 pub const BOOTSTRAP_NAME: &str = "fleet-agent-bootstrap";
+/// Who asks: shown in audit logs, and the API server's field manager for writes that name none.
+const USER_AGENT: &str = concat!("fleetagent/", env!("CARGO_PKG_VERSION"));
+
+/// The header that tells API servers who asks.
+pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
+    (
+        http::header::USER_AGENT,
+        http::HeaderValue::from_static(USER_AGENT),
+    )
+}
+
 /// Key of the ConfigMap that holds the configuration.
 const CONFIG_KEY: &str = "config";
 

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{AgentConfig, Settings};
+use crate::config::{self, AgentConfig, Settings};
 use crate::identity::Identities;
 use crate::leader::Candidate;
 use crate::metrics::Metrics;
@@ -200,5 +200,6 @@ async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
         },
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.headers.push(config::user_agent());
     Ok(config)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::bootstrap::Bootstrap;
-use crate::config::TlsMode;
+use crate::config::{TlsMode, user_agent};
 
 /// What the Secret holds.
 #[derive(Clone, PartialEq, Eq)]
@@ -130,6 +130,7 @@ pub async fn client_config(
         let system = rustls_native_certs::load_native_certs();
         given.extend(system.certs.iter().map(|certificate| certificate.to_vec()));
     }
+    config.headers.push(user_agent());
     Ok(config)
 }
 
