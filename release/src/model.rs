@@ -304,12 +304,17 @@ impl Hook {
 
     /// Whether `policy` applies. Without any policy it is `before-hook-creation` that does.
     pub fn is_deleted(&self, policy: HookDeletePolicy) -> bool {
-        if self.delete_policies.is_empty() {
-            return policy == HookDeletePolicy::BeforeHookCreation;
-        }
-        self.delete_policies
+        self.effective_delete_policies()
             .iter()
             .any(|word| word == policy.as_str())
+    }
+
+    /// The delete policies with Helm's default, which it stores once a hook is run.
+    pub fn effective_delete_policies(&self) -> Vec<String> {
+        match self.delete_policies.as_slice() {
+            [] => vec![HookDeletePolicy::BeforeHookCreation.as_str().to_owned()],
+            given => given.to_vec(),
+        }
     }
 }
 

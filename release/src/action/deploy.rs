@@ -159,6 +159,7 @@ fn has_content(stored: &Release, rendered: &Rendered) -> bool {
     let hooks = |hooks: &[crate::model::Hook]| -> Vec<crate::model::Hook> {
         let plain = |hook: &crate::model::Hook| crate::model::Hook {
             last_run: HookExecution::default(),
+            delete_policies: hook.effective_delete_policies(),
             ..hook.clone()
         };
         hooks.iter().map(plain).collect()

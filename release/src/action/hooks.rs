@@ -108,6 +108,7 @@ impl HookRun<'_> {
         let objects = self.objects(release, index, event).await?;
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
+        hook.delete_policies = hook.effective_delete_policies();
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
             if hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {

@@ -423,3 +423,16 @@ async fn only_force_recreates_what_is_immutable() -> Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test]
+async fn a_hook_that_ran_is_recorded_with_its_delete_policy() -> Result<()> {
+    let world = World::new().await?;
+    let template =
+        Template::new(&config_map("a", "1")).hook("h", "post-install", &config_map("h", "1"));
+    world.deploy_with(&template, Options::default()).await?;
+    let record = release::get(&world.storage, "web", None).await?;
+    assert_eq!(record.hooks[0].delete_policies, ["before-hook-creation"]);
+    let again = world.deploy_with(&template, Options::default()).await?;
+    assert!(!again.changed, "a default written out is no change");
+    Ok(())
+}
