@@ -444,8 +444,9 @@ impl Attempt<'_> {
         }
         self.run_hooks(before).await?;
         let options = ApplyOptions {
-            recreate: self.spec.options.force,
+            force: self.spec.options.force,
             migrate: self.migrate,
+            is_update: !self.history.is_empty(),
         };
         let applied = apply_all(self.cluster, &self.objects, &self.base.good, options)
             .await

@@ -179,8 +179,9 @@ async fn go_back(
     }
     let migrate = current.is_some_and(|current| current.apply_method != ApplyMethod::ServerSide);
     let options = ApplyOptions {
-        recreate: spec.options.force,
+        force: spec.options.force,
         migrate,
+        is_update: true,
     };
     let applied = apply_all(cluster, &objects, &base.good, options)
         .await

@@ -32,11 +32,15 @@ const TRIES: u32 = 5;
 /// How a manifest is applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyOptions {
-    /// Recreate an object whose change the API server refuses because a field is immutable.
-    pub recreate: bool,
+    /// Replace an object whose change the API server calls invalid, which drops what others wrote
+    /// into it, and recreate one whose immutable field changes.
+    pub force: bool,
     /// Another client wrote these objects before us: take over the fields it owns, so that what the
     /// chart no longer has goes away.
     pub migrate: bool,
+    /// There was a revision or an attempt before: Helm then says of an object that it could not be
+    /// *created*.
+    pub is_update: bool,
 }
 
 /// What applying did.
@@ -54,6 +58,14 @@ pub enum ObjectFailure {
     /// The API server refused it.
     #[error("server-side apply failed for object {object}")]
     Apply {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// Why.
+        source: ApiError,
+    },
+    /// The API server refused it, and an earlier revision or attempt did not leave it either.
+    #[error("failed to create resource: server-side apply failed for object {object}")]
+    Create {
         /// `namespace/name group/version, Kind=kind`.
         object: String,
         /// Why.
@@ -106,6 +118,7 @@ impl ObjectFailure {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Apply { source, .. }
+            | Self::Create { source, .. }
             | Self::Conflict { source, .. }
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.is_retryable(),
@@ -118,6 +131,7 @@ impl ObjectFailure {
     pub fn reason(&self) -> &str {
         match self {
             Self::Apply { source, .. }
+            | Self::Create { source, .. }
             | Self::Conflict { source, .. }
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.reason(),
@@ -347,11 +361,30 @@ impl Work<'_> {
                 let live = self.send(object, &body, true).await.map_err(refused)?;
                 Ok((live, conflicts))
             }
-            Err(error) if self.options.recreate && is_immutable(&error) => {
-                self.recreate(object).await.map(|live| (live, Vec::new()))
+            Err(error) if self.options.force && error.is_invalid() => {
+                let forced = self.force(object, error).await?;
+                Ok((forced, Vec::new()))
             }
-            Err(error) => Err(refused(error)),
+            Err(error) => Err(self.named(object, refused(error)).await),
         }
+    }
+
+    /// Says of an object that is not there that it could not be created.
+    async fn named(&self, object: &Object, failure: ObjectFailure) -> ObjectFailure {
+        match failure {
+            ObjectFailure::Apply {
+                object: name,
+                source,
+            } if self.options.is_update && self.is_missing(object).await => ObjectFailure::Create {
+                object: name,
+                source,
+            },
+            failure => failure,
+        }
+    }
+
+    async fn is_missing(&self, object: &Object) -> bool {
+        matches!(self.cluster.get_metadata(object).await, Ok(None))
     }
 
     /// Sends one apply, again where that is known to help.
@@ -408,6 +441,38 @@ impl Work<'_> {
             .into_iter()
             .flatten()
             .any(|autoscaler| scales(autoscaler, object)))
+    }
+
+    /// Makes an object what is wanted although the API server calls merging invalid.
+    async fn force(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
+        if is_immutable(&refusal) {
+            return self.recreate(object).await;
+        }
+        let failed = |source| ObjectFailure::Recreate {
+            object: object.describe(),
+            source,
+        };
+        let found = self.cluster.get_metadata(object).await.map_err(failed)?;
+        let Some(version) = found.as_ref().and_then(|live| {
+            let version = live.pointer("/metadata/resourceVersion")?;
+            version.as_str()
+        }) else {
+            let failure = ObjectFailure::Apply {
+                object: object.describe(),
+                source: refusal,
+            };
+            return Err(self.named(object, failure).await);
+        };
+        match self.cluster.replace(object, version).await {
+            Ok(_) => {}
+            Err(error) if is_immutable(&error) => return self.recreate(object).await,
+            Err(error) => return Err(failed(error)),
+        }
+        // What was written whole is owned as if it had been applied.
+        migrate::take_over(self.cluster, object)
+            .await
+            .map_err(failed)?;
+        self.send(object, &object.body, true).await.map_err(failed)
     }
 
     async fn recreate(&self, object: &Object) -> Result<Value, ObjectFailure> {

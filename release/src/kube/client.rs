@@ -249,6 +249,15 @@ impl Cluster {
             .await
     }
 
+    /// Writes the object whole, if it still has this version.
+    pub(crate) async fn replace(&self, object: &Object, version: &str) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        let mut body = object.body.clone();
+        body["metadata"]["resourceVersion"] = version.into();
+        self.send(Verb::write("PUT"), object_path(object, &query), Some(&body))
+            .await
+    }
+
     /// Sends a JSON patch.
     pub(crate) async fn json_patch(
         &self,

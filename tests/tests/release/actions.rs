@@ -425,6 +425,57 @@ async fn only_force_recreates_what_is_immutable() -> Result<()> {
 }
 
 #[tokio::test]
+async fn force_replaces_what_cannot_be_merged() -> Result<()> {
+    let world = World::new().await?;
+    let service = "---\n# Source: web/templates/s.yaml\napiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  \
+                   labels: {dropped: \"yes\"}\nspec:\n  selector: {app: web}\n  ports: [{port: 80}]\n";
+    world.deploy(service).await?;
+    let uid = ["get", "service", "s", "--output=jsonpath={.metadata.uid}"];
+    let before = world.kubectl(&uid)?;
+    let edit = r#"{"spec":{"ports":[{"port":81}]}}"#;
+    world.kubectl(&["patch", "service", "s", "--type=merge", "--patch", edit])?;
+
+    let other = service.replace("app: web", "app: other");
+    let error = world.deploy(&other).await.unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(
+        text.contains("spec.ports[0].name: Required value"),
+        "{text}"
+    );
+    let options = Options {
+        force: true,
+        ..Options::default()
+    };
+    world.deploy_with(&Template::new(&other), options).await?;
+    let shown = "--output=jsonpath={.spec.ports[*].port} {.spec.selector.app}";
+    assert_eq!(world.kubectl(&["get", "service", "s", shown])?, "80 other");
+    assert_eq!(world.kubectl(&uid)?, before, "it was not recreated");
+
+    // What was replaced is ours: a field that the chart drops goes.
+    let without = other.replace("  labels: {dropped: \"yes\"}\n", "");
+    world.deploy(&without).await?;
+    let label = "--output=jsonpath={.metadata.labels.dropped}";
+    assert_eq!(world.kubectl(&["get", "service", "s", label])?, "");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_retry_tells_which_object_it_could_not_create() -> Result<()> {
+    let world = World::new().await?;
+    let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
+    for prefix in ["", "failed to create resource: "] {
+        let error = world.deploy(&bad).await.unwrap_err();
+        let text = release::error_chain(&error);
+        let start = format!(
+            "{prefix}server-side apply failed for object {}/b ",
+            world.namespace
+        );
+        assert!(text.starts_with(&start), "{text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_hook_that_ran_is_recorded_with_its_delete_policy() -> Result<()> {
     let world = World::new().await?;
     let template =

@@ -100,7 +100,7 @@ pub async fn apply(
         namespace: release.namespace.clone(),
     };
     let options = ApplyOptions {
-        recreate: force,
+        force,
         ..Default::default()
     };
     release::kube::reapply(cluster, &owner, objects, options)
