@@ -12,6 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use release::kube::Cluster;
+use release::storage::{Objects, RecordKind, Storage};
 use tokio::time::Instant;
 
 use crate::error;
@@ -41,12 +42,21 @@ pub struct DeploymentClient {
     cluster: Cluster,
     client: Client,
     account: String,
+    /// The agent's, for reading release records and nothing else.
+    reader: Cluster,
 }
 
 impl DeploymentClient {
     /// The cluster as this account sees it.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// The release records of a namespace: written with the account's rights, read with the agent's
+    /// as upstream does, so that an account needs no right to read Secrets (agent 7.6).
+    pub fn records(&self, namespace: &str) -> Storage {
+        let written = Objects::new(self.cluster.clone(), namespace, RecordKind::Secret);
+        Storage::new(written.read_by(self.reader.clone()))
     }
 
     /// The client, for Fleet's own few requests on behalf of the bundle.
@@ -153,6 +163,7 @@ impl Identities {
             cluster: self.cluster.acting_as(client.clone()),
             client,
             account: name.to_owned(),
+            reader: self.cluster.clone(),
         })
     }
 
@@ -188,8 +199,9 @@ impl Identities {
     }
 }
 
+/// The Go agent asks its cache, which names the kind where the API server names the resource.
 fn not_found(name: &str) -> kube::Error {
-    let message = format!("serviceaccounts \"{name}\" not found");
+    let message = format!("ServiceAccount \"{name}\" not found");
     kube::Error::Api(
         kube::core::Status::failure(&message, "NotFound")
             .with_code(404)

@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use release::action::{UninstallError, UninstallSpec, uninstall};
-use release::storage::Storage;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -245,7 +244,7 @@ impl Collector {
             name: name.clone(),
             source,
         };
-        let storage = Storage::secrets(acting.cluster(), namespace);
+        let storage = acting.records(namespace);
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
         uninstall(acting.cluster(), &storage, &spec)

@@ -71,6 +71,7 @@ impl RecordKind {
 #[derive(Debug, Clone)]
 pub struct Objects {
     cluster: Cluster,
+    reader: Cluster,
     namespace: String,
     kind: RecordKind,
 }
@@ -79,10 +80,17 @@ impl Objects {
     /// Records of `namespace`.
     pub fn new(cluster: Cluster, namespace: impl Into<String>, kind: RecordKind) -> Self {
         Self {
+            reader: cluster.clone(),
             cluster,
             namespace: namespace.into(),
             kind,
         }
+    }
+
+    /// Reads as another identity than the one that writes.
+    #[must_use]
+    pub fn read_by(self, reader: Cluster) -> Self {
+        Self { reader, ..self }
     }
 
     async fn send(
@@ -90,8 +98,11 @@ impl Objects {
         verb: &'static str,
         request: RecordRequest<'_>,
     ) -> Result<Value, StorageError> {
-        let answer = self
-            .cluster
+        let identity = match request {
+            RecordRequest::Get(_) => &self.reader,
+            _ => &self.cluster,
+        };
+        let answer = identity
             .record(request, self.kind.plural(), &self.namespace)
             .await;
         answer.map_err(|source| self.refused(verb, source))
@@ -141,7 +152,7 @@ impl Driver for Objects {
         async move {
             let labels = [("name", release), ("owner", "helm")];
             let listed = self
-                .cluster
+                .reader
                 .list_records(self.kind.plural(), &self.namespace, &labels)
                 .await;
             let listed = listed.map_err(|source| StorageError::Api {

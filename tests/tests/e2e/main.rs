@@ -1,5 +1,6 @@
 //! Tests of the real agent against real servers: one bed for all of them, a file per subject.
 
+mod accounts;
 mod bad_input;
 mod bed;
 mod cluster_values;

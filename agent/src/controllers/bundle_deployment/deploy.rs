@@ -13,7 +13,6 @@ use kube::{Api, Client};
 use release::action::{BoxError, DeploySpec, Options, RenderRequest, Rendered};
 use release::kube::{ClusterLookup, Snapshot};
 use release::model::{Hook, Release};
-use release::storage::Storage;
 use serde_json::{Map, Value};
 use templating::Host;
 
@@ -147,7 +146,7 @@ impl Deployer {
                 ..Options::default()
             },
         };
-        let storage = Storage::secrets(acting.cluster(), &spec.namespace);
+        let storage = acting.records(&spec.namespace);
         let deployed = release::action::deploy(acting.cluster(), &storage, &spec)
             .await
             .map_err(DeployFailure::new)?;

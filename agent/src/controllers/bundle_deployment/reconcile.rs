@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use release::kube::{Object, Owner};
 use release::model::Release;
-use release::storage::{Storage, StorageError};
+use release::storage::StorageError;
 use tokio::time::Instant;
 
 use super::copies;
@@ -371,7 +371,7 @@ impl Reconciler {
         let Some(id) = ReleaseId::parse(named) else {
             return Ok(None);
         };
-        let storage = Storage::secrets(acting.cluster(), &id.namespace);
+        let storage = acting.records(&id.namespace);
         match storage.get(&id.name, id.revision).await {
             Ok(release) => Ok(Some(release)),
             Err(StorageError::NotFound) => Ok(None),
@@ -606,7 +606,7 @@ impl Reconciler {
     /// Objects of the revision before, to tell left-overs from copies of our label. A record that
     /// cannot be read means none.
     async fn former_objects(&self, acting: &DeploymentClient, release: &Release) -> Vec<Object> {
-        let storage = Storage::secrets(acting.cluster(), &release.namespace);
+        let storage = acting.records(&release.namespace);
         match storage
             .get(&release.name, release.revision.saturating_sub(1))
             .await
