@@ -53,6 +53,12 @@ pub enum FleetPostRenderError {
         #[source]
         source: ObjectsError,
     },
+    /// A file of raw YAML is none. Fleet's words, which do not name the file.
+    #[error("{problem}")]
+    RawDocument {
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A target namespace and an object outside all namespaces.
     #[error(
         "invalid cluster scoped object [name={name} kind={kind} apiVersion={api_version}] found. \
@@ -223,10 +229,14 @@ fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, Fle
             return Ok(Vec::new());
         }
         Err(source) => {
-            return Err(FleetPostRenderError::Document {
-                path: path.to_owned(),
-                source,
-            });
+            tracing::warn!(path, error = %source, "a file cannot be read");
+            let problem = match source {
+                // Fleet reads raw files without converting them to JSON first.
+                ObjectsError::Yaml(golib::yaml::Error::Yaml(problem)) => format!("yaml: {problem}"),
+                ObjectsError::Yaml(golib::yaml::Error::Conversion(problem)) => problem,
+                source => source.to_string(),
+            };
+            return Err(FleetPostRenderError::RawDocument { problem });
         }
     };
     found.retain(|object| {
@@ -412,9 +422,13 @@ mod tests {
             .map(|(_, o)| o["metadata"]["name"].clone())
             .collect();
         assert_eq!(names, ["good"]);
-        let broken = [("raw-yaml/a.yaml", "a: [1")];
+        // As the stock controller showed it for the Go agent.
+        let broken = [(
+            "raw-yaml/cm.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: p\n data: x",
+        )];
         let error = run(&[], &broken, &BundleDeploymentOptions::default()).unwrap_err();
-        assert!(error.starts_with("raw-yaml/a.yaml: "), "{error}");
+        assert_eq!(error, "yaml: line 4: did not find expected key");
     }
 
     #[test]
