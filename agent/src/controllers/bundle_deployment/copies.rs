@@ -107,6 +107,8 @@ async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     let namespace = Namespace {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
+            // Helm's, which a deploy would set on a namespace it creates.
+            labels: Some(BTreeMap::from([("name".to_owned(), name.to_owned())])),
             ..Default::default()
         },
         ..Default::default()
