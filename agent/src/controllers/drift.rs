@@ -77,6 +77,71 @@ struct Watched {
     hash: String,
     seen: Seen,
     is_ready: bool,
+    /// While live objects are being read: the last event of each, to be judged by what was read.
+    meanwhile: Option<HashMap<ObjectId, Option<String>>>,
+}
+
+impl Bundles {
+    fn hash_of(&mut self, bundle: &str, hash: &str) {
+        let former = self.by_name.get(bundle).map(|watched| &watched.hash);
+        if let Some(former) = former.filter(|former| *former != hash).cloned() {
+            self.by_hash.remove(&former);
+        }
+        self.by_hash.insert(hash.to_owned(), bundle.to_owned());
+    }
+
+    /// Live objects are about to be read. Without this, what happens between reading and the first
+    /// [`Bundles::looked`] of a new bundle would be nobody's.
+    fn looking(&mut self, bundle: &str, hash: &str) {
+        self.hash_of(bundle, hash);
+        let watched = self.by_name.entry(bundle.to_owned()).or_insert(Watched {
+            hash: String::new(),
+            seen: Seen::new(),
+            is_ready: false,
+            meanwhile: None,
+        });
+        hash.clone_into(&mut watched.hash);
+        watched.meanwhile = Some(HashMap::new());
+    }
+
+    /// Live objects were read. Whether something newer has been told since.
+    fn looked(&mut self, bundle: &str, hash: &str, seen: Seen, is_ready: bool) -> bool {
+        self.hash_of(bundle, hash);
+        let meanwhile = self
+            .by_name
+            .get_mut(bundle)
+            .and_then(|watched| watched.meanwhile.take())
+            .unwrap_or_default();
+        let news = meanwhile
+            .iter()
+            .any(|(object, told)| is_news(seen.get(object).map(String::as_str), told.as_deref()));
+        let watched = Watched {
+            hash: hash.to_owned(),
+            seen,
+            is_ready,
+            meanwhile: None,
+        };
+        self.by_name.insert(bundle.to_owned(), watched);
+        news
+    }
+
+    /// An object with this hash is there in this version, or gone (`None`). Gives the bundle to wake
+    /// and whether it was ready.
+    fn told(
+        &mut self,
+        hash: &str,
+        object: &ObjectId,
+        version: Option<&str>,
+    ) -> Option<(String, bool)> {
+        let name = self.by_hash.get(hash)?;
+        let watched = self.by_name.get_mut(name)?;
+        if let Some(meanwhile) = &mut watched.meanwhile {
+            meanwhile.insert(object.clone(), version.map(str::to_owned));
+            return None;
+        }
+        is_news(watched.seen.get(object).map(String::as_str), version)
+            .then(|| (name.clone(), watched.is_ready))
+    }
 }
 
 impl DriftWatches {
@@ -94,6 +159,12 @@ impl DriftWatches {
         }
     }
 
+    /// Live objects of a bundle are about to be read; [`DriftWatches::refresh`] follows, or another
+    /// try.
+    pub fn looking(&self, bundle: &str, hash: &str) {
+        self.shared.lock().looking(bundle, hash);
+    }
+
     /// Watches these kinds for a bundle, and no others. `seen` are the objects as they are known:
     /// an event that tells nothing newer is not passed on.
     pub fn refresh(
@@ -104,23 +175,9 @@ impl DriftWatches {
         seen: Seen,
         is_ready: bool,
     ) {
-        {
-            let mut bundles = self.shared.lock();
-            if let Some(old) = bundles
-                .by_name
-                .get(bundle)
-                .map(|watched| watched.hash.clone())
-                && old != hash
-            {
-                bundles.by_hash.remove(&old);
-            }
-            bundles.by_hash.insert(hash.to_owned(), bundle.to_owned());
-            let watched = Watched {
-                hash: hash.to_owned(),
-                seen,
-                is_ready,
-            };
-            bundles.by_name.insert(bundle.to_owned(), watched);
+        let news = self.shared.lock().looked(bundle, hash, seen, is_ready);
+        if news {
+            self.shared.wake(bundle, is_ready);
         }
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted: HashMap<_, _> = kinds
@@ -169,25 +226,18 @@ impl Shared {
 
     /// An object with this hash is there in this version, or gone (`None`).
     fn changed(&self, hash: &str, object: &ObjectId, version: Option<&str>) {
-        let (bundle, delay) = {
-            let bundles = self.lock();
-            let Some(name) = bundles.by_hash.get(hash) else {
-                return;
-            };
-            let Some(watched) = bundles.by_name.get(name) else {
-                return;
-            };
-            if !is_news(watched.seen.get(object).map(String::as_str), version) {
-                return;
-            }
-            let delay = if watched.is_ready {
-                self.delay
-            } else {
-                self.delay.min(UNREADY_DELAY)
-            };
-            (name.clone(), delay)
+        let told = self.lock().told(hash, object, version);
+        if let Some((bundle, is_ready)) = told {
+            self.wake(&bundle, is_ready);
+        }
+    }
+
+    fn wake(&self, bundle: &str, is_ready: bool) {
+        let delay = match is_ready {
+            true => self.delay,
+            false => self.delay.min(UNREADY_DELAY),
         };
-        self.queue.wake_after(&bundle, Pass::Drift, delay);
+        self.queue.wake_after(bundle, Pass::Drift, delay);
     }
 }
 
@@ -252,5 +302,48 @@ mod tests {
     #[case::opaque(Some("a"), Some("b"), true)]
     fn news(#[case] seen: Option<&str>, #[case] told: Option<&str>, #[case] expected: bool) {
         assert_eq!(is_news(seen, told), expected);
+    }
+
+    fn deployment() -> ObjectId {
+        ObjectId {
+            kind: "apps/Deployment".into(),
+            namespace: "ns".into(),
+            name: "web".into(),
+        }
+    }
+
+    fn seen(version: &str) -> Seen {
+        Seen::from([(deployment(), version.to_owned())])
+    }
+
+    #[rstest]
+    #[case::became_ready_since(Some("8"), true)]
+    #[case::deleted_since(None, true)]
+    #[case::echo(Some("7"), false)]
+    fn what_is_told_while_a_new_bundle_is_read_counts(
+        #[case] told: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let mut bundles = Bundles::default();
+        assert_eq!(
+            bundles.told("h", &deployment(), Some("6")),
+            None,
+            "nobody's"
+        );
+        bundles.looking("web", "h");
+        assert_eq!(bundles.told("h", &deployment(), told), None, "not yet");
+        assert_eq!(bundles.looked("web", "h", seen("7"), false), expected);
+        let later = bundles.told("h", &deployment(), Some("9"));
+        assert_eq!(later, Some(("web".to_owned(), false)));
+    }
+
+    #[test]
+    fn another_hash_takes_the_place_of_the_former() {
+        let mut bundles = Bundles::default();
+        bundles.looked("web", "old", seen("7"), true);
+        bundles.looking("web", "new");
+        assert!(!bundles.looked("web", "new", seen("7"), true));
+        assert_eq!(bundles.told("old", &deployment(), Some("8")), None);
+        assert!(bundles.told("new", &deployment(), Some("8")).is_some());
     }
 }

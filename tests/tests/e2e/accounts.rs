@@ -1,6 +1,6 @@
-//! What a bundle's account must be allowed, and what not.
+//! Whose rights a bundle needs, and whose name is on what is written for it.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
@@ -56,6 +56,38 @@ async fn an_account_need_not_read_secrets() -> Result<()> {
         let release = format!("{target}/narrow:{revision}");
         assert_eq!(ready["status"]["release"], json!(release));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn copies_come_into_a_namespace_labelled_as_helm_labels_it() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let target = format!("{}-app", site.id);
+    let source = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": "1" },
+        "metadata": { "name": "shared", "namespace": site.deployment_namespace()? },
+    });
+    apply(&site.upstream, source).await?;
+    let file = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: own}\n";
+    let bundle = BundleDeployment::content("copies", vec![("cm.yaml".to_owned(), file.into())])
+        .release("copies", &target)
+        .option(
+            "downstreamResources",
+            json!([{ "kind": "ConfigMap", "name": "shared" }]),
+        )
+        .spec("downstreamResourcesGeneration", json!(1));
+    site.apply(&bundle).await?;
+    site.wait_ready("copies").await?;
+    let copy = site.object("v1", "ConfigMap", &target, "shared").await?;
+    let copy = copy.context("the copy is there")?;
+    assert_eq!(copy.data["data"], json!({ "a": "1" }));
+    // What names no field manager is known by the User-Agent.
+    let managers = copy.metadata.managed_fields.unwrap_or_default();
+    let managers: Vec<_> = managers.into_iter().filter_map(|m| m.manager).collect();
+    assert_eq!(managers, ["fleetagent"]);
+    let namespace = site.object("v1", "Namespace", "", &target).await?;
+    let labels = namespace.and_then(|namespace| namespace.metadata.labels);
+    assert_eq!(labels.unwrap_or_default().get("name"), Some(&target));
     Ok(())
 }
 

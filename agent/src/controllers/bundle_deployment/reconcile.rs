@@ -566,6 +566,7 @@ impl Reconciler {
             .await
             .map_err(|e| error::chain(&e))?;
         let client = acting.client();
+        self.rooms.drift.looking(bundle.name(), set.hash());
         let live = Live::read(&client, set.hash(), &wanted)
             .await
             .map_err(|e| error::chain(&e))?;
