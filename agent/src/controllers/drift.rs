@@ -125,22 +125,44 @@ impl Bundles {
         news
     }
 
-    /// An object with this hash is there in this version, or gone (`None`). Gives the bundle to wake
-    /// and whether it was ready.
+    /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to wake
+    /// and whether each was ready.
     fn told(
         &mut self,
         hash: &str,
         object: &ObjectId,
         version: Option<&str>,
-    ) -> Option<(String, bool)> {
-        let name = self.by_hash.get(hash)?;
-        let watched = self.by_name.get_mut(name)?;
-        if let Some(meanwhile) = &mut watched.meanwhile {
-            meanwhile.insert(object.clone(), version.map(str::to_owned));
-            return None;
+    ) -> Vec<(String, bool)> {
+        let owner = self.by_hash.get(hash);
+        let is_known = owner
+            .and_then(|owner| self.by_name.get(owner))
+            .is_some_and(|watched| watched.seen.contains_key(object));
+        let mut woken = Vec::new();
+        for (name, watched) in &mut self.by_name {
+            let version = match owner == Some(name) {
+                true => version,
+                // New to its owner: whoever had it before has lost it.
+                false if version.is_some() && !is_known => None,
+                false => continue,
+            };
+            if watched.tell(object, version) {
+                woken.push((name.clone(), watched.is_ready));
+            }
         }
-        is_news(watched.seen.get(object).map(String::as_str), version)
-            .then(|| (name.clone(), watched.is_ready))
+        woken
+    }
+}
+
+impl Watched {
+    /// Whether an event is news; while objects are being read that is decided later.
+    fn tell(&mut self, object: &ObjectId, version: Option<&str>) -> bool {
+        match &mut self.meanwhile {
+            Some(meanwhile) => {
+                meanwhile.insert(object.clone(), version.map(str::to_owned));
+                false
+            }
+            None => is_news(self.seen.get(object).map(String::as_str), version),
+        }
     }
 }
 
@@ -227,7 +249,7 @@ impl Shared {
     /// An object with this hash is there in this version, or gone (`None`).
     fn changed(&self, hash: &str, object: &ObjectId, version: Option<&str>) {
         let told = self.lock().told(hash, object, version);
-        if let Some((bundle, is_ready)) = told {
+        for (bundle, is_ready) in told {
             self.wake(&bundle, is_ready);
         }
     }
@@ -325,16 +347,32 @@ mod tests {
         #[case] expected: bool,
     ) {
         let mut bundles = Bundles::default();
-        assert_eq!(
-            bundles.told("h", &deployment(), Some("6")),
-            None,
-            "nobody's"
-        );
+        assert!(bundles.told("h", &deployment(), Some("6")).is_empty());
         bundles.looking("web", "h");
-        assert_eq!(bundles.told("h", &deployment(), told), None, "not yet");
+        assert!(bundles.told("h", &deployment(), told).is_empty());
         assert_eq!(bundles.looked("web", "h", seen("7"), false), expected);
         let later = bundles.told("h", &deployment(), Some("9"));
-        assert_eq!(later, Some(("web".to_owned(), false)));
+        assert_eq!(later, [("web".to_owned(), false)]);
+    }
+
+    #[test]
+    fn an_object_that_another_bundle_takes_is_news_to_both() {
+        let mut bundles = Bundles::default();
+        bundles.looked("former", "f", seen("7"), true);
+        bundles.looked("bystander", "b", Seen::new(), true);
+        bundles.looked("taker", "t", Seen::new(), true);
+        let mut woken = bundles.told("t", &deployment(), Some("8"));
+        woken.sort();
+        assert_eq!(
+            woken,
+            [("former".to_owned(), true), ("taker".to_owned(), true)]
+        );
+        bundles.looked("former", "f", Seen::new(), false);
+        bundles.looked("taker", "t", seen("8"), true);
+        assert!(bundles.told("t", &deployment(), Some("8")).is_empty());
+        // Taken by somebody unknown, for instance the agent of another scope.
+        let lost = bundles.told("x", &deployment(), Some("9"));
+        assert_eq!(lost, [("taker".to_owned(), true)]);
     }
 
     #[test]
@@ -343,7 +381,7 @@ mod tests {
         bundles.looked("web", "old", seen("7"), true);
         bundles.looking("web", "new");
         assert!(!bundles.looked("web", "new", seen("7"), true));
-        assert_eq!(bundles.told("old", &deployment(), Some("8")), None);
-        assert!(bundles.told("new", &deployment(), Some("8")).is_some());
+        let woken = bundles.told("new", &deployment(), Some("8"));
+        assert_eq!(woken, [("web".to_owned(), true)]);
     }
 }

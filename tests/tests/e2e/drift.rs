@@ -226,3 +226,50 @@ async fn an_added_label_is_nobodys_business() -> Result<()> {
         )
     })
 }
+
+#[tokio::test]
+async fn an_object_that_another_bundle_takes_is_reported_by_the_former() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let target = format!("{}-app", site.id);
+    let bundle = |name: &str| {
+        let file = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: web}}\ndata: {{by: {name}}}\n"
+        );
+        BundleDeployment::content(name, vec![("cm.yaml".to_owned(), file.into_bytes())])
+            .release(name, &target)
+            .helm("takeOwnership", json!(true))
+    };
+    site.apply(&bundle("former")).await?;
+    site.wait_ready("former").await?;
+    site.apply(&bundle("taker")).await?;
+    site.wait_ready("taker").await?;
+    let former = site
+        .wait_for("former", "to have lost its object", |b| {
+            b["status"]["modifiedStatus"].is_array()
+        })
+        .await?;
+    assert_eq!(
+        former["status"]["modifiedStatus"],
+        json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": target, "name": "web",
+            "missing": true, "exist": true,
+        }])
+    );
+    // Putting it right takes it back, and it is the other one that tells.
+    let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
+    site.bundle_deployments()?
+        .patch("former", &PatchParams::default(), &Patch::Merge(&switch))
+        .await?;
+    site.wait_ready("former").await?;
+    let taker = site
+        .wait_for("taker", "to have lost it again", |b| {
+            b["status"]["modifiedStatus"].is_array()
+        })
+        .await?;
+    let ready = condition(&taker, "Ready").context("a Ready condition")?;
+    assert_eq!(
+        ready["message"],
+        json!(format!("configmap.v1 {target}/web is not owned by us"))
+    );
+    Ok(())
+}
