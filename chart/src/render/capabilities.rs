@@ -1,6 +1,7 @@
 //! `.Capabilities` as templates see it: Go structs, one of them with methods.
 
 use std::any::Any;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use templating::funcs::Method;
@@ -30,24 +31,39 @@ fn has(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand
 
 /// The value of `.Capabilities`.
 pub(super) fn object(capabilities: &Capabilities) -> Value {
-    let versions = capabilities
-        .api_versions
-        .iter()
-        .map(|version| version.as_str().into());
     Value::object(CapabilitiesObject {
-        kube_version: Value::object(KubeVersionObject(capabilities.kube_version.clone())),
-        api_versions: List::typed(&VERSION_SET, versions.collect()),
-        helm_version: Value::object(HelmVersionObject(Arc::new(
-            capabilities.helm_version.clone(),
-        ))),
+        capabilities: capabilities.clone(),
+        parts: OnceCell::new(),
     })
 }
 
 /// `*common.Capabilities`
 struct CapabilitiesObject {
+    capabilities: Capabilities,
+    /// Made for the first template that asks.
+    parts: OnceCell<Parts>,
+}
+
+struct Parts {
     kube_version: Value,
     api_versions: List,
     helm_version: Value,
+}
+
+impl CapabilitiesObject {
+    fn parts(&self) -> &Parts {
+        self.parts.get_or_init(|| {
+            let capabilities = &self.capabilities;
+            let versions = capabilities.api_versions.iter();
+            let versions = versions.map(|version| version.as_str().into());
+            let helm_version = Arc::new(capabilities.helm_version.clone());
+            Parts {
+                kube_version: Value::object(KubeVersionObject(capabilities.kube_version.clone())),
+                api_versions: List::typed(&VERSION_SET, versions.collect()),
+                helm_version: Value::object(HelmVersionObject(helm_version)),
+            }
+        })
+    }
 }
 
 impl Object for CapabilitiesObject {
@@ -59,12 +75,21 @@ impl Object for CapabilitiesObject {
         Kind::Ptr
     }
 
+    fn field(&self, name: &str) -> Option<Value> {
+        let parts = self.parts();
+        Some(match name {
+            "KubeVersion" => parts.kube_version.clone(),
+            "APIVersions" => parts.api_versions.clone().into(),
+            "HelmVersion" => parts.helm_version.clone(),
+            _ => return None,
+        })
+    }
+
     fn fields(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("KubeVersion", self.kube_version.clone()),
-            ("APIVersions", self.api_versions.clone().into()),
-            ("HelmVersion", self.helm_version.clone()),
-        ]
+        ["KubeVersion", "APIVersions", "HelmVersion"]
+            .into_iter()
+            .filter_map(|name| Some((name, self.field(name)?)))
+            .collect()
     }
 
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {

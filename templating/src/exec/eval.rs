@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::{MissingKey, Operand};
 use crate::error::Error;
 use crate::parse::{Command, Expr, ExprKind, NodeRef, Number, Pipe};
-use crate::value::{Kind, Type, Value};
+use crate::value::{Kind, Str, Type, Value};
 
 impl<'t> Machine<'t, '_, '_> {
     /// The value of a pipeline; its variables are declared or assigned.
@@ -119,7 +119,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         expr: &'t Expr,
         base: &'t Expr,
-        fields: &'t [Box<str>],
+        fields: &'t [Str],
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -133,7 +133,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         expr: &'t Expr,
         name: &str,
-        fields: &'t [Box<str>],
+        fields: &'t [Str],
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -152,7 +152,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         mut receiver: Operand,
         expr: &'t Expr,
-        fields: &'t [Box<str>],
+        fields: &'t [Str],
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -170,7 +170,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         receiver: Operand,
         expr: &'t Expr,
-        name: &str,
+        name: &'t Str,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -193,7 +193,7 @@ impl<'t> Machine<'t, '_, '_> {
             Value::Object(object) => object.methods(),
             _ => &[],
         };
-        if let Some(method) = methods.iter().find(|method| method.name == name) {
+        if let Some(method) = methods.iter().find(|method| *name == method.name) {
             return self.method(dot, &receiver.value, expr, method, args, last);
         }
         match &receiver.value {
@@ -214,10 +214,11 @@ impl<'t> Machine<'t, '_, '_> {
                     }
                 }
             }
-            Value::Object(object) if object.unexported().contains(&name) => self.fail(format!(
-                "{name} is an unexported field of struct type {static_type}"
-            )),
-            Value::Object(object) => match object.field(name) {
+            Value::Object(object) if object.unexported().contains(&&*name.to_str_lossy()) => self
+                .fail(format!(
+                    "{name} is an unexported field of struct type {static_type}"
+                )),
+            Value::Object(object) => match object.field(&name.to_str_lossy()) {
                 Some(_) if has_args => self.fail(format!(
                     "{name} has arguments but cannot be invoked as function"
                 )),

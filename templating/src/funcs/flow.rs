@@ -90,16 +90,7 @@ fn tpl(state: &mut State<'_>, text: Str, data: Value) -> Result<Vec<u8>, Error> 
 pub fn without_no_value(text: Vec<u8>) -> Vec<u8> {
     const MARK: &[u8] = b"<no value>";
     // Most texts have none, and then nothing is copied.
-    let find = |from: usize| -> Option<usize> {
-        let mut from = from;
-        loop {
-            let at = from + text[from..].iter().position(|&byte| byte == MARK[0])?;
-            if text[at..].starts_with(MARK) {
-                return Some(at);
-            }
-            from = at + 1;
-        }
-    };
+    let find = |from: usize| memchr::memmem::find(&text[from..], MARK).map(|at| from + at);
     let Some(mut at) = find(0) else {
         return text;
     };

@@ -122,19 +122,11 @@ fn has_right_trim_marker(text: &[u8]) -> bool {
 
 fn find(text: &[u8], pattern: &[u8]) -> Option<usize> {
     let (&first, rest) = pattern.split_first()?;
-    let mut from = 0;
-    while let Some(at) = text[from..].iter().position(|&b| b == first) {
-        let at = from + at;
-        if text[at + 1..].starts_with(rest) {
-            return Some(at);
-        }
-        from = at + 1;
-    }
-    None
+    memchr::memchr_iter(first, text).find(|at| text[at + 1..].starts_with(rest))
 }
 
 fn count_lines(text: &[u8]) -> usize {
-    text.iter().filter(|&&b| b == b'\n').count()
+    memchr::memchr_iter(b'\n', text).count()
 }
 
 impl<'s> Lexer<'s> {
@@ -432,8 +424,16 @@ impl<'s> Lexer<'s> {
     }
 
     fn skip_alphanumeric(&mut self) {
-        while self.peek().is_some_and(is_alphanumeric) {
-            self.next();
+        loop {
+            let ascii = self.rest().iter();
+            let is_part = |c: &&u8| c.is_ascii_alphanumeric() || **c == b'_';
+            self.pos += ascii.take_while(is_part).count();
+            match self.peek() {
+                Some(c) if !c.is_ascii() && is_alphanumeric(c) => {
+                    self.next();
+                }
+                _ => return,
+            }
         }
     }
 

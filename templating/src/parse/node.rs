@@ -113,26 +113,34 @@ pub(crate) enum ExprKind {
     Nil,
     Number(Box<super::number::Number>),
     String {
-        /// With its quotes, for messages.
-        quoted: String,
+        quoted: Quoted,
         text: Str,
     },
     /// `.a.b`
-    Field(Vec<Box<str>>),
+    Field(Vec<Str>),
     /// `$x.a.b`; the name includes the dollar.
     Variable {
         name: Arc<str>,
-        fields: Vec<Box<str>>,
+        fields: Vec<Str>,
     },
     /// Anything else followed by fields.
     Chain {
         base: Box<Expr>,
-        fields: Vec<Box<str>>,
+        fields: Vec<Str>,
     },
     /// The name of a function.
     Identifier(Arc<Function>),
     /// A pipeline in parentheses.
     Pipe(Box<Pipe>),
+}
+
+/// How a string stands in the source, for messages.
+#[derive(Debug)]
+pub(crate) enum Quoted {
+    /// As it is, between two of these marks.
+    As(char),
+    /// With escapes: all of it.
+    Source(Str),
 }
 
 /// Any node, to say where an error happened.
@@ -295,8 +303,11 @@ impl Expr {
                 out.push_str(&number.text);
                 return Ok(());
             }
-            ExprKind::String { quoted, .. } => {
-                out.push_str(quoted);
+            ExprKind::String { quoted, text } => {
+                match quoted {
+                    Quoted::As(mark) => write!(out, "{mark}{text}{mark}")?,
+                    Quoted::Source(source) => out.push_str(&source.to_str_lossy()),
+                }
                 return Ok(());
             }
             ExprKind::Identifier(function) => {
@@ -316,7 +327,7 @@ impl Expr {
         };
         for field in fields {
             out.push('.');
-            out.push_str(field);
+            out.push_str(&field.to_str_lossy());
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! Tokens to trees. Mirrors Go's `text/template/parse/parse.go`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::lex::{Lexer, Token, TokenKind};
 use super::number::Number;
-use super::{Branch, Command, Expr, ExprKind, List, Node, Pipe, Source, Tree};
+use super::{Branch, Command, Expr, ExprKind, List, Node, Pipe, Quoted, Source, Tree};
 use crate::error::{Error, ErrorKind, ParseError};
 use crate::funcs::Functions;
 use crate::value::Str;
@@ -32,6 +33,7 @@ pub(crate) fn parse(
         source: &source,
         functions,
         trees: Vec::new(),
+        by_name: HashMap::new(),
         body,
         depth: 0,
         max_depth,
@@ -80,6 +82,8 @@ struct Parser<'s> {
     source: &'s Arc<Source>,
     functions: &'s Functions,
     trees: Vec<Tree>,
+    /// Where in `trees` each name is.
+    by_name: HashMap<Arc<str>, usize>,
     body: Body,
     /// How many blocks are open.
     depth: usize,
@@ -234,6 +238,18 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// The quotation mark and the text of a string that stands in the source as it is.
+    fn plain_string(&self, token: Token) -> Option<(char, Str)> {
+        let &[mark, ref inside @ .., end] = self.bytes(token) else {
+            return None;
+        };
+        // What an unquoting changes.
+        let changes = if mark == b'`' { b'\r' } else { b'\\' };
+        let is_plain =
+            mark == end && !inside.contains(&changes) && std::str::from_utf8(inside).is_ok();
+        is_plain.then(|| (char::from(mark), Str::from(inside)))
+    }
+
     /// Takes a finished template into the set of this text.
     fn add(&mut self, name: Arc<str>, root: List) -> Result<()> {
         let tree = Tree {
@@ -241,8 +257,13 @@ impl<'s> Parser<'s> {
             source: Arc::clone(self.source),
             root,
         };
-        match self.trees.iter_mut().find(|other| other.name == tree.name) {
-            None => self.trees.push(tree),
+        let known = self.by_name.get(&tree.name).copied();
+        match known.and_then(|at| self.trees.get_mut(at)) {
+            None => {
+                let at = self.trees.len();
+                self.by_name.insert(Arc::clone(&tree.name), at);
+                self.trees.push(tree);
+            }
             Some(other) if other.is_blank() => *other = tree,
             Some(_) if tree.is_blank() => {}
             Some(_) => {
@@ -479,7 +500,7 @@ impl<'s> Parser<'s> {
             pos,
             is_assign: false,
             decl: Vec::new(),
-            cmds: Vec::new(),
+            cmds: Vec::with_capacity(1),
         };
         self.declarations(&mut pipe, context)?;
         loop {
@@ -565,7 +586,7 @@ impl<'s> Parser<'s> {
     fn command(&mut self) -> Result<Command> {
         let mut command = Command {
             pos: self.peek_non_space().start,
-            args: Vec::new(),
+            args: Vec::with_capacity(1),
         };
         loop {
             self.peek_non_space(); // skip leading spaces
@@ -593,21 +614,16 @@ impl<'s> Parser<'s> {
             return Ok(None);
         };
         let pos = self.peek().start;
-        let mut chain: Vec<Box<str>> = Vec::new();
-        while self.peek().kind == TokenKind::Field {
-            let token = self.next();
-            chain.push(self.field(token));
-        }
-        if chain.is_empty() {
+        if self.peek().kind != TokenKind::Field {
             return Ok(Some(term));
         }
         let kind = match term.kind {
             ExprKind::Field(mut fields) => {
-                fields.append(&mut chain);
+                self.fields(&mut fields);
                 ExprKind::Field(fields)
             }
             ExprKind::Variable { name, mut fields } => {
-                fields.append(&mut chain);
+                self.fields(&mut fields);
                 ExprKind::Variable { name, fields }
             }
             constant if is_constant(&constant) => {
@@ -624,18 +640,25 @@ impl<'s> Parser<'s> {
                     pos: term.pos,
                     kind: other,
                 });
-                ExprKind::Chain {
-                    base,
-                    fields: chain,
-                }
+                let mut fields = Vec::new();
+                self.fields(&mut fields);
+                ExprKind::Chain { base, fields }
             }
         };
         Ok(Some(Expr { pos, kind }))
     }
 
+    /// Takes the field tokens that follow.
+    fn fields(&mut self, fields: &mut Vec<Str>) {
+        while self.peek().kind == TokenKind::Field {
+            let token = self.next();
+            fields.push(self.field(token));
+        }
+    }
+
     /// The name of a field token, without its dot.
-    fn field(&self, token: Token) -> Box<str> {
-        String::from_utf8_lossy(&self.bytes(token)[1..]).into()
+    fn field(&self, token: Token) -> Str {
+        Str::from(&*String::from_utf8_lossy(&self.bytes(token)[1..]))
     }
 
     fn term(&mut self) -> Result<Option<Expr>> {
@@ -666,7 +689,12 @@ impl<'s> Parser<'s> {
                     }
                 }
             }
-            TokenKind::Field => ExprKind::Field(vec![self.field(token)]),
+            TokenKind::Field => {
+                // `.Values.name` and the like.
+                let mut fields = Vec::with_capacity(2);
+                fields.push(self.field(token));
+                ExprKind::Field(fields)
+            }
             TokenKind::Bool => ExprKind::Bool(self.bytes(token) == b"true"),
             TokenKind::CharConstant => self.number(Number::character(&self.text(token)))?,
             TokenKind::Complex => self.number(Number::complex(&self.text(token)))?,
@@ -683,9 +711,15 @@ impl<'s> Parser<'s> {
                     kind: ExprKind::Pipe(Box::new(pipe)),
                 }));
             }
-            TokenKind::String | TokenKind::RawString => ExprKind::String {
-                quoted: self.text(token),
-                text: Str::from(self.unquote(token)?),
+            TokenKind::String | TokenKind::RawString => match self.plain_string(token) {
+                Some((mark, text)) => ExprKind::String {
+                    quoted: Quoted::As(mark),
+                    text,
+                },
+                None => ExprKind::String {
+                    quoted: Quoted::Source(self.text(token).into()),
+                    text: self.unquote(token)?.into(),
+                },
             },
             _ => {
                 self.backup();

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::{Branch, Command, Expr, ExprKind, List, Node, Pipe, Tree};
+use crate::value::Str;
 
 /// The fields of the dot a template may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn path(&mut self, fields: &[Box<str>]) {
+    fn path(&mut self, fields: &[Str]) {
         let path = fields.iter().map(|field| field.to_string()).collect();
         self.found.extend(Reads::Paths(BTreeSet::from([path])));
     }
