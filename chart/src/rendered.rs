@@ -208,6 +208,8 @@ pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> 
             }
         })?;
 
+    drop(files); // its documents are in `sorted`, and in a moment in the text
+
     let crds = chart.crds();
     let mut text = String::new();
     if request.options.include_crds {
