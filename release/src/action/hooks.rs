@@ -65,7 +65,8 @@ const OPERATIONS: [[HookEvent; 2]; 4] = [
 ];
 
 impl HookRun<'_> {
-    /// Runs all hooks of `event`. Each start is stored in the release's record.
+    /// Runs all hooks of `event`. Each start is stored in the release's record, and the end of those
+    /// that precede the objects.
     ///
     /// # Cancellation
     /// A hook that was started goes on in the cluster; a resumed operation waits for it instead of
@@ -76,6 +77,7 @@ impl HookRun<'_> {
         event: HookEvent,
     ) -> Result<(), HookError> {
         let order = order(&release.hooks, event);
+        let mut is_any_new = false;
         for (position, &index) in order.iter().enumerate() {
             let progress = match self.resumed {
                 Some(began) => progress(&release.hooks[index], event, began),
@@ -85,11 +87,21 @@ impl HookRun<'_> {
                 continue;
             }
             let is_started = progress == Progress::Started;
+            is_any_new = true;
             if let Err(error) = self.one(release, index, event, is_started).await {
                 self.clean_up_after_failure(release, &order[..position], index, event)
                     .await;
                 return Err(error);
             }
+        }
+        // After the hooks that follow the objects the record is written anyhow. Those before them
+        // would run again if the objects were never finished.
+        let is_before = OPERATIONS.iter().any(|[before, _]| *before == event);
+        if is_any_new && is_before {
+            self.storage
+                .update(release)
+                .await
+                .map_err(HookError::Storage)?;
         }
         for &index in order.iter().rev() {
             self.delete(release, index, HookDeletePolicy::Succeeded, event)
