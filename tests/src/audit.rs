@@ -40,6 +40,20 @@ impl AuditLog {
         Self { path }
     }
 
+    /// Everything since `mark` as it stands in the log.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn text(&self, mark: Mark) -> Result<String> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut file =
+            std::fs::File::open(&self.path).with_context(|| format!("opening {:?}", self.path))?;
+        file.seek(SeekFrom::Start(mark.0))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
     /// The end of the log as it is now.
     pub fn mark(&self) -> Mark {
         Mark(std::fs::metadata(&self.path).map_or(0, |m| m.len()))
@@ -50,12 +64,7 @@ impl AuditLog {
     /// # Errors
     /// When the log cannot be read.
     pub fn since(&self, mark: Mark) -> Result<Vec<Request>> {
-        use std::io::{Read, Seek, SeekFrom};
-        let mut file =
-            std::fs::File::open(&self.path).with_context(|| format!("opening {:?}", self.path))?;
-        file.seek(SeekFrom::Start(mark.0))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
+        let text = self.text(mark)?;
         // The last line may still be in the writing; it is one for the next look.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         Ok(complete.lines().filter_map(request).collect())

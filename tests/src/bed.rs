@@ -54,6 +54,21 @@ impl Bed {
             .context("starting the test bed")
     }
 
+    /// One more upstream, with the same definitions: for tests that break it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn another_upstream(&self) -> Result<ControlPlane> {
+        let name = unique("upstream");
+        let plane = ControlPlane::start(self.group.clone(), &name, Part::API).await?;
+        let client = plane.client(ADMIN).await?;
+        match crds::stock_file() {
+            Some(file) => crds::install_file(&client, &plane.kubeconfig(ADMIN)?, &file).await?,
+            None => crds::install(&client).await?,
+        }
+        Ok(plane)
+    }
+
     /// Starts a bed. With `stock` Fleet's own definitions are used where they are beside the checkout.
     ///
     /// # Errors

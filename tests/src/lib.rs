@@ -21,3 +21,4 @@ pub mod registry;
 pub mod repository;
 pub mod tools;
 pub mod wait;
+pub mod wire;

@@ -52,7 +52,8 @@ fn tokens() -> String {
     text
 }
 
-/// One line for each request, at its end; watches also when they begin.
+/// One line for each request, at its end; watches also when they begin. What is written to Fleet's kinds and as Events is there
+/// in full: the proof of what does not leave the agent.
 fn audit_policy() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -61,6 +62,9 @@ fn audit_policy() -> Value {
         "rules": [
             { "level": "None", "users": ["controller-manager", "scheduler", "kwok", "system:apiserver"] },
             { "level": "None", "userGroups": ["system:serviceaccounts:kube-system"] },
+            { "level": "Request", "verbs": ["create", "update", "patch"], "resources": [
+                { "group": "fleet.cattle.io" }, { "group": "", "resources": ["events"] },
+            ]},
             { "level": "Metadata" },
         ],
     })

@@ -219,6 +219,41 @@ impl ControlPlane {
         drop(process);
     }
 
+    /// Saves everything that is stored, under a name; the cluster is away meanwhile.
+    ///
+    /// # Errors
+    /// When a file cannot be copied or a part does not come back.
+    pub async fn save(&self, name: &str) -> Result<()> {
+        self.with_store_at_rest(|store, saved| copy(store, &saved.join(name)))
+            .await
+    }
+
+    /// Puts back what was saved, as from a backup: everything since then is forgotten.
+    ///
+    /// # Errors
+    /// When there is no such copy or a part does not come back.
+    pub async fn restore(&self, name: &str) -> Result<()> {
+        self.with_store_at_rest(|store, saved| {
+            std::fs::remove_dir_all(store)?;
+            copy(&saved.join(name), store)
+        })
+        .await
+    }
+
+    async fn with_store_at_rest(
+        &self,
+        deed: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let parts = [Part::ApiServer, Part::Etcd];
+        parts.iter().for_each(|part| self.stop_part(*part));
+        deed(&self.directory.join("etcd"), &self.directory.join("saved"))
+            .with_context(|| format!("the store of {}", self.name))?;
+        for part in parts.iter().rev() {
+            self.start_part(*part).await?;
+        }
+        Ok(())
+    }
+
     /// The sum of resident memory of all parts, in KiB.
     pub fn memory_kib(&self) -> u64 {
         self.lock()
@@ -402,6 +437,21 @@ impl ControlPlane {
         }
         Ok(command)
     }
+}
+
+/// Copies a directory with everything in it.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 /// A kubeconfig with one context named `default`, as Fleet writes them: JSON is YAML, so it is also a file.

@@ -15,7 +15,7 @@ use super::controller::{Controller, Granted, apply, resource};
 use crate::agent::{AgentProcess, Options, built};
 use crate::audit::{Mark, Request};
 use crate::bed::{Bed, unique};
-use crate::cluster::{ADMIN, AGENT_USERS, kubeconfig};
+use crate::cluster::{ADMIN, AGENT_USERS, ControlPlane, kubeconfig};
 use crate::wait::wait_until;
 
 /// How long a deployment may take in a test before it counts as stuck.
@@ -25,6 +25,8 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Site<'b> {
     /// The bed it is in.
     pub bed: &'b Bed,
+    /// Fleet's side; the bed's, unless the site was given one of its own.
+    pub plane: &'b ControlPlane,
     /// A name no other site has; prefixes namespaces.
     pub id: String,
     /// Upstream with all rights.
@@ -67,6 +69,16 @@ impl<'b> Site<'b> {
         Self::prepare_named(bed, program, id, namespaces).await
     }
 
+    /// [`Self::prepare`] with an upstream of its own: one that may be broken.
+    ///
+    /// # Errors
+    /// When an API server refuses an object.
+    pub async fn prepare_on(bed: &'b Bed, plane: &'b ControlPlane) -> Result<Self> {
+        let id = unique("site");
+        let namespaces = (format!("fleet-{id}"), format!("cattle-fleet-{id}"));
+        Self::prepare_between(bed, plane, built()?, id, namespaces).await
+    }
+
     /// [`Self::prepare_with`] under given names: the client ID, then the registration and the system namespace.
     ///
     /// # Errors
@@ -75,11 +87,21 @@ impl<'b> Site<'b> {
         bed: &'b Bed,
         program: PathBuf,
         id: String,
+        namespaces: (String, String),
+    ) -> Result<Self> {
+        Self::prepare_between(bed, &bed.upstream, program, id, namespaces).await
+    }
+
+    async fn prepare_between(
+        bed: &'b Bed,
+        plane: &'b ControlPlane,
+        program: PathBuf,
+        id: String,
         (registration_namespace, system_namespace): (String, String),
     ) -> Result<Self> {
         static USERS: AtomicUsize = AtomicUsize::new(0);
         let (upstream, downstream) = (
-            bed.upstream.client(ADMIN).await?,
+            plane.client(ADMIN).await?,
             bed.downstream.client(ADMIN).await?,
         );
         let controller = Controller::start(upstream.clone(), &registration_namespace).await?;
@@ -95,8 +117,9 @@ impl<'b> Site<'b> {
                 "agent-{}",
                 USERS.fetch_add(1, Ordering::Relaxed) % AGENT_USERS
             ),
-            marks: (bed.upstream.audit().mark(), bed.downstream.audit().mark()),
+            marks: (plane.audit().mark(), bed.downstream.audit().mark()),
             bed,
+            plane,
             id,
             upstream,
             downstream,
@@ -156,11 +179,18 @@ impl<'b> Site<'b> {
     /// # Errors
     /// When an API server refuses a part of it.
     pub async fn grant(&mut self) -> Result<()> {
+        self.grant_at(&self.plane.url()).await
+    }
+
+    /// [`Self::grant`] for an upstream that is reached at `url`.
+    ///
+    /// # Errors
+    /// When an API server refuses a part of it.
+    pub async fn grant_at(&mut self, url: &str) -> Result<()> {
         let granted = self.controller.grant_directly(&self.id).await?;
-        let upstream = &self.bed.upstream;
         let credential = kubeconfig(
-            &upstream.url(),
-            upstream.authority(),
+            url,
+            self.plane.authority(),
             &granted.token,
             &granted.deployment_namespace,
         );
@@ -183,7 +213,7 @@ impl<'b> Site<'b> {
     /// # Errors
     /// When an API server refuses a part of it.
     pub async fn bootstrap(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
-        let upstream = &self.bed.upstream;
+        let upstream = self.plane;
         let mut data = self
             .controller
             .bootstrap("import-token", &upstream.url(), upstream.authority())
@@ -460,7 +490,7 @@ impl<'b> Site<'b> {
             .as_ref()
             .context("the cluster is not registered")?
             .user;
-        self.bed.upstream.audit().by_user(user, self.marks.0)
+        self.plane.audit().by_user(user, self.marks.0)
     }
 
     /// What the agent asked downstream since the site was made.
