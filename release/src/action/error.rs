@@ -149,6 +149,16 @@ pub enum HookError {
     /// It cannot be deleted.
     #[error(transparent)]
     Delete(DeleteError),
+    /// It is to be deleted before it is created, and what has its name is not a hook of this release.
+    #[error("{kind} {namespace}/{name} exists and is not a hook of this release")]
+    Foreign {
+        /// Kind of the object.
+        kind: String,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
     /// Its run cannot be recorded.
     #[error(transparent)]
     Storage(StorageError),
@@ -281,6 +291,7 @@ impl HookError {
             // The next attempt runs the hook anew, and it may end well then.
             Self::Wait(_) => true,
             Self::Delete(source) => source.is_retryable(),
+            Self::Foreign { .. } => false,
             Self::Storage(source) => source.is_retryable(),
             Self::Discovery(source) => source.is_retryable(),
         }

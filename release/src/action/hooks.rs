@@ -14,7 +14,8 @@ use jiff::Timestamp;
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Object, apply_all, build, delete_one, until_ended, until_gone,
+    ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_hook, until_ended,
+    until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::Storage;
@@ -118,13 +119,21 @@ impl HookRun<'_> {
         is_started: bool,
     ) -> Result<(), HookError> {
         let objects = self.objects(release, index, event).await?;
+        let owner = owner(release);
         let hook = &mut release.hooks[index];
         let path = hook.path.clone();
         hook.delete_policies = hook.effective_delete_policies();
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
             if hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
-                self.delete_objects(&objects).await?;
+                let foreign = self.delete_objects(&owner, &objects).await?;
+                if let Some(object) = foreign {
+                    return Err(HookError::Foreign {
+                        kind: object.resource.kind.clone(),
+                        namespace: object.namespace.clone().unwrap_or_default(),
+                        name: object.name.clone(),
+                    });
+                }
             }
             hook.last_run = HookExecution {
                 started_at: Time::utc(Timestamp::now()),
@@ -213,20 +222,32 @@ impl HookRun<'_> {
             return Ok(());
         }
         let objects = self.objects(release, index, event).await?;
-        self.delete_objects(&objects).await
+        self.delete_objects(&owner(release), &objects)
+            .await
+            .map(drop)
     }
 
-    async fn delete_objects(&self, objects: &[Object]) -> Result<(), HookError> {
+    /// Deletes those objects that are hooks of this release; gives one that is not.
+    async fn delete_objects<'o>(
+        &self,
+        owner: &Owner,
+        objects: &'o [Object],
+    ) -> Result<Option<&'o Object>, HookError> {
+        let mut foreign = None;
         // Deleting a definition deletes everything of its kind; no policy is worth that.
         for object in objects.iter().filter(|object| !object.is_crd()) {
-            delete_one(self.cluster, object)
+            let removal = delete_hook(self.cluster, owner, object)
                 .await
                 .map_err(HookError::Delete)?;
+            if removal == Removal::NotOwned {
+                foreign = Some(object);
+                continue;
+            }
             until_gone(self.cluster, object, self.timeout)
                 .await
                 .map_err(HookError::Wait)?;
         }
-        Ok(())
+        Ok(foreign)
     }
 
     async fn clean_up_after_failure(
@@ -250,6 +271,13 @@ impl HookRun<'_> {
             let error = crate::error_chain(&error);
             tracing::warn!(release = release.name, error, "cannot delete a hook");
         }
+    }
+}
+
+fn owner(release: &Release) -> Owner {
+    Owner {
+        name: release.name.clone(),
+        namespace: release.namespace.clone(),
     }
 }
 

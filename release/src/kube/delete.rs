@@ -4,6 +4,7 @@
 //! it must carry the release's marks and must not ask to be kept. The deletion names the uid that
 //! was looked at, so an object recreated by somebody else in between survives.
 
+use chart::manifest::HOOK_ANNOTATION;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 
@@ -137,10 +138,30 @@ async fn delete_owned(
     }
 }
 
-/// Deletes a hook's object, whoever made it; hooks carry no marks. One that is gone is fine.
-pub(crate) async fn delete_one(cluster: &Cluster, object: &Object) -> Result<(), DeleteError> {
-    match cluster.delete(object, None, "Background").await {
-        Err(error) if !error.is_not_found() => Err(DeleteError::new(object, error)),
-        _ => Ok(()),
+/// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
+/// does not, and what another release marked, is left alone. Helm deletes whatever has the name.
+pub(crate) async fn delete_hook(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+) -> Result<Removal, DeleteError> {
+    if object.name.is_empty() {
+        return Ok(Removal::Absent);
+    }
+    let failed = |error| DeleteError::new(object, error);
+    let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
+        return Ok(Removal::Absent);
+    };
+    let annotations = live.pointer("/metadata/annotations");
+    let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
+    let is_foreign = Owner::of(&live).is_some_and(|marked| marked != *owner);
+    if is_foreign || !(is_hook || owner.owns(&live)) {
+        return Ok(Removal::NotOwned);
+    }
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+    match cluster.delete(object, uid, "Background").await {
+        Ok(()) => Ok(Removal::Deleted),
+        Err(error) if error.is_not_found() => Ok(Removal::Absent),
+        Err(error) => Err(failed(error)),
     }
 }

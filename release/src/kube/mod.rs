@@ -34,7 +34,7 @@ pub use wait::WaitError;
 
 pub(crate) use apply::{apply_all, is_foreign_writer};
 pub(crate) use client::RecordRequest;
-pub(crate) use delete::{delete_all, delete_one};
+pub(crate) use delete::{delete_all, delete_hook};
 pub(crate) use follow::until_ended;
 pub(crate) use ownership::{Claim, check_all, stored_policy};
 pub(crate) use wait::{until_gone, until_ready};
