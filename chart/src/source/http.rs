@@ -29,6 +29,8 @@ const MAX_CLIENTS: usize = 32;
 const MAX_ERROR_BYTES: u64 = 64 << 10;
 /// The longest `Retry-After` worth waiting for; beyond it the caller's own back-off takes over.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
+/// A server that says nothing for so long is given up; a slow one may go on.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// What is asked for.
 pub(super) struct Request<'a> {
@@ -142,7 +144,7 @@ impl Http {
     ) -> Result<Answer, FetchError> {
         let failed = |error: reqwest::Error| FetchError::Transport {
             url: url.clone(),
-            source: transport(error, self.settings.timeout),
+            source: transport(error, SILENCE),
         };
         let mut response = client
             .get(request.url.clone())
@@ -216,7 +218,8 @@ impl Http {
             .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
             .referer(false)
             .retry(reqwest::retry::never())
-            .connect_timeout(Duration::from_secs(30))
+            .connect_timeout(SILENCE)
+            .read_timeout(SILENCE)
             .pool_idle_timeout(Duration::from_secs(90))
             .pool_max_idle_per_host(4)
             .dns_resolver(Arc::new(Resolver));
