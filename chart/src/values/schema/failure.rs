@@ -84,12 +84,19 @@ pub(super) enum Kind {
 }
 
 impl Failure {
+    /// The text with the places of values, without the values.
+    pub(super) fn masked(&self) -> String {
+        let mut out = String::new();
+        self.print(0, false, &mut out);
+        out
+    }
+
     pub(super) fn is_group(&self) -> bool {
         matches!(self.kind, Kind::Group)
     }
 
     /// Prints the tree: a line for each failure, indented below its cause.
-    fn print(&self, indent: usize, out: &mut String) {
+    fn print(&self, indent: usize, shows_values: bool, out: &mut String) {
         let mut indent = indent;
         // A reference that failed for one reason is not worth a line.
         if !(matches!(self.kind, Kind::Reference) && self.causes.len() == 1) {
@@ -107,11 +114,15 @@ impl Failure {
                     .iter()
                     .map(|key| format!("/{}", escape(key)))
                     .collect();
-                out.push_str(&format!("at {}: {}", quote(&place), self.kind));
+                let masked = Some(&self.kind).filter(|_| !shows_values);
+                let what = masked
+                    .and_then(Kind::without_value)
+                    .unwrap_or_else(|| self.kind.to_string());
+                out.push_str(&format!("at {}: {what}", quote(&place)));
             }
         }
         for cause in &self.causes {
-            cause.print(indent, out);
+            cause.print(indent, shows_values, out);
         }
     }
 }
@@ -119,8 +130,24 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = String::new();
-        self.print(0, &mut out);
+        self.print(0, true, &mut out);
         f.write_str(&out)
+    }
+}
+
+impl Kind {
+    /// The text without the value, where it would show one.
+    fn without_value(&self) -> Option<String> {
+        match self {
+            Self::Format { want, .. } => Some(format!("value is not valid {want}")),
+            Self::Pattern { want, .. } => {
+                Some(format!("value does not match pattern {}", quote(want)))
+            }
+            Self::Bound { keyword, want, .. } => {
+                Some(format!("{keyword}: want {}", english(want.to_f64())))
+            }
+            _ => None,
+        }
     }
 }
 

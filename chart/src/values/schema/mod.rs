@@ -37,12 +37,23 @@ pub struct SchemaErrors {
 struct SchemaFailure {
     chart: String,
     text: String,
+    /// The text without values.
+    masked: String,
 }
 
 impl SchemaErrors {
     /// The charts whose values do not fit.
     pub fn charts(&self) -> impl Iterator<Item = &str> {
         self.failures.iter().map(|failure| failure.chart.as_str())
+    }
+
+    /// The text with the places of the values that do not fit, without the values.
+    pub fn masked(&self) -> String {
+        let lines = self
+            .failures
+            .iter()
+            .map(|failure| format!("{}:\n{}", failure.chart, failure.masked));
+        lines.collect()
     }
 }
 
@@ -81,38 +92,62 @@ fn collect(
     failures: &mut Vec<SchemaFailure>,
 ) {
     if let Some(schema) = &chart.schema
-        && let Err(text) = validate_one(schema, values, warnings)
+        && let Err(Misfit { text, masked }) = validate_one(schema, values, warnings)
     {
         failures.push(SchemaFailure {
             chart: chart.name().to_owned(),
             text,
+            masked,
         });
     }
     for dependency in &chart.dependencies {
         match values.get(dependency.name()) {
             None | Some(Value::Null) => {}
             Some(table @ Value::Object(_)) => collect(dependency, table, warnings, failures),
-            Some(other) => failures.push(SchemaFailure {
-                chart: dependency.name().to_owned(),
-                text: format!(
+            Some(other) => {
+                let text = format!(
                     "invalid type for values: expected object (map), got {}\n",
                     go_type(other)
-                ),
-            }),
+                );
+                failures.push(SchemaFailure {
+                    chart: dependency.name().to_owned(),
+                    masked: text.clone(),
+                    text,
+                });
+            }
         }
     }
 }
 
-/// Checks values against one schema; the error is what Helm prints below the chart's name.
-fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> Result<(), String> {
+/// What Helm prints below the chart's name, with the values and without.
+struct Misfit {
+    text: String,
+    masked: String,
+}
+
+impl From<String> for Misfit {
+    /// About the schema: there are no values in it.
+    fn from(text: String) -> Self {
+        Self {
+            masked: text.clone(),
+            text,
+        }
+    }
+}
+
+/// Checks values against one schema.
+fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> Result<(), Misfit> {
     let document = decode(schema)?;
     let set = compile::compile_document(SCHEMA_URL, document, warnings)
         .map_err(|error| error.to_string())?;
     let root = compile::Ref { set: &set, id: 0 };
     validate::validate(values, root, None).map_err(|failure| {
-        let text = failure.to_string();
         let heading = format!("jsonschema validation failed with '{SCHEMA_URL}#'\n");
-        format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text))
+        let below = |text: String| format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text));
+        Misfit {
+            text: below(failure.to_string()),
+            masked: below(failure.masked()),
+        }
     })
 }
 
@@ -148,6 +183,7 @@ mod tests {
         definitions.insert("l40".to_owned(), json!({"type": "object"}));
         let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions}).to_string();
         let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+        let error = error.map_err(|misfit| misfit.text);
         assert!(error.expect_err("too much work").contains("too complex"));
     }
 
@@ -156,6 +192,7 @@ mod tests {
         for reference in ["file:///etc/passwd", "http://localhost/x", "other.json"] {
             let schema = json!({"$ref": reference}).to_string();
             let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+            let error = error.map_err(|misfit| misfit.text);
             assert!(
                 error.expect_err("not read").contains("failing loading"),
                 "{reference}"
