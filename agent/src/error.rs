@@ -5,6 +5,7 @@
 use std::error::Error;
 
 use kube::runtime::watcher;
+use release::kube::ApiError;
 
 /// The error and its causes, joined by `: `. A cause the outer text ends with is not repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
@@ -29,6 +30,21 @@ pub fn text(error: &kube::Error) -> String {
 /// Whether the API server answered with this HTTP status.
 pub fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// The HTTP status the API server answered with, if that is what an error comes from.
+pub fn api_code(error: &(dyn Error + 'static)) -> Option<u16> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(kube::Error::Api(status)) = cause.downcast_ref::<kube::Error>() {
+            return Some(status.code);
+        }
+        if let Some(ApiError::Refused(status)) = cause.downcast_ref::<ApiError>() {
+            return Some(status.code);
+        }
+        next = cause.source();
+    }
+    None
 }
 
 fn one(error: &(dyn Error + 'static)) -> String {

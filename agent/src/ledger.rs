@@ -2,25 +2,36 @@
 //!
 //! A release record lies where a tenant may write, so it proves nothing. The ledger is one
 //! ConfigMap in the system namespace, written at each deploy that changes it and believed when a
-//! release is removed. What it does not know is never removed.
+//! release is removed. What it does not know is never removed. It also remembers which upstream
+//! its bundles came from, so that another upstream, or an older state of the same one, proves
+//! nothing about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
+use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::error;
 use crate::identity::AgentClient;
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 
-/// Set to `true` on the ledger to let removals through that the brake holds back.
+/// Set to `true` on the ledger to let removals through that are held back. The agent takes it away
+/// again once nothing is held any more.
 pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
+
+/// Where the ledger keeps its [`Origin`], as JSON.
+const ORIGIN_ANNOTATION: &str = "fleet.cattle.io/upstream";
+
+/// An upstream that is this many writes further than when it was last seen was restored from a
+/// backup: etcd's documented restore skips a thousand million revisions.
+const LEAP: u64 = 500_000_000;
 
 /// A release by its namespace and name; a name is unique in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +56,7 @@ impl ReleaseKey {
 }
 
 /// What is known of a release.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerEntry {
     /// Name of the BundleDeployment.
@@ -53,15 +64,82 @@ pub struct LedgerEntry {
     /// Account it was deployed with; empty for the agent's own.
     #[serde(default)]
     pub account: String,
-    /// Whether its objects outlive the BundleDeployment.
+    /// Whether its objects outlive the BundleDeployment: as the spec last seen or the one last
+    /// deployed says.
     #[serde(default)]
     pub keep_resources: bool,
+    /// Set when upstream was not what it was while this bundle was missing: its absence proves
+    /// nothing until it was listed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Break>,
+    /// Its removal was proven and has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_removing: bool,
+}
+
+/// Why upstream is not the one the bundles came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Break {
+    /// Another server, or another namespace of it: the agent was registered elsewhere.
+    Elsewhere,
+    /// The same one in another state than it was left in: restored from a backup.
+    Restored,
+}
+
+/// The upstream that was seen last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// Address of its API server.
+    pub server: String,
+    /// Namespace of the BundleDeployments.
+    pub namespace: String,
+    /// Highest resourceVersion seen; 0 where versions are no numbers.
+    #[serde(default)]
+    pub version: u64,
+    /// Whether the agent's own BundleDeployment was ever listed.
+    #[serde(default)]
+    pub has_own: bool,
+}
+
+impl Origin {
+    /// Whether `now`, seen later, is a continuation; why not otherwise.
+    pub fn continues(&self, now: &Self) -> Result<(), Break> {
+        if self.server != now.server || self.namespace != now.namespace {
+            return Err(Break::Elsewhere);
+        }
+        let (before, after) = (self.version, now.version);
+        if before != 0 && after != 0 && (after < before || after - before > LEAP) {
+            return Err(Break::Restored);
+        }
+        Ok(())
+    }
 }
 
 /// The ledger, read once and written through.
 pub struct Ledger {
     maps: Api<ConfigMap>,
-    entries: Mutex<BTreeMap<ReleaseKey, LedgerEntry>>,
+    book: std::sync::Mutex<Book>,
+    /// Held while writing: changes that come meanwhile go out together with the next write.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    entries: BTreeMap<ReleaseKey, LedgerEntry>,
+    origin: Option<Origin>,
+    /// Wanted, and not known to be written; `None` removes.
+    pending: BTreeMap<ReleaseKey, Option<LedgerEntry>>,
+}
+
+impl Book {
+    fn wanted(&self, key: &ReleaseKey) -> Option<&LedgerEntry> {
+        match self.pending.get(key) {
+            Some(pending) => pending.as_ref(),
+            None => self.entries.get(key),
+        }
+    }
 }
 
 impl Ledger {
@@ -71,10 +149,11 @@ impl Ledger {
     /// It cannot be read. An entry that does not parse is left out, with a log line.
     pub async fn load(agent: &AgentClient, namespace: &str) -> kube::Result<Self> {
         let maps = Api::<ConfigMap>::namespaced(agent.client(), namespace);
-        let data = match maps.get_opt(LEDGER_NAME).await? {
-            Some(map) => map.data.unwrap_or_default(),
-            None => BTreeMap::new(),
-        };
+        let map = maps.get_opt(LEDGER_NAME).await?.unwrap_or_default();
+        let origin = map
+            .annotations()
+            .get(ORIGIN_ANNOTATION)
+            .and_then(|text| serde_json::from_str(text).ok());
         let read = |(key, text): (String, String)| {
             let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
             if entry.is_none() {
@@ -82,55 +161,194 @@ impl Ledger {
             }
             entry
         };
-        let entries = Mutex::new(data.into_iter().filter_map(read).collect());
-        Ok(Self { maps, entries })
+        let data = map.data.unwrap_or_default();
+        let book = Book {
+            entries: data.into_iter().filter_map(read).collect(),
+            origin,
+            pending: BTreeMap::new(),
+        };
+        Ok(Self {
+            maps,
+            book: std::sync::Mutex::new(book),
+            writing: Mutex::default(),
+        })
     }
 
-    /// Records whose a release is. Writes only what changed.
+    /// Records whose a release is. Writes only what changed; records that come while another is
+    /// being written go out in one write.
     ///
     /// # Errors
-    /// It cannot be written; then it is not recorded in memory either.
+    /// It cannot be written; the next write tries again.
     pub async fn record(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
-        let mut entries = self.entries.lock().await;
-        if entries.get(&key) == Some(&entry) {
-            return Ok(());
+        {
+            let mut book = self.lock();
+            if book.entries.get(&key) == Some(&entry) && !book.pending.contains_key(&key) {
+                return Ok(());
+            }
+            book.pending.insert(key.clone(), Some(entry));
         }
-        let text = serde_json::to_value(&entry).map_err(kube::Error::SerdeError)?;
-        self.write(&key, Value::String(golib::json::encode(&text)))
-            .await?;
-        entries.insert(key, entry);
-        Ok(())
+        self.flush(Some(&key)).await
     }
 
     /// Forgets a release that was removed.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be written; the next write tries again.
     pub async fn forget(&self, key: &ReleaseKey) -> kube::Result<()> {
-        let mut entries = self.entries.lock().await;
-        if entries.contains_key(key) {
-            self.write(key, Value::Null).await?;
-            entries.remove(key);
+        if self.lock().wanted(key).is_none() {
+            return Ok(());
         }
-        Ok(())
+        self.lock().pending.insert(key.clone(), None);
+        self.flush(Some(key)).await
+    }
+
+    /// Takes note of a bundle that is listed: it is not lost, and its objects are kept if
+    /// `keep_resources` says so; whether they still are otherwise is for the next deploy to say.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn seen(&self, bundle: &str, keep_resources: bool) -> kube::Result<()> {
+        self.change(bundle, |entry| LedgerEntry {
+            keep_resources: entry.keep_resources || keep_resources,
+            lost: None,
+            is_removing: false,
+            ..entry
+        })
+        .await
+    }
+
+    /// Takes note that the removal of a bundle's releases was proven and begins.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing should be removed yet.
+    pub async fn begin_removal(&self, bundle: &str) -> kube::Result<()> {
+        self.change(bundle, |entry| LedgerEntry {
+            is_removing: true,
+            ..entry
+        })
+        .await
+    }
+
+    async fn change(
+        &self,
+        bundle: &str,
+        now: impl Fn(LedgerEntry) -> LedgerEntry,
+    ) -> kube::Result<()> {
+        let mut changed = None;
+        {
+            let mut book = self.lock();
+            for (key, entry) in book.of_bundle(bundle) {
+                let now = now(entry.clone());
+                if now != entry || book.pending.contains_key(&key) {
+                    book.pending.insert(key.clone(), Some(now));
+                    changed = Some(key);
+                }
+            }
+        }
+        match changed {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The highest version seen so far. To be asked before a list is: what is told while the list is
+    /// on its way is no measure of it.
+    pub fn seen_version(&self) -> u64 {
+        self.lock()
+            .origin
+            .as_ref()
+            .map_or(0, |origin| origin.version)
+    }
+
+    /// Compares upstream with the one seen before, when `floor` was its version. After a break, every bundle that is not
+    /// `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
+    ///
+    /// # Errors
+    /// It cannot be written. Then the break is remembered in memory, and written with the next
+    /// write.
+    pub async fn survey(
+        &self,
+        now: Origin,
+        floor: u64,
+        listed: &BTreeSet<String>,
+    ) -> kube::Result<Option<Break>> {
+        let (found, must_write) = {
+            let mut book = self.lock();
+            let before = book.origin.clone().map(|origin| Origin {
+                version: floor,
+                ..origin
+            });
+            let seen = book.origin.as_ref().map_or(0, |origin| origin.version);
+            let found = before
+                .as_ref()
+                .and_then(|origin| origin.continues(&now).err());
+            let keys: Vec<_> = book.all().into_iter().collect();
+            for (key, entry) in keys {
+                let lost = match (listed.contains(&entry.bundle), found) {
+                    (true, _) => None,
+                    (false, Some(found)) => Some(found),
+                    (false, None) => entry.lost,
+                };
+                if lost != entry.lost {
+                    book.pending
+                        .insert(key, Some(LedgerEntry { lost, ..entry }));
+                }
+            }
+            let mut origin = now;
+            if let (Some(before), None) = (&before, found) {
+                origin.version = origin.version.max(seen);
+                origin.has_own |= before.has_own;
+            }
+            // A version alone is not worth a write.
+            let is_news = before
+                .as_ref()
+                .is_none_or(|before| found.is_some() || before.has_own != origin.has_own);
+            book.origin = Some(origin);
+            (found, is_news || !book.pending.is_empty())
+        };
+        if must_write {
+            self.flush(None).await?;
+        }
+        Ok(found)
+    }
+
+    /// Takes note of a version upstream told, which no later list may fall behind.
+    pub fn saw(&self, version: Option<&str>) {
+        let version = version.and_then(|text| text.parse::<u64>().ok());
+        let mut book = self.lock();
+        if let (Some(origin), Some(version)) = (&mut book.origin, version) {
+            origin.version = origin.version.max(version);
+        }
+    }
+
+    /// The upstream seen last.
+    pub fn origin(&self) -> Option<Origin> {
+        self.lock().origin.clone()
+    }
+
+    /// Whether the agent ever had a BundleDeployment of its own.
+    pub fn had_own(&self) -> bool {
+        let book = self.lock();
+        book.origin.as_ref().is_some_and(|origin| origin.has_own)
+            || book
+                .all()
+                .iter()
+                .any(|(_, entry)| entry.bundle.starts_with(AGENT_BUNDLE_PREFIX))
+    }
+
+    /// The entry of a release.
+    pub fn get(&self, key: &ReleaseKey) -> Option<LedgerEntry> {
+        self.lock().wanted(key).cloned()
     }
 
     /// The releases of a bundle.
-    pub async fn of_bundle(&self, bundle: &str) -> Vec<(ReleaseKey, LedgerEntry)> {
-        let entries = self.entries.lock().await;
-        let of_bundle = entries.iter().filter(|(_, entry)| entry.bundle == bundle);
-        of_bundle
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect()
+    pub fn of_bundle(&self, bundle: &str) -> Vec<(ReleaseKey, LedgerEntry)> {
+        self.lock().of_bundle(bundle)
     }
 
     /// Every release and its bundle.
-    pub async fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
-        let entries = self.entries.lock().await;
-        entries
-            .iter()
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect()
+    pub fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
+        self.lock().all()
     }
 
     /// Whether someone let held removals through.
@@ -147,42 +365,128 @@ impl Ledger {
         Ok(map.as_ref().is_some_and(released))
     }
 
-    async fn write(&self, key: &ReleaseKey, value: Value) -> kube::Result<()> {
-        let patch = json!({"data": {key.data_key(): value}});
-        let parameters = PatchParams::default();
-        match self
-            .maps
-            .patch(LEDGER_NAME, &parameters, &Patch::Merge(&patch))
-            .await
-        {
-            Err(failed) if error::has_code(&failed, 404) => {}
-            result => return result.map(drop),
-        }
-        let Some(text) = value.as_str() else {
-            return Ok(());
+    /// Takes the release of a hold back, so that the next hold holds.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn end_release_of_hold(&self) -> kube::Result<()> {
+        let patch = json!({"metadata": {"annotations": {RELEASE_HOLD_ANNOTATION: null}}});
+        self.patch(&patch).await
+    }
+
+    /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
+    async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
+        let _writing = self.writing.lock().await;
+        let (changes, origin) = {
+            let book = self.lock();
+            if key.is_some_and(|key| !book.pending.contains_key(key)) {
+                return Ok(());
+            }
+            (book.pending.clone(), book.origin.clone())
         };
+        let mut data = Map::new();
+        for (key, entry) in &changes {
+            let value = entry.as_ref().map_or(Ok(Value::Null), text);
+            data.insert(key.data_key(), value?);
+        }
+        let annotations = origin.as_ref().map(origin_text).transpose()?;
+        let annotations = annotations.map(|text| json!({ORIGIN_ANNOTATION: text}));
+        let patch = json!({"metadata": {"annotations": annotations}, "data": data});
+        match self.patch(&patch).await {
+            // Deleted, or never there: written whole.
+            Err(failed) if error::has_code(&failed, 404) => self.create().await?,
+            result => result?,
+        }
+        let mut book = self.lock();
+        for (key, entry) in changes {
+            if book.pending.get(&key) == Some(&entry) {
+                book.pending.remove(&key);
+            }
+            match entry {
+                Some(entry) => book.entries.insert(key, entry),
+                None => book.entries.remove(&key),
+            };
+        }
+        Ok(())
+    }
+
+    async fn patch(&self, patch: &Value) -> kube::Result<()> {
+        self.maps
+            .patch(LEDGER_NAME, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map(drop)
+    }
+
+    async fn create(&self) -> kube::Result<()> {
+        let (all, origin) = (self.all(), self.origin());
+        let mut data = BTreeMap::new();
+        for (key, entry) in &all {
+            data.insert(key.data_key(), golib::json::encode(&tree(entry)?));
+        }
+        let origin = origin.as_ref().map(origin_text).transpose()?;
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(LEDGER_NAME.into()),
+                annotations: origin.map(|text| [(ORIGIN_ANNOTATION.to_owned(), text)].into()),
                 ..Default::default()
             },
-            data: Some([(key.data_key(), text.to_owned())].into()),
+            data: Some(data),
             ..Default::default()
         };
-        match self.maps.create(&PostParams::default(), &map).await {
-            Err(failed) if error::has_code(&failed, 409) => self
-                .maps
-                .patch(LEDGER_NAME, &parameters, &Patch::Merge(&patch))
-                .await
-                .map(drop),
-            result => result.map(drop),
-        }
+        self.maps
+            .create(&PostParams::default(), &map)
+            .await
+            .map(drop)
     }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
+        let mut all = self.entries.clone();
+        for (key, entry) in &self.pending {
+            match entry {
+                Some(entry) => all.insert(key.clone(), entry.clone()),
+                None => all.remove(key),
+            };
+        }
+        all.into_iter().collect()
+    }
+
+    fn of_bundle(&self, bundle: &str) -> Vec<(ReleaseKey, LedgerEntry)> {
+        let written = self.entries.iter();
+        let written = written.filter(|(key, _)| !self.pending.contains_key(*key));
+        let pending = self.pending.iter();
+        let pending = pending.filter_map(|(key, entry)| Some((key, entry.as_ref()?)));
+        written
+            .chain(pending)
+            .filter(|(_, entry)| entry.bundle == bundle)
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            .collect()
+    }
+}
+
+fn tree(value: &impl Serialize) -> kube::Result<Value> {
+    serde_json::to_value(value).map_err(kube::Error::SerdeError)
+}
+
+fn text(entry: &LedgerEntry) -> kube::Result<Value> {
+    Ok(Value::String(golib::json::encode(&tree(entry)?)))
+}
+
+fn origin_text(origin: &Origin) -> kube::Result<String> {
+    Ok(golib::json::encode(&tree(origin)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
 
     #[test]
     fn keys_survive_a_round_trip() {
@@ -192,5 +496,26 @@ mod tests {
         };
         assert_eq!(ReleaseKey::from_data_key(&key.data_key()), Some(key));
         assert_eq!(ReleaseKey::from_data_key("no-separator"), None);
+    }
+
+    fn origin(server: &str, version: u64) -> Origin {
+        Origin {
+            server: server.into(),
+            namespace: "cluster-a".into(),
+            version,
+            has_own: false,
+        }
+    }
+
+    #[rstest]
+    #[case::same_moment(origin("a", 7), Ok(()))]
+    #[case::later(origin("a", 8), Ok(()))]
+    #[case::versions_that_are_no_numbers(origin("a", 0), Ok(()))]
+    #[case::another_server(origin("b", 8), Err(Break::Elsewhere))]
+    #[case::another_namespace(Origin { namespace: "cluster-b".into(), ..origin("a", 8) }, Err(Break::Elsewhere))]
+    #[case::an_old_backup(origin("a", 6), Err(Break::Restored))]
+    #[case::a_backup_whose_revisions_were_bumped(origin("a", 1_000_000_007), Err(Break::Restored))]
+    fn an_upstream_continues_or_not(#[case] now: Origin, #[case] expected: Result<(), Break>) {
+        assert_eq!(origin("a", 7).continues(&now), expected);
     }
 }

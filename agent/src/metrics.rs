@@ -56,6 +56,11 @@ struct ByName {
     name: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
 /// The process's figures; cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -68,6 +73,8 @@ pub struct Metrics {
     depth: Family<ByName, Gauge>,
     leading: Family<ByName, Gauge>,
     held_removals: Gauge,
+    unknown_releases: Gauge,
+    events: Family<ByReason, Counter>,
     resident: Gauge,
 }
 
@@ -86,6 +93,8 @@ impl Default for Metrics {
             depth: Family::default(),
             leading: Family::default(),
             held_removals: Gauge::default(),
+            unknown_releases: Gauge::default(),
+            events: Family::default(),
             resident: Gauge::default(),
         }
     }
@@ -156,6 +165,17 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Releases that name this agent and are not in its ledger.
+    pub fn unknown_releases(&self, count: usize) {
+        self.unknown_releases
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Something happened that is told as an Event with this reason, written or not.
+    pub fn happened(&self, reason: &'static str) {
+        self.events.get_or_create(&ByReason { reason }).inc();
+    }
+
     /// The text of `/metrics` (OpenMetrics).
     pub fn encode(&self) -> String {
         self.resident.set(resident_bytes());
@@ -208,6 +228,16 @@ impl Metrics {
             "fleet_agent_held_removals",
             "Releases whose removal is held back",
             self.held_removals.clone(),
+        );
+        r.register(
+            "fleet_agent_unknown_releases",
+            "Releases that name this agent and are not in its ledger",
+            self.unknown_releases.clone(),
+        );
+        r.register(
+            "fleet_agent_events",
+            "What happened, by the reason of its Event",
+            self.events.clone(),
         );
         r.register(
             "process_resident_memory_bytes",

@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, AgentConfig, Settings};
+use crate::events::{Events, Reason};
 use crate::identity::Identities;
 use crate::leader::Candidate;
 use crate::metrics::Metrics;
 use crate::register::Registrar;
-use crate::server::{self, Health, Site};
+use crate::server::{self, Health, Side, Site};
 use crate::session::{Ended, Session};
 
 /// Time to reach the local API server.
@@ -68,6 +69,7 @@ struct Process {
     identities: Arc<Identities>,
     fetcher: Fetcher,
     metrics: Metrics,
+    events: Arc<Events>,
 }
 
 async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
@@ -75,11 +77,19 @@ async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()>
     let identities = Arc::new(
         Identities::new(config, &settings.namespace).context("failed to create local client")?,
     );
+    let metrics = Metrics::default();
+    let events = Events::new(
+        &identities.agent(),
+        &settings.namespace,
+        &settings.hostname,
+        metrics.clone(),
+    );
     let process = Process {
         settings,
         identities,
         fetcher: Fetcher::new(chart::source::Settings::from_environment()),
-        metrics: Metrics::default(),
+        metrics,
+        events: Arc::new(events),
     };
     let settings = &process.settings;
     let Some(election) = settings.election else {
@@ -115,12 +125,20 @@ impl Process {
     /// # Cancellation
     /// Dropping it stops all work at once.
     async fn work(&self, stop: CancellationToken) -> anyhow::Result<()> {
+        tokio::select! {
+            result = Box::pin(self.sessions(stop)) => result,
+            () = self.events.run() => Ok(()),
+        }
+    }
+
+    async fn sessions(&self, stop: CancellationToken) -> anyhow::Result<()> {
         let settings = &self.settings;
         let registrar = Registrar {
             local: self.identities.agent().client(),
             namespace: settings.namespace.clone(),
             hostname: settings.hostname.clone(),
             timing: settings.timing,
+            events: Arc::clone(&self.events),
         };
         let health = Health::new(settings.timing.unready_after);
         let mut servers = JoinSet::new();
@@ -129,7 +147,7 @@ impl Process {
                 () = stop.cancelled() => return Ok(()),
                 upstream = registrar.register() => upstream,
             };
-            health.contact();
+            health.contact(Side::Upstream);
             if servers.is_empty() {
                 self.open_ports(&mut servers, &health, &stop).await?;
             }
@@ -148,11 +166,24 @@ impl Process {
                 fetcher: self.fetcher.clone(),
                 metrics: self.metrics.clone(),
                 health: health.clone(),
+                events: Arc::clone(&self.events),
             };
-            match Box::pin(session.run(stop.clone())).await {
+            let (reason, text) = match Box::pin(session.run(stop.clone())).await {
                 Ended::Stopped => return Ok(()),
-                Ended::CredentialDead => {}
+                Ended::CredentialDead => (
+                    Reason::CredentialRefused,
+                    "upstream refuses the credential, connecting again",
+                ),
+                Ended::CredentialReplaced => (
+                    Reason::Registered,
+                    "another credential is there and works, connecting with it",
+                ),
+            };
+            if reason == Reason::CredentialRefused {
+                health.trouble(Side::Upstream);
             }
+            tracing::info!("{text}");
+            self.events.tell_all(reason, text);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Probes and metrics over plain HTTP.
 //!
 //! `/healthz` says the process serves; `/readyz` says it can do its work: it turns false when
-//! upstream has not answered for five minutes. No authentication, as upstream.
+//! upstream or the local cluster has not answered for five minutes. No authentication, as upstream.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,31 +15,33 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::Api;
-use kube::api::ListParams;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::BundleDeployment;
 use crate::metrics::Metrics;
-use crate::register::Upstream;
 
 /// A client that sends no complete request head within this time is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether upstream answers; cheap to clone, all clones share.
+/// A cluster the agent cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where BundleDeployments come from.
+    Upstream,
+    /// Where they are deployed to.
+    Local,
+}
+
+/// Whether both clusters answer; cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Since when it has not; `None` while all is well.
-    trouble_since: Arc<Mutex<Option<Instant>>>,
+    /// Since when each has not; `None` while all is well.
+    trouble_since: Arc<Mutex<[Option<Instant>; 2]>>,
     unready_after: Duration,
 }
 
 impl Health {
-    /// How often upstream is asked while in trouble.
-    const RECHECK: Duration = Duration::from_secs(5);
-
     /// Healthy until trouble lasts for `unready_after`.
     pub fn new(unready_after: Duration) -> Self {
         Self {
@@ -48,41 +50,40 @@ impl Health {
         }
     }
 
-    /// Upstream answered just now.
-    pub fn contact(&self) {
-        *self.lock() = None;
+    /// This cluster answered just now.
+    pub fn contact(&self, side: Side) {
+        self.lock()[side as usize] = None;
     }
 
-    /// Upstream did not answer, or not as it should.
-    pub fn trouble(&self) {
-        self.lock().get_or_insert_with(Instant::now);
+    /// This cluster did not answer, or not as it should.
+    pub fn trouble(&self, side: Side) {
+        self.lock()[side as usize].get_or_insert_with(Instant::now);
+    }
+
+    /// Whether this cluster is not known to answer.
+    pub fn is_troubled(&self, side: Side) -> bool {
+        self.lock()[side as usize].is_some()
     }
 
     /// Whether the agent can do its work.
     pub fn is_ready(&self) -> bool {
-        self.lock()
-            .is_none_or(|since| since.elapsed() < self.unready_after)
+        self.obstacle().is_none()
     }
 
-    /// Asks upstream while in trouble: a watch that resumes quietly tells nobody that it is well
-    /// again. Never returns.
-    pub async fn watch(&self, upstream: Upstream) {
-        let bundles = Api::<BundleDeployment>::namespaced(upstream.client, &upstream.namespace);
-        loop {
-            tokio::time::sleep(Self::RECHECK).await;
-            let in_trouble = self.lock().is_some();
-            if in_trouble
-                && bundles
-                    .list_metadata(&ListParams::default().limit(1))
-                    .await
-                    .is_ok()
-            {
-                self.contact();
-            }
+    /// What has kept the agent from its work for too long.
+    fn obstacle(&self) -> Option<&'static str> {
+        let since = *self.lock();
+        let is_long = |since: Option<Instant>| {
+            since.is_some_and(|since| since.elapsed() >= self.unready_after)
+        };
+        match since.map(is_long) {
+            [true, _] => Some("upstream does not answer"),
+            [false, true] => Some("the local cluster does not answer"),
+            [false, false] => None,
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, [Option<Instant>; 2]> {
         self.trouble_since
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -107,14 +108,10 @@ impl Site {
                 metrics.encode(),
             ),
             (Self::Probes(_), "/healthz" | "/healthz/") => (StatusCode::OK, TEXT, "ok".into()),
-            (Self::Probes(health), "/readyz" | "/readyz/") if health.is_ready() => {
-                (StatusCode::OK, TEXT, "ok".into())
-            }
-            (Self::Probes(_), "/readyz" | "/readyz/") => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                TEXT,
-                "upstream does not answer".into(),
-            ),
+            (Self::Probes(health), "/readyz" | "/readyz/") => match health.obstacle() {
+                None => (StatusCode::OK, TEXT, "ok".into()),
+                Some(obstacle) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT, obstacle.into()),
+            },
             _ => (StatusCode::NOT_FOUND, TEXT, "404 page not found\n".into()),
         };
         let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -183,11 +180,16 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn readiness_follows_contact_with_upstream() {
+    async fn readiness_follows_contact_with_both_clusters() {
+        readiness_follows(Side::Upstream).await;
+        readiness_follows(Side::Local).await;
+    }
+
+    async fn readiness_follows(side: Side) {
         let health = Health::new(Duration::from_secs(300));
         let probes = Site::Probes(health.clone());
         tokio::time::advance(Duration::from_secs(900)).await;
-        health.trouble();
+        health.trouble(side);
         assert_eq!(probes.answer("/readyz").status(), StatusCode::OK);
         tokio::time::advance(Duration::from_secs(301)).await;
         assert_eq!(
@@ -195,7 +197,7 @@ mod tests {
             StatusCode::INTERNAL_SERVER_ERROR
         );
         assert_eq!(probes.answer("/healthz").status(), StatusCode::OK);
-        health.contact();
+        health.contact(side);
         assert_eq!(probes.answer("/readyz").status(), StatusCode::OK);
         assert_eq!(probes.answer("/metrics").status(), StatusCode::NOT_FOUND);
     }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Fetcher;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::PartialObjectMeta;
+use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,16 +24,17 @@ use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
 use crate::controllers::drift::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
-use crate::controllers::garbage::Collector;
+use crate::controllers::garbage::{self, Collector};
 use crate::controllers::queue::{Backoff, Next, Pass, Queue};
 use crate::controllers::store::{Store, Wake};
 use crate::error;
+use crate::events::{Events, Reason};
 use crate::identity::Identities;
 use crate::ledger::Ledger;
 use crate::memory;
 use crate::metrics::{Controller, Metrics, Outcome};
 use crate::register::{Registrar, Upstream};
-use crate::server::Health;
+use crate::server::{Health, Side};
 use crate::watching;
 
 /// How long passes in progress may go on after a termination was requested.
@@ -48,15 +50,25 @@ pub struct Session {
     pub fetcher: Fetcher,
     pub metrics: Metrics,
     pub health: Health,
+    pub events: Arc<Events>,
 }
+
+/// How often a cluster is asked while it is in trouble: a watch that resumes quietly tells nobody
+/// that it is well again.
+const RECHECK: Duration = Duration::from_secs(5);
+
+/// How often upstream is asked anyway whether it still is what it was.
+const CONTINUITY_CHECK: Duration = Duration::from_secs(5 * 60);
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Termination was requested.
     Stopped,
-    /// The credential is refused, was replaced or is gone: connect again.
+    /// The credential is refused: register again.
     CredentialDead,
+    /// Another credential is stored, and it works: connect with it.
+    CredentialReplaced,
 }
 
 impl Session {
@@ -80,16 +92,16 @@ impl Session {
             Arc::clone(&queue),
             timing.drift_delay,
         ));
-        let bundles = Api::<BundleDeployment>::namespaced(
-            self.upstream.client.clone(),
-            &self.upstream.namespace,
-        );
         let collector = Arc::new(Collector::new(
-            bundles,
-            Arc::clone(&self.identities),
-            Arc::clone(&store),
-            Arc::clone(&ledger),
-            self.metrics.clone(),
+            &self.upstream,
+            &self.settings.namespace,
+            garbage::Rooms {
+                identities: &self.identities,
+                store: &store,
+                ledger: &ledger,
+                events: &self.events,
+                metrics: &self.metrics,
+            },
         ));
         let reader = FactsReader {
             agent: self.identities.agent(),
@@ -110,12 +122,15 @@ impl Session {
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
             drift: Arc::clone(&drift),
+            events: Arc::clone(&self.events),
+            health: self.health.clone(),
             collector: Arc::clone(&collector),
             facts: Arc::clone(&facts),
             deployer: Deployer::new(
                 self.upstream.client.clone(),
                 self.fetcher.clone(),
                 values,
+                Arc::clone(&self.events),
                 &self.settings.namespace,
                 &self.settings.scope,
             ),
@@ -141,15 +156,23 @@ impl Session {
         self.metrics
             .limit(Controller::Drift, self.settings.drift_workers);
         let interval = self.config.garbage_collection_interval;
+        let restart = Notify::new();
+        let watching = Watching {
+            store: &store,
+            queue: &queue,
+            collector: &collector,
+            ledger: &ledger,
+            restart: &restart,
+        };
         tokio::select! {
             // Ends by itself once termination is requested and passes have finished.
             () = workers.run(stop) => Ended::Stopped,
-            ended = self.watch_bundles(&store, &queue, &collector) => ended,
+            ended = self.watch_bundles(&watching) => ended,
             ended = self.watch_credentials() => ended,
             () = facts.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, interval) => Ended::Stopped,
-            () = self.health.watch(self.upstream.clone()) => Ended::Stopped,
+            ended = self.check_clusters(&ledger, &restart) => ended,
         }
     }
 
@@ -166,7 +189,23 @@ impl Session {
     }
 
     /// Keeps the store like upstream and wakes bundles; ends when the credential is dead.
-    async fn watch_bundles(&self, store: &Store, queue: &Queue, collector: &Collector) -> Ended {
+    async fn watch_bundles(&self, watching: &Watching<'_>) -> Ended {
+        loop {
+            tokio::select! {
+                ended = self.watch_once(watching) => return ended,
+                () = watching.restart.notified() => {}
+            }
+        }
+    }
+
+    async fn watch_once(&self, watching: &Watching<'_>) -> Ended {
+        let Watching {
+            store,
+            queue,
+            collector,
+            ledger,
+            ..
+        } = watching;
         let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
             self.upstream.watching.clone(),
             &self.upstream.namespace,
@@ -177,27 +216,42 @@ impl Session {
             let event = match event {
                 Ok(event) => event,
                 Err(failed) => {
-                    self.health.trouble();
+                    self.health.trouble(Side::Upstream);
                     tracing::warn!(error = %error::chain(&failed), "watching bundledeployments");
                     if watching::is_credential_dead(&failed) {
                         return Ended::CredentialDead;
                     }
+                    if watching::is_refused(&failed) {
+                        // What was seen before may have been the namespace or the type going.
+                        store.forget_deletions();
+                    }
                     continue;
                 }
             };
-            self.health.contact();
+            self.health.contact(Side::Upstream);
             let Wake { names } = match event {
                 watcher::Event::Init => {
                     store.relist();
                     Wake::default()
                 }
-                watcher::Event::InitApply(guard) | watcher::Event::Apply(guard) => {
-                    applied(store, guard)
+                watcher::Event::InitApply(guard) => watching.applied(guard),
+                watcher::Event::Apply(guard) => {
+                    // Not while listing: what a list says is surveyed first.
+                    let version = match &guard.0 {
+                        Ok(bundle) => &bundle.metadata.resource_version,
+                        Err(invalid) => &invalid.metadata.resource_version,
+                    };
+                    ledger.saw(version.as_deref());
+                    watching.applied(guard)
                 }
                 watcher::Event::InitDone => {
                     let mut wake = store.relisted();
+                    if let Err(failed) = collector.survey().await {
+                        // Every removal looks again.
+                        tracing::warn!(error = %error::chain(&failed), "surveying upstream");
+                    }
                     // What was deleted while nobody watched has releases, and nothing else.
-                    wake.names.extend(collector.orphans().await);
+                    wake.names.extend(collector.orphans());
                     wake
                 }
                 watcher::Event::Delete(DeserializeGuard(object)) => {
@@ -205,6 +259,7 @@ impl Session {
                         Ok(bundle) => bundle.metadata,
                         Err(invalid) => invalid.metadata,
                     };
+                    ledger.saw(metadata.resource_version.as_deref());
                     store.deleted(&metadata.name.unwrap_or_default())
                 }
             };
@@ -218,8 +273,54 @@ impl Session {
         Ended::CredentialDead
     }
 
-    /// Ends when the credential Secret goes or changes. A bootstrap Secret that appears is used to
-    /// register again while work goes on with the old credential.
+    /// Asks clusters that are in trouble whether they are well again, and upstream whether it is
+    /// in a state from before: then a resumed watch would be deaf, and is started anew. Ends when
+    /// the credential is dead, which a watch that lives on does not notice.
+    async fn check_clusters(&self, ledger: &Ledger, restart: &Notify) -> Ended {
+        let bundles = Api::<BundleDeployment>::namespaced(
+            self.upstream.client.clone(),
+            &self.upstream.namespace,
+        );
+        let mut checked = Instant::now();
+        loop {
+            tokio::time::sleep(RECHECK).await;
+            if self.health.is_troubled(Side::Local) {
+                let local = self.identities.agent().client();
+                if local.apiserver_version().await.is_ok() {
+                    self.health.contact(Side::Local);
+                }
+            }
+            if !self.health.is_troubled(Side::Upstream) && checked.elapsed() < CONTINUITY_CHECK {
+                continue;
+            }
+            let seen = ledger.seen_version();
+            let listed = match bundles.list_metadata(&ListParams::default().limit(1)).await {
+                Ok(listed) => listed,
+                Err(failed) => {
+                    self.health.trouble(Side::Upstream);
+                    if watching::is_refusal_of_credential(&failed) {
+                        return Ended::CredentialDead;
+                    }
+                    continue;
+                }
+            };
+            checked = Instant::now();
+            let version = listed.metadata.resource_version.as_deref();
+            let version = version.and_then(|text| text.parse::<u64>().ok());
+            if version.is_some_and(|version| version < seen) {
+                tracing::warn!("upstream is older than it was, watching anew");
+                restart.notify_one();
+            } else if self.health.is_troubled(Side::Upstream) {
+                // The watch has not spoken since: it may hang on a connection nobody answers.
+                restart.notify_one();
+            }
+            self.health.contact(Side::Upstream);
+        }
+    }
+
+    /// Ends when another credential is stored and works; until then the one in use is kept. A
+    /// bootstrap Secret that appears, or a credential that goes, leads to another registration
+    /// while work goes on.
     async fn watch_credentials(&self) -> Ended {
         let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(
             self.identities.agent().client(),
@@ -233,50 +334,92 @@ impl Session {
         };
         let mut bootstrap = watch(BOOTSTRAP_NAME);
         let mut credential = watch(AGENT_NAME);
-        let mut version = None;
         loop {
             tokio::select! {
-                Some(Ok(event)) = bootstrap.next() => {
-                    if matches!(event, watcher::Event::Apply(_) | watcher::Event::InitApply(_)) {
+                Some(event) = bootstrap.next() => {
+                    if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
                         tracing::info!("a bootstrap secret is there, registering again");
                         self.registrar.renew().await;
                     }
                 }
-                Some(Ok(event)) = credential.next() => match event {
-                    watcher::Event::Apply(secret) | watcher::Event::InitApply(secret) => {
-                        let found = secret.metadata.resource_version;
-                        let changed = version.is_some() && version != found;
-                        version = found;
-                        if changed {
-                            tracing::info!("the credential changed, connecting again");
-                            return Ended::CredentialDead;
+                Some(event) = credential.next() => match event {
+                    Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) => {
+                        self.health.contact(Side::Local);
+                        if self.is_replaced(&mut credential).await {
+                            return Ended::CredentialReplaced;
                         }
                     }
-                    watcher::Event::Delete(_) => {
+                    Ok(watcher::Event::Delete(_)) => {
                         tracing::info!("the credential is gone, registering again");
-                        return Ended::CredentialDead;
+                        self.registrar.renew().await;
                     }
-                    watcher::Event::Init | watcher::Event::InitDone => {}
+                    Ok(watcher::Event::Init | watcher::Event::InitDone) => {
+                        self.health.contact(Side::Local);
+                    }
+                    Err(failed) => {
+                        tracing::debug!(error = %error::chain(&failed), "watching the credential");
+                        self.health.trouble(Side::Local);
+                    }
                 },
-                // An error: the back-off is the stream's.
-                else => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+
+    /// Whether the stored credential is another one that works. One that does not is tried again
+    /// until it does, or is the one in use again.
+    async fn is_replaced(&self, changes: &mut CredentialWatch) -> bool {
+        let mut backoff = watching::Backoff::default();
+        loop {
+            let current = &self.upstream.credential;
+            let failed = match self.registrar.has_replacement_of(current).await {
+                Ok(is_replaced) => return is_replaced,
+                Err(failed) => error::chain(&failed),
+            };
+            tracing::warn!(
+                error = failed,
+                "the new credential does not work, keeping the old one"
+            );
+            self.events.tell_all(
+                Reason::CredentialRefused,
+                format!("the new credential does not work, the old one is kept: {failed}"),
+            );
+            let pause = backoff.next().unwrap_or(RECHECK);
+            tokio::select! {
+                _ = changes.next() => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 }
 
-fn applied(store: &Store, DeserializeGuard(object): DeserializeGuard<BundleDeployment>) -> Wake {
-    match object {
-        Ok(bundle) => store.applied(bundle),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::error!(
-                name,
-                error = invalid.error,
-                "a bundledeployment cannot be read"
-            );
-            store.malformed(&name);
-            Wake::default()
+/// Changes of the credential Secret.
+type CredentialWatch =
+    BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>;
+
+/// What the watch of BundleDeployments works with.
+struct Watching<'a> {
+    store: &'a Store,
+    queue: &'a Queue,
+    collector: &'a Collector,
+    ledger: &'a Ledger,
+    /// Notified when the watch is to begin anew.
+    restart: &'a Notify,
+}
+
+impl Watching<'_> {
+    fn applied(&self, DeserializeGuard(object): DeserializeGuard<BundleDeployment>) -> Wake {
+        match object {
+            Ok(bundle) => self.store.applied(bundle),
+            Err(invalid) => {
+                let name = invalid.metadata.name.unwrap_or_default();
+                tracing::error!(
+                    name,
+                    error = invalid.error,
+                    "a bundledeployment cannot be read"
+                );
+                self.store.malformed(&name);
+                Wake::default()
+            }
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Logging: JSON lines as the stock agent writes by default, or text for people.
 //!
-//! Values, Secrets and request bodies never reach a log call; the HTTP client is kept at warnings
-//! unless asked for, because its spans name every URL; what it
-//! fails at, we tell ourselves.
+//! Values, Secrets and request bodies never reach a log call of ours. Libraries are kept from theirs
+//! whatever level is asked for; the HTTP client is silent unless asked, because its spans name every
+//! URL and what it fails at we tell ourselves.
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{FilterExt as _, LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Overrides the filter wholesale, in `tracing`'s directive syntax.
 const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";
@@ -29,20 +32,41 @@ pub struct LogOptions {
 
 /// Installs the process's subscriber, writing to standard error. A second call does nothing.
 pub fn init(options: &LogOptions) {
-    let filter = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let wanted = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
+    let filter = wanted.and(discreet());
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     // An error means a subscriber is there already (tests); then its owner decides.
     match options.encoder {
-        Encoder::Json => builder.json().flatten_event(true).try_init().ok(),
-        Encoder::Console => builder.with_ansi(false).try_init().ok(),
+        Encoder::Json => {
+            let layer = layer.json().flatten_event(true).with_filter(filter);
+            tracing_subscriber::registry().with(layer).try_init().ok()
+        }
+        Encoder::Console => {
+            let layer = layer.with_ansi(false).with_filter(filter);
+            tracing_subscriber::registry().with(layer).try_init().ok()
+        }
     };
+}
+
+/// What libraries may say at most, whatever was asked for: beyond it they print bodies, headers and
+/// frames. kube's client quotes a body it cannot decode as a warning.
+fn discreet() -> Targets {
+    Targets::new()
+        .with_default(LevelFilter::TRACE)
+        .with_target("kube_client", LevelFilter::DEBUG)
+        .with_target("kube_client::client", LevelFilter::OFF)
+        .with_target("kube_client::client::builder", LevelFilter::DEBUG)
+        .with_targets(
+            ["kube_runtime", "tower", "tower_http"].map(|target| (target, LevelFilter::DEBUG)),
+        )
+        .with_targets(
+            ["hyper", "hyper_util", "h2", "rustls", "reqwest"]
+                .map(|target| (target, LevelFilter::INFO)),
+        )
 }
 
 fn filter(level: tracing::Level) -> EnvFilter {
     if level == tracing::Level::TRACE {
-        // Never trace: the client's trace events may quote bodies.
         EnvFilter::new(
             "trace,kube_client=debug,kube_runtime=debug,hyper=info,hyper_util=info,\
                         h2=info,rustls=info,tower=info,reqwest=info",

@@ -41,7 +41,7 @@ pub fn is_credential_dead(failed: &watcher::Error) -> bool {
     match failed {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => crate::error::has_code(error, 401) || is_tls(error),
+        | watcher::Error::WatchFailed(error) => is_refusal_of_credential(error),
         watcher::Error::WatchError(status) => status.code == 401,
         watcher::Error::NoResourceVersion => false,
     }
@@ -54,6 +54,25 @@ pub fn is_forbidden(failed: &watcher::Error) -> bool {
         | watcher::Error::WatchStartFailed(error)
         | watcher::Error::WatchFailed(error) => crate::error::has_code(error, 403),
         watcher::Error::WatchError(status) => status.code == 403,
+        watcher::Error::NoResourceVersion => false,
+    }
+}
+
+/// Whether a request failed for the same reasons.
+pub fn is_refusal_of_credential(failed: &kube::Error) -> bool {
+    crate::error::has_code(failed, 401) || is_tls(failed)
+}
+
+/// Whether the API server refuses to list or watch at all: no right to, no such type.
+pub fn is_refused(failed: &watcher::Error) -> bool {
+    let codes = [403, 404];
+    match failed {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => codes
+            .iter()
+            .any(|code| crate::error::has_code(error, *code)),
+        watcher::Error::WatchError(status) => codes.contains(&status.code),
         watcher::Error::NoResourceVersion => false,
     }
 }

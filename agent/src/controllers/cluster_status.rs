@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::Cluster;
 use crate::error;
-use crate::server::Health;
+use crate::server::{Health, Side};
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -55,8 +55,9 @@ impl Heartbeat {
                 .patch_status(&self.cluster_name, &parameters, &patch)
                 .await
             {
-                Ok(_) => self.health.contact(),
+                Ok(_) => self.health.contact(Side::Upstream),
                 Err(failed) => {
+                    self.health.trouble(Side::Upstream);
                     tracing::error!(error = %error::text(&failed), "failed to report cluster status");
                 }
             }

@@ -1,7 +1,10 @@
 //! The BundleDeployments of this cluster as the watch last told them, and what we remember of each.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::bundle_deployment::plan::{is_relevant_change, standstill};
 use super::bundle_deployment::status;
@@ -30,7 +33,9 @@ struct Inner {
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
     /// Deleted in front of our eyes, on a live watch.
-    deleted: HashSet<String>,
+    deleted: HashMap<String, Instant>,
+    /// Bundles that are gone and whose last spec said `keepResources`.
+    keepers: HashSet<String>,
 }
 
 impl Store {
@@ -50,9 +55,9 @@ impl Store {
         inner.bundles.contains_key(name) || inner.malformed.contains(name)
     }
 
-    /// Whether a DELETED event was seen and the bundle has not come back.
-    pub fn was_deleted(&self, name: &str) -> bool {
-        self.lock().deleted.contains(name)
+    /// How long ago a DELETED event was seen of a bundle that has not come back.
+    pub fn deleted_since(&self, name: &str) -> Option<Duration> {
+        self.lock().deleted.get(name).map(Instant::elapsed)
     }
 
     /// Remembers a status we are about to write, so that its echo wakes nobody.
@@ -90,7 +95,7 @@ impl Store {
             .cloned()
             .collect();
         for name in &gone {
-            inner.bundles.remove(name);
+            inner.gone(name);
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
@@ -105,6 +110,7 @@ impl Store {
         inner.seen(&name);
         inner.malformed.remove(&name);
         inner.deleted.remove(&name);
+        inner.keepers.remove(&name);
         let written = inner.written.get(&name);
         let old = inner.bundles.get(&name);
         let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
@@ -131,10 +137,10 @@ impl Store {
     /// A bundle was deleted while we watched.
     pub fn deleted(&self, name: &str) -> Wake {
         let mut inner = self.lock();
-        inner.bundles.remove(name);
+        inner.gone(name);
         inner.malformed.remove(name);
         inner.written.remove(name);
-        inner.deleted.insert(name.to_owned());
+        inner.deleted.insert(name.to_owned(), Instant::now());
         Wake {
             names: vec![name.to_owned()],
         }
@@ -142,7 +148,19 @@ impl Store {
 
     /// A removal was carried out or turned out to be none.
     pub fn forget_deletion(&self, name: &str) {
-        self.lock().deleted.remove(name);
+        let mut inner = self.lock();
+        inner.deleted.remove(name);
+        inner.keepers.remove(name);
+    }
+
+    /// Upstream refuses to list: what looked like deletions may have been a loss.
+    pub fn forget_deletions(&self) {
+        self.lock().deleted.clear();
+    }
+
+    /// Whether a bundle that is gone wanted its objects to stay.
+    pub fn wished_to_keep(&self, name: &str) -> bool {
+        self.lock().keepers.contains(name)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -151,6 +169,13 @@ impl Store {
 }
 
 impl Inner {
+    fn gone(&mut self, name: &str) {
+        let keeps = |bundle: Arc<BundleDeployment>| bundle.spec.options.keep_resources;
+        if self.bundles.remove(name).is_some_and(keeps) {
+            self.keepers.insert(name.to_owned());
+        }
+    }
+
     fn seen(&mut self, name: &str) {
         if let Some(listed) = &mut self.relisting {
             listed.insert(name.to_owned());
@@ -198,7 +223,7 @@ mod tests {
                 names: vec!["a".into()]
             }
         );
-        assert!(!store.is_listed("a") && !store.was_deleted("a"));
+        assert!(!store.is_listed("a") && store.deleted_since("a").is_none());
     }
 
     #[test]
@@ -239,12 +264,25 @@ mod tests {
     }
 
     #[test]
+    fn the_last_wish_to_keep_objects_outlives_the_bundle() {
+        let store = Store::default();
+        let keeper =
+            json!({"metadata": {"name": "a"}, "spec": {"options": {"keepResources": true}}});
+        store.applied(bundle(keeper));
+        store.deleted("a");
+        assert!(store.wished_to_keep("a"));
+        store.applied(named("a"));
+        store.deleted("a");
+        assert!(!store.wished_to_keep("a"));
+    }
+
+    #[test]
     fn a_bundle_that_comes_back_is_not_deleted() {
         let store = Store::default();
         store.applied(named("a"));
         assert_eq!(store.deleted("a").names, ["a"]);
-        assert!(store.was_deleted("a"));
+        assert!(store.deleted_since("a").is_some());
         store.applied(named("a"));
-        assert!(!store.was_deleted("a"));
+        assert!(store.deleted_since("a").is_none());
     }
 }

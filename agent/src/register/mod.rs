@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod credential;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -21,6 +22,7 @@ use crate::api::{
 };
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
+use crate::events::{Events, Reason};
 use bootstrap::Bootstrap;
 pub use credential::{Credential, CredentialError};
 
@@ -34,6 +36,10 @@ pub struct Upstream {
     pub client: Client,
     /// For watches: waits as long as it takes.
     pub watching: Client,
+    /// Address of its API server.
+    pub server: String,
+    /// What opened it.
+    pub credential: Arc<Credential>,
     /// Namespace of the BundleDeployments, from the kubeconfig's context.
     pub namespace: String,
     pub cluster_namespace: String,
@@ -97,6 +103,7 @@ pub struct Registrar {
     /// Told upstream for debugging.
     pub hostname: String,
     pub timing: Timing,
+    pub events: Arc<Events>,
 }
 
 impl Registrar {
@@ -111,7 +118,12 @@ impl Registrar {
                 Ok(upstream) => return upstream,
                 Err(failed) => failed,
             };
-            tracing::error!(error = %error::chain(&failed), "failed to register agent");
+            let text = error::chain(&failed);
+            tracing::error!(error = text, "failed to register agent");
+            self.events.tell_all(
+                Reason::CredentialRefused,
+                format!("cannot register: {text}"),
+            );
             tokio::time::sleep(self.pause(&failed, failures)).await;
             failures += 1;
         }
@@ -129,10 +141,35 @@ impl Registrar {
                 Ok(_) => return,
                 Err(failed) => failed,
             };
-            tracing::error!(error = %error::chain(&failed), "failed to register agent again");
+            let text = error::chain(&failed);
+            tracing::error!(error = text, "failed to register agent again");
+            self.events.tell_all(
+                Reason::CredentialRefused,
+                format!("cannot register again, the old credential is kept: {text}"),
+            );
             tokio::time::sleep(self.pause(&failed, failures)).await;
             failures += 1;
         }
+    }
+
+    /// Whether the stored credential is another one than `current`, and works.
+    ///
+    /// # Errors
+    /// There is none, or it does not work.
+    pub async fn has_replacement_of(&self, current: &Credential) -> Result<bool, RegisterError> {
+        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
+        let secret = self.secret(&secrets, AGENT_NAME).await?;
+        let secret = secret.ok_or_else(|| RegisterError::NoBootstrap {
+            namespace: self.namespace.clone(),
+            name: AGENT_NAME,
+        })?;
+        let stored = Credential::from_data(&secret.data.unwrap_or_default());
+        if stored == *current {
+            return Ok(false);
+        }
+        let config = self.agent_config().await?;
+        connect(&stored, config.tls_mode).await?;
+        Ok(true)
     }
 
     /// A request upstream has accepted is not repeated hastily; everything else soon, then slower.
@@ -180,9 +217,12 @@ impl Registrar {
                 }
             }
         };
-        if let Err(failed) = secrets
-            .delete(BOOTSTRAP_NAME, &DeleteParams::default())
-            .await
+        // Looked for first: a DELETE that deletes nothing is still one in the audit log.
+        let is_left = matches!(secrets.get_metadata_opt(BOOTSTRAP_NAME).await, Ok(Some(_)));
+        if is_left
+            && let Err(failed) = secrets
+                .delete(BOOTSTRAP_NAME, &DeleteParams::default())
+                .await
             && !error::has_code(&failed, 404)
         {
             tracing::warn!(error = %error::text(&failed), "cannot delete the bootstrap secret");
@@ -306,6 +346,10 @@ impl Registrar {
         self.store(secrets, &credential)
             .await
             .map_err(RegisterError::Store)?;
+        self.events.tell_all(
+            Reason::Registered,
+            format!("registered with {}", upstream.server),
+        );
         Ok(upstream)
     }
 
@@ -375,6 +419,7 @@ impl Registrar {
 async fn connect(credential: &Credential, mode: TlsMode) -> Result<Upstream, RegisterError> {
     let mut config = credential::client_config(&credential.kubeconfig, mode).await?;
     let namespace = config.default_namespace.clone();
+    let server = config.cluster_url.to_string();
     let watching = client(config.clone())?;
     config.read_timeout = Some(REQUEST_TIMEOUT);
     let client = client(config)?;
@@ -385,6 +430,8 @@ async fn connect(credential: &Credential, mode: TlsMode) -> Result<Upstream, Reg
     Ok(Upstream {
         client,
         watching,
+        server,
+        credential: Arc::new(credential.clone()),
         namespace,
         cluster_namespace: credential.cluster_namespace.clone(),
         cluster_name: credential.cluster_name.clone(),

@@ -3,16 +3,18 @@
 //! Reads what upstream and the cluster hold and hands it to the pure rooms [`crate::bundle`] and
 //! [`crate::values`]; rendering runs where it may block, applying is the release crate's.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chart::rendered::RenderedError;
 use chart::source::Fetcher;
 use chart::{Chart, rendered};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use release::action::{BoxError, DeploySpec, Options, RenderRequest, Rendered};
-use release::kube::{ClusterLookup, Snapshot};
+use release::action::{BoxError, DeployError, DeploySpec, Options, RenderRequest, Rendered};
+use release::kube::{ClusterLookup, ObjectKey, Snapshot};
 use release::model::{Hook, Release};
+use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
 use templating::Host;
 
@@ -22,7 +24,9 @@ use crate::api::{ANNOTATION_FACTS, BundleDeployment, Content};
 use crate::bundle;
 use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
 use crate::error;
+use crate::events::{Events, Reason};
 use crate::identity::DeploymentClient;
+use crate::secrecy::Secrets;
 
 /// Revisions kept where the bundle does not say.
 const MAX_HISTORY: i64 = 2;
@@ -36,17 +40,69 @@ pub enum DeployFailure {
     Failed(String),
 }
 
+/// A deploy that did not work: what it failed at, in a word and in words.
+#[derive(Debug)]
+pub struct Failed {
+    pub reason: Reason,
+    pub failure: DeployFailure,
+}
+
+impl Failed {
+    /// Blots out what the text quotes of values and Secrets.
+    fn without(mut self, secrets: &Secrets) -> Self {
+        let (DeployFailure::NotYet(text) | DeployFailure::Failed(text)) = &mut self.failure;
+        *text = secrets.blot(text);
+        self
+    }
+
+    fn at(reason: Reason) -> impl FnOnce(DeployFailure) -> Self {
+        move |failure| Self { reason, failure }
+    }
+}
+
+impl From<DeployError> for Failed {
+    fn from(cause: DeployError) -> Self {
+        let reason = match error::api_code(&cause) {
+            Some(403) => Reason::Forbidden,
+            _ => reason(&cause),
+        };
+        Self {
+            reason,
+            failure: DeployFailure::new(cause),
+        }
+    }
+}
+
+fn reason(cause: &DeployError) -> Reason {
+    match cause {
+        DeployError::Render(_) | DeployError::RenderAborted(_) | DeployError::Build { .. } => {
+            Reason::RenderFailed
+        }
+        DeployError::Hook { .. } => Reason::HookFailed,
+        DeployError::Wait(_) => Reason::NotReadyInTime,
+        DeployError::Undone { source, .. } => reason(source),
+        DeployError::Namespace { .. } => Reason::NamespaceRefused,
+        _ => Reason::ApplyFailed,
+    }
+}
+
 impl DeployFailure {
     pub(super) fn new(cause: impl std::error::Error + 'static) -> Self {
         Self::Failed(error::chain(&cause))
     }
 }
 
+/// Values do not fit the chart's schemas: where, not which.
+#[derive(Debug, thiserror::Error)]
+#[error("values don't meet the specifications of the schema(s) in the following chart(s):\n{0}")]
+struct ValuesMisfit(String);
+
 /// Deploys bundles; shared by all passes.
 pub struct Deployer {
     upstream: Client,
     fetcher: Fetcher,
     values: ValuesReader,
+    events: Arc<Events>,
     /// System namespace.
     namespace: String,
     scope: String,
@@ -58,6 +114,7 @@ impl Deployer {
         upstream: Client,
         fetcher: Fetcher,
         values: ValuesReader,
+        events: Arc<Events>,
         namespace: &str,
         scope: &str,
     ) -> Self {
@@ -66,6 +123,7 @@ impl Deployer {
             upstream,
             fetcher,
             values,
+            events,
             namespace,
             scope,
         }
@@ -91,27 +149,31 @@ impl Deployer {
         filled: &Filled,
         reason: DeployReason,
         acting: &DeploymentClient,
-    ) -> Result<Release, DeployFailure> {
+    ) -> Result<Release, Failed> {
         let bundle = &filled.bundle;
-        let values = self.values.of(acting, filled).await?;
-        let mut chart = self.package(bundle).await?;
+        let values = self.values.of(acting, filled).await;
+        let values = Arc::new(values.map_err(Failed::at(Reason::ValuesFailed))?);
+        let chart = self.package(bundle).await;
+        let mut chart = chart.map_err(Failed::at(Reason::SourceFailed))?;
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
         }
         let chart = Arc::new(chart);
+        let traces = Arc::new(Traces::default());
         // Kinds another bundle brought a moment ago count: `.Capabilities` is asked for them.
         let discovery = acting
             .cluster()
             .fresh_discovery()
             .await
-            .map_err(DeployFailure::new)?;
+            .map_err(DeployError::Discovery)?;
         let options = &bundle.spec.options;
         let helm = options.helm.clone().unwrap_or_default();
         let rendering = Rendering {
             bundle: Arc::clone(bundle),
             chart: Arc::clone(&chart),
-            values,
+            values: Arc::clone(&values),
+            traces: Arc::clone(&traces),
             set: SetId::new(bundle.name(), &self.scope),
             discovery,
             skip_schema_validation: helm.skip_schema_validation,
@@ -125,7 +187,7 @@ impl Deployer {
         let spec = DeploySpec {
             name: bundle::release_name(bundle.name(), options),
             namespace: options.release_namespace().to_owned(),
-            chart,
+            chart: Arc::clone(&chart),
             render: Arc::new(move |request| rendering.render(request)),
             options: Options {
                 create_namespace: options.create_namespace != Some(false),
@@ -147,17 +209,47 @@ impl Deployer {
             },
         };
         let storage = acting.records(&spec.namespace);
-        let deployed = release::action::deploy(acting.cluster(), &storage, &spec)
-            .await
-            .map_err(DeployFailure::new)?;
+        let deployed = release::action::deploy(acting.cluster(), &storage, &spec).await;
+        let deployed = deployed.map_err(|cause| {
+            let secrets = traces.secrets(&values, &chart);
+            Failed::from(cause).without(&secrets)
+        })?;
         for conflict in &deployed.conflicts {
             tracing::info!(
                 bundle = bundle.name(),
                 ?conflict,
                 "a field had another owner"
             );
+            self.tell_conflict(bundle.name(), conflict);
         }
         Ok(deployed.release)
+    }
+
+    fn tell_conflict(&self, bundle: &str, conflict: &FieldConflict) {
+        let FieldConflict {
+            object,
+            field,
+            managers,
+            outcome,
+        } = conflict;
+        let ObjectKey {
+            kind,
+            namespace,
+            name,
+            ..
+        } = object;
+        let managers = managers.join(", ");
+        let (reason, text) = match outcome {
+            Outcome::Taken => (
+                Reason::FieldTaken,
+                format!("{kind} {namespace}/{name}: wrote {field}, which {managers} owned"),
+            ),
+            Outcome::Left => (
+                Reason::FieldLeft,
+                format!("{kind} {namespace}/{name}: left {field} to {managers}"),
+            ),
+        };
+        self.events.tell(reason, bundle, text);
     }
 
     /// The bundle's chart, from whichever source its spec names.
@@ -199,11 +291,48 @@ impl bundle::Upstream for UpstreamObjects<'_> {
     }
 }
 
+/// What a deploy got to see of secrets besides its values, for blotting it out of errors.
+#[derive(Default)]
+struct Traces {
+    manifest: Mutex<String>,
+    looked_up: Mutex<Vec<Value>>,
+}
+
+impl Traces {
+    fn rendered(&self, manifest: &str) {
+        if manifest.contains("Secret") {
+            manifest.clone_into(&mut self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn looked_up(&self, found: &Value) {
+        let mut looked_up = self
+            .looked_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        looked_up.push(found.clone());
+    }
+
+    fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> Secrets {
+        let mut secrets = Secrets::of_values(values, chart);
+        secrets.add_manifest(&self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
+        let looked_up = self
+            .looked_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        looked_up
+            .iter()
+            .for_each(|object| secrets.add_object(object));
+        secrets
+    }
+}
+
 /// Everything a rendering needs, owned, because it runs on another thread.
 struct Rendering {
     bundle: Arc<BundleDeployment>,
     chart: Arc<Chart>,
-    values: Map<String, Value>,
+    values: Arc<Map<String, Value>>,
+    traces: Arc<Traces>,
     set: SetId,
     discovery: Arc<Snapshot>,
     skip_schema_validation: bool,
@@ -214,6 +343,7 @@ impl Rendering {
     fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
         let host = ClusterHost {
             lookup: &request.lookup,
+            traces: &self.traces,
             resolves_names: !self.disable_dns,
         };
         let scopes = DiscoveredScopes(&self.discovery);
@@ -223,7 +353,7 @@ impl Rendering {
             &self.bundle.spec.options,
             Some(&scopes),
         );
-        let values = Value::Object(self.values.clone());
+        let values = Value::Object(self.values.as_ref().clone());
         let rendered = rendered::render_release(&rendered::Request {
             chart: &self.chart,
             values: &values,
@@ -235,13 +365,18 @@ impl Rendering {
                 skip_schema_validation: self.skip_schema_validation,
                 ..rendered::Options::default()
             },
+        })
+        .map_err(|failed| match failed {
+            RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
+            failed => BoxError::from(failed),
         })?;
+        self.traces.rendered(&rendered.manifest);
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }
         Ok(Rendered {
             chart: Arc::new(rendered.chart),
-            config: self.values.clone(),
+            config: self.values.as_ref().clone(),
             manifest: rendered.manifest,
             hooks: rendered.hooks.into_iter().map(hook).collect(),
             notes: rendered.notes,
@@ -270,6 +405,7 @@ fn hook(rendered: chart::manifest::Hook) -> Hook {
 /// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
 struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
+    traces: &'a Traces,
     resolves_names: bool,
 }
 
@@ -293,9 +429,14 @@ impl Host for ClusterHost<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<Value, templating::Error> {
-        self.lookup
+        let found = self
+            .lookup
             .lookup(api_version, kind, namespace, name)
-            .map_err(|failed| templating::Error::message(error::chain(&failed)))
+            .map_err(|failed| templating::Error::message(error::chain(&failed)))?;
+        if kind == "Secret" {
+            self.traces.looked_up(&found);
+        }
+        Ok(found)
     }
 }
 

@@ -18,24 +18,26 @@ use tokio::time::Instant;
 
 use super::copies;
 use super::correct::{self, Attempts};
-use super::deploy::{DeployFailure, Deployer};
+use super::deploy::{DeployFailure, Deployer, Failed};
 use super::namespace::{self, NamespaceError};
 use super::observe::{self, Live, View};
 use super::plan::{self, DependencyProblem, DeployFacts, DeployReason, ReleaseId, TargetNamespace};
 use super::status::{self, DEPLOYED, INSTALLED, MONITORED, READY};
 use super::values::Filled;
-use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
 use crate::bundle::{SetId, release_name};
 use crate::config::{Settings, Timing};
 use crate::controllers::drift::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, Verdict};
+use crate::controllers::garbage::{Collector, RemovalError, Verdict};
 use crate::controllers::queue::{Next, Pass};
 use crate::controllers::store::Store;
 use crate::error;
+use crate::events::{Events, Reason};
 use crate::identity::{DeploymentClient, Identities};
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
 use crate::register::Upstream;
+use crate::server::{Health, Side};
 use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, copies) is told once it is late.
@@ -61,6 +63,8 @@ pub struct Rooms {
     pub store: Arc<Store>,
     pub ledger: Arc<Ledger>,
     pub drift: Arc<DriftWatches>,
+    pub events: Arc<Events>,
+    pub health: Health,
     pub collector: Arc<Collector>,
     pub facts: Arc<Facts>,
     pub deployer: Deployer,
@@ -75,17 +79,29 @@ struct Work {
     hold: Option<String>,
     now: Timestamp,
     next: Next,
+    /// To be told as Events.
+    news: Vec<(Reason, String)>,
 }
 
 impl Work {
-    fn fail(&mut self, what: &str, message: &str) {
+    fn fail(&mut self, reason: Reason, what: &str, message: &str) {
         tracing::warn!(bundle = self.bundle.name(), error = message, "{what}");
+        self.news.push((reason, format!("{what}: {message}")));
         self.next = Next::Retry;
     }
 
     fn deployed(&mut self, outcome: Result<(), &str>) {
         self.status.set_condition(DEPLOYED, outcome, self.now);
     }
+}
+
+/// Objects by their names alone: what differs in them may be secret.
+fn names(objects: &[ModifiedStatus]) -> String {
+    let names: Vec<_> = objects
+        .iter()
+        .map(|one| format!("{} {}/{}", one.kind, one.namespace, one.name))
+        .collect();
+    names.join(", ")
 }
 
 /// How a pass goes on after a step.
@@ -117,6 +133,7 @@ impl Reconciler {
         let Some(bundle) = self.rooms.store.get(name) else {
             return self.gone(name).await;
         };
+        self.rooms.collector.is_back(&bundle).await;
         if let Some(reason) = plan::standstill(&bundle.spec) {
             tracing::debug!(name, ?reason, "standing still");
             self.rooms.drift.clear(name);
@@ -129,12 +146,16 @@ impl Reconciler {
             hold: self.rooms.facts.hold(name).await,
             now: Timestamp::now(),
             next: Next::Idle,
+            news: Vec::new(),
         };
         match pass {
             Pass::Full => self.full(&mut work).await,
             Pass::Drift => self.look(&mut work, None).await,
         }
         self.write_status(&mut work).await;
+        for (reason, text) in work.news {
+            self.rooms.events.tell(reason, name, text);
+        }
         work.next
     }
 
@@ -145,7 +166,7 @@ impl Reconciler {
             return Next::Idle;
         }
         self.rooms.drift.clear(name);
-        if !self.rooms.collector.has_releases(name).await {
+        if !self.rooms.collector.has_releases(name) {
             self.forget_facts(name);
             return Next::Idle;
         }
@@ -157,15 +178,21 @@ impl Reconciler {
         if waited < self.timing.removal_grace {
             return Next::After(self.timing.removal_grace - waited);
         }
-        match self.rooms.collector.remove(name).await {
+        let missing_since = Instant::now() - waited;
+        match self.rooms.collector.remove(name, missing_since).await {
             Ok(Verdict::Alive | Verdict::Remove) => {
                 self.forget_facts(name);
                 Next::Idle
             }
-            Ok(Verdict::Held | Verdict::Unproven) => Next::After(HELD_RETRY),
+            Ok(Verdict::Wait) => Next::After(self.timing.removal_grace),
+            Ok(Verdict::Held(_)) => Next::After(HELD_RETRY),
             Err(failed) => {
+                if matches!(failed, RemovalError::List(_)) {
+                    self.rooms.health.trouble(Side::Upstream);
+                }
                 let error = error::chain(&failed);
                 tracing::error!(name, error, "failed to clean up missing bundledeployment");
+                self.rooms.events.tell(Reason::RemovalFailed, name, error);
                 Next::Retry
             }
         }
@@ -221,7 +248,11 @@ impl Reconciler {
             Err(failed) => {
                 let message = error::chain(&failed);
                 work.deployed(Err(&message));
-                return work.fail("no account to deploy with", &message);
+                return work.fail(
+                    Reason::AccountMissing,
+                    "no account to deploy with",
+                    &message,
+                );
             }
         };
         work.acting = Some(acting.clone());
@@ -236,7 +267,8 @@ impl Reconciler {
                     if self.waited(work.bundle.name()) > PATIENCE {
                         work.deployed(Err(&message));
                     }
-                    return work.fail("cannot copy resources from upstream", &message);
+                    let reason = Reason::WaitingForUpstream;
+                    return work.fail(reason, "cannot copy resources from upstream", &message);
                 }
             };
         work.status.downstream_resources_generation =
@@ -250,7 +282,7 @@ impl Reconciler {
                 let message = error::chain(&failed);
                 work.status
                     .set_condition(MONITORED, Err(&message), work.now);
-                return work.fail("cannot read the release", &message);
+                return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
             }
         };
         let facts = DeployFacts {
@@ -289,11 +321,11 @@ impl Reconciler {
                 if self.waited(work.bundle.name()) > PATIENCE {
                     work.deployed(Err(&message));
                 }
-                work.fail("waiting for upstream", &message);
+                work.fail(Reason::WaitingForUpstream, "waiting for upstream", &message);
             }
             DeployFailure::Failed(message) => {
                 work.deployed(Err(&message));
-                work.fail("cannot fill in values", &message);
+                work.fail(Reason::ValuesFailed, "cannot fill in values", &message);
             }
         }
     }
@@ -302,7 +334,10 @@ impl Reconciler {
     async fn held(&self, work: &mut Work, acting: &DeploymentClient, filled: &Filled, hold: &str) {
         let stored = match self.stored(acting, &work.status.release).await {
             Ok(stored) => stored,
-            Err(failed) => return work.fail("cannot read the release", &error::chain(&failed)),
+            Err(failed) => {
+                let message = error::chain(&failed);
+                return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
+            }
         };
         let facts = DeployFacts {
             release_exists: stored.is_some(),
@@ -336,7 +371,7 @@ impl Reconciler {
             Ok(()) => Step::On,
             Err(message) => {
                 work.deployed(Err(&message));
-                work.fail("target namespace", &message);
+                work.fail(Reason::NamespaceRefused, "target namespace", &message);
                 Step::End
             }
         }
@@ -355,9 +390,12 @@ impl Reconciler {
         work.deployed(Err(&message));
         match problem {
             DependencyProblem::NotReady(_) => {
+                work.news.push((Reason::DependencyNotReady, message));
                 work.next = Next::After(self.timing.dependency_retry);
             }
-            DependencyProblem::Unknown(_) => work.fail("dependencies", &message),
+            DependencyProblem::Unknown(_) => {
+                work.fail(Reason::DependencyNotReady, "dependencies", &message);
+            }
         }
         Step::End
     }
@@ -388,7 +426,7 @@ impl Reconciler {
         work.deployed(Ok(()));
         if let Some(id) = ReleaseId::parse(&work.status.release) {
             // Releases of another agent are taken over by being entered.
-            self.enter(work, acting, &id).await;
+            self.enter(work, acting, &id, true).await;
         }
         if let Err(failed) = namespace::label(acting, &work.bundle.spec.options).await {
             self.namespace_failed(work, &failed);
@@ -396,18 +434,37 @@ impl Reconciler {
         self.forget(work.bundle.name());
     }
 
-    async fn enter(&self, work: &mut Work, acting: &DeploymentClient, id: &ReleaseId) {
+    async fn enter(
+        &self,
+        work: &mut Work,
+        acting: &DeploymentClient,
+        id: &ReleaseId,
+        is_deployed: bool,
+    ) {
         let key = ReleaseKey {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
         };
+        let keeps = work.bundle.spec.options.keep_resources;
+        let kept = || {
+            self.rooms
+                .ledger
+                .get(&key)
+                .is_some_and(|entry| entry.keep_resources)
+        };
         let entry = LedgerEntry {
             bundle: work.bundle.name().to_owned(),
             account: acting.account().to_owned(),
-            keep_resources: work.bundle.spec.options.keep_resources,
+            // Until the new spec is deployed, the last one has a say.
+            keep_resources: keeps || !is_deployed && kept(),
+            ..LedgerEntry::default()
         };
         if let Err(failed) = self.rooms.ledger.record(key, entry).await {
-            work.fail("cannot write the ledger", &error::text(&failed));
+            work.fail(
+                Reason::ApplyFailed,
+                "cannot write the ledger",
+                &error::text(&failed),
+            );
         }
     }
 
@@ -425,7 +482,11 @@ impl Reconciler {
         if let Err(failed @ NamespaceError::Api { .. }) = &labelled {
             let message = error::chain(failed);
             work.deployed(Err(&message));
-            work.fail("cannot label the namespace", &message);
+            work.fail(
+                Reason::NamespaceRefused,
+                "cannot label the namespace",
+                &message,
+            );
             return None;
         }
         // Entered before anything is written, so that no release is ever without an owner.
@@ -434,34 +495,48 @@ impl Reconciler {
             name: release_name(bundle.name(), options),
             revision: 0,
         };
-        self.enter(work, acting, &id).await;
+        self.enter(work, acting, &id, false).await;
         if work.next == Next::Retry {
             return None;
         }
         let release = match self.rooms.deployer.deploy(filled, reason, acting).await {
             Ok(release) => release,
-            Err(DeployFailure::NotYet(message)) => {
+            Err(Failed {
+                failure: DeployFailure::NotYet(message),
+                ..
+            }) => {
                 if self.waited(bundle.name()) > PATIENCE {
                     work.deployed(Err(&message));
                 }
-                work.fail("waiting for upstream", &message);
+                work.fail(Reason::WaitingForUpstream, "waiting for upstream", &message);
                 return None;
             }
-            Err(DeployFailure::Failed(message)) if plan::is_shown_as_not_ready(&message) => {
+            Err(Failed {
+                reason,
+                failure: DeployFailure::Failed(message),
+            }) if plan::is_shown_as_not_ready(&message) => {
                 work.status.not_installed(&message, work.now);
                 work.status.release.clear();
                 work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
                 work.deployed(Ok(()));
-                work.fail("cannot install", &message);
+                work.fail(reason, "cannot install", &message);
                 return None;
             }
-            Err(DeployFailure::Failed(message)) => {
+            Err(Failed {
+                reason,
+                failure: DeployFailure::Failed(message),
+            }) => {
                 work.deployed(Err(&message));
-                work.fail("failed deploying bundle", &message);
+                work.fail(reason, "failed deploying bundle", &message);
                 return None;
             }
         };
         self.forget(bundle.name());
+        let deployed = format!(
+            "release {}/{} revision {}",
+            id.namespace, id.name, release.revision
+        );
+        work.news.push((Reason::Deployed, deployed));
         work.status.release = ReleaseId {
             revision: release.revision,
             ..id.clone()
@@ -470,6 +545,7 @@ impl Reconciler {
         work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
         work.status.set_condition(INSTALLED, Ok(()), work.now);
         work.deployed(Ok(()));
+        self.enter(work, acting, &id, true).await;
         if let Err(failed) = labelled {
             self.namespace_failed(work, &failed);
         }
@@ -483,7 +559,11 @@ impl Reconciler {
             .remove_former(bundle.name(), &key)
             .await
         {
-            work.fail("cannot remove a former release", &error::chain(&failed));
+            work.fail(
+                Reason::RemovalFailed,
+                "cannot remove a former release",
+                &error::chain(&failed),
+            );
         }
         Some(release)
     }
@@ -497,7 +577,11 @@ impl Reconciler {
             }
             NamespaceError::Api { .. } => {
                 work.deployed(Err(&message));
-                work.fail("cannot label the namespace", &message);
+                work.fail(
+                    Reason::NamespaceRefused,
+                    "cannot label the namespace",
+                    &message,
+                );
             }
         }
     }
@@ -520,7 +604,10 @@ impl Reconciler {
                 .await
             {
                 Ok(acting) => acting,
-                Err(failed) => return work.fail("no account", &error::chain(&failed)),
+                Err(failed) => {
+                    let message = error::chain(&failed);
+                    return work.fail(Reason::AccountMissing, "no account", &message);
+                }
             },
         };
         let release = match current {
@@ -532,7 +619,10 @@ impl Reconciler {
                     work.next = Next::After(Duration::ZERO);
                     return;
                 }
-                Err(failed) => return work.fail("no release", &error::chain(&failed)),
+                Err(failed) => {
+                    let message = error::chain(&failed);
+                    return work.fail(Reason::MonitorFailed, "no release", &message);
+                }
             },
         };
         match self.observe(work, &acting, &release).await {
@@ -546,7 +636,11 @@ impl Reconciler {
             Err(message) => {
                 work.status
                     .set_condition(MONITORED, Err(&message), work.now);
-                work.fail("cannot monitor deployed bundle", &message);
+                work.fail(
+                    Reason::MonitorFailed,
+                    "cannot monitor deployed bundle",
+                    &message,
+                );
             }
         }
     }
@@ -591,6 +685,9 @@ impl Reconciler {
             now: work.now,
         };
         let found = live.compare(&wanted, &former, &differences, &view);
+        if !found.modified.is_empty() && work.bundle.status.non_modified {
+            work.news.push((Reason::DriftFound, names(&found.modified)));
+        }
         work.status
             .observe(found, options.force_sync_generation, work.now);
         let is_ready = work.status.condition(READY) == "True";
@@ -679,13 +776,19 @@ impl Reconciler {
         let drifted = &work.status.modified_status;
         match correct::apply(acting.cluster(), release, wanted, drifted, wish.force).await {
             Ok(()) => {
+                let text = names(drifted);
                 tracing::info!(bundle = name, objects = drifted.len(), "corrected drift");
+                work.news.push((Reason::DriftCorrected, text));
                 work.next = Next::After(self.timing.drift_delay.min(Duration::from_secs(1)));
             }
             Err(failed) => {
                 let message = error::chain(&failed);
                 work.status.set_condition(READY, Err(&message), work.now);
-                work.fail("failed reconciling drift", &message);
+                work.fail(
+                    Reason::CorrectionFailed,
+                    "failed reconciling drift",
+                    &message,
+                );
             }
         }
     }
@@ -712,8 +815,15 @@ impl Reconciler {
             Ok(answer) => self.rooms.store.wrote(name, answer),
             Err(failed) if error::has_code(&failed, 404) => {}
             Err(failed) => {
+                if !matches!(failed, kube::Error::Api(_)) {
+                    self.rooms.health.trouble(Side::Upstream);
+                }
                 let message = error::text(&failed);
-                work.fail("failed final update to bundledeployment status", &message);
+                work.fail(
+                    Reason::WaitingForUpstream,
+                    "failed final update to bundledeployment status",
+                    &message,
+                );
             }
         }
     }

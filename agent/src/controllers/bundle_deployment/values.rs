@@ -14,6 +14,7 @@ use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
 use crate::controllers::facts::Facts;
 use crate::error;
 use crate::identity::DeploymentClient;
+use crate::secrecy::Secrets;
 use crate::values::{self, Mode, Reference, ReferenceKind, TemplateError};
 
 /// Reads values; shared by all passes.
@@ -124,7 +125,12 @@ impl ValuesReader {
         for reference in values::references(&spec.options) {
             let content = read(acting, &reference).await?;
             let over = values::parse(&reference, content.as_deref());
-            values::merge(&mut merged, over.map_err(DeployFailure::new)?);
+            let over = over.map_err(|failed| {
+                let mut secrets = Secrets::default();
+                secrets.add_content(content.as_deref().unwrap_or_default());
+                DeployFailure::Failed(secrets.blot(&error::chain(&failed)))
+            });
+            values::merge(&mut merged, over?);
         }
         Ok(merged)
     }

@@ -1,0 +1,502 @@
+//! Removing releases whose BundleDeployment is gone: only on proof, and with a brake.
+//!
+//! Replaces `internal/cmd/agent/deployer/cleanup`, which uninstalls whatever its cache no longer
+//! holds. What is proof is decided in [`verdict`]; what is held back is told by [`report`]; release
+//! records that only claim to be ours are found by [`unknown`] and never touched.
+
+mod report;
+mod unknown;
+mod verdict;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use release::action::{UninstallError, UninstallSpec, uninstall};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+pub use report::{REPORT_NAME, Report};
+use unknown::Search;
+pub use verdict::{Doubt, Verdict};
+use verdict::{Facts, judge};
+
+use super::bundle_deployment::plan;
+use super::queue::{Pass, Queue};
+use super::store::Store;
+use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
+use crate::bundle::release_name;
+use crate::error;
+use crate::events::{Events, Reason};
+use crate::identity::{DeploymentClient, Identities, IdentityError};
+use crate::ledger::{
+    Break, LEDGER_NAME, Ledger, LedgerEntry, Origin, RELEASE_HOLD_ANNOTATION, ReleaseKey,
+};
+use crate::metrics::Metrics;
+use crate::register::Upstream;
+
+/// A list this young proves as much as a fresh one: ten removals at once share one list.
+const LIST_REUSED_FOR: Duration = Duration::from_secs(1);
+
+/// When the first search for unknown releases goes out: live bundles have been entered by then.
+const FIRST_SEARCH: Duration = Duration::from_secs(10);
+
+/// A removal that did not work. Retried.
+#[derive(Debug, thiserror::Error)]
+pub enum RemovalError {
+    #[error("cannot list bundledeployments to confirm a deletion")]
+    List(#[source] kube::Error),
+    #[error("cannot read or write the ledger")]
+    Ledger(#[source] kube::Error),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("failed to delete release {name}")]
+    Uninstall {
+        name: String,
+        source: UninstallError,
+    },
+    #[error("failed to delete copies of upstream resources")]
+    Copies(#[source] kube::Error),
+}
+
+/// Removes what is proven to be orphaned.
+pub struct Collector {
+    bundles: Api<BundleDeployment>,
+    server: String,
+    namespace: String,
+    /// System namespace downstream.
+    system_namespace: String,
+    identities: Arc<Identities>,
+    store: Arc<Store>,
+    ledger: Arc<Ledger>,
+    events: Arc<Events>,
+    report: Report,
+    search: Search,
+    last_look: Mutex<Option<(Instant, Arc<Look>)>>,
+}
+
+/// A fresh, successful list.
+struct Look {
+    listed: BTreeSet<String>,
+    own_is_listed: bool,
+}
+
+/// What a collector works with.
+pub struct Rooms<'a> {
+    pub identities: &'a Arc<Identities>,
+    pub store: &'a Arc<Store>,
+    pub ledger: &'a Arc<Ledger>,
+    pub events: &'a Arc<Events>,
+    pub metrics: &'a Metrics,
+}
+
+impl Collector {
+    /// A collector that confirms deletions upstream.
+    pub fn new(upstream: &Upstream, system_namespace: &str, rooms: Rooms<'_>) -> Self {
+        let agent = rooms.identities.agent();
+        let maps = Api::<ConfigMap>::namespaced(agent.client(), system_namespace);
+        Self {
+            bundles: Api::namespaced(upstream.client.clone(), &upstream.namespace),
+            server: upstream.server.clone(),
+            namespace: upstream.namespace.clone(),
+            system_namespace: system_namespace.to_owned(),
+            identities: Arc::clone(rooms.identities),
+            store: Arc::clone(rooms.store),
+            ledger: Arc::clone(rooms.ledger),
+            events: Arc::clone(rooms.events),
+            report: Report::new(maps, rooms.metrics.clone()),
+            search: Search::new(&agent, system_namespace),
+            last_look: Mutex::default(),
+        }
+    }
+
+    /// Looks for orphans and unknown releases now and then, at random 1 to 2 intervals, and keeps
+    /// the report. Never returns.
+    pub async fn run(&self, queue: &Queue, interval: Duration) {
+        let looking = async {
+            let mut pause = FIRST_SEARCH.min(interval);
+            loop {
+                tokio::time::sleep(pause).await;
+                self.search().await;
+                for owner in self.orphans() {
+                    queue.wake(&owner, Pass::Full);
+                }
+                pause = interval.mul_f64(1.0 + rand::random::<f64>());
+            }
+        };
+        tokio::select! {
+            () = looking => {}
+            () = self.report.run() => {}
+        }
+    }
+
+    /// Bundles that have releases and are not listed. Meaningful once a list is complete.
+    pub fn orphans(&self) -> BTreeSet<String> {
+        let mut owners: BTreeSet<_> = self
+            .ledger
+            .all()
+            .into_iter()
+            .map(|(_, e)| e.bundle)
+            .collect();
+        owners.retain(|owner| !self.store.is_listed(owner));
+        owners
+    }
+
+    /// Whether any release of this bundle is known.
+    pub fn has_releases(&self, bundle: &str) -> bool {
+        !self.ledger.of_bundle(bundle).is_empty()
+    }
+
+    /// The bundle is there: nothing of it is held back or lost, and its wish to keep its objects
+    /// is known should it go. A failure to write that down is told by the next deploy.
+    pub async fn is_back(&self, bundle: &BundleDeployment) {
+        let name = bundle.name();
+        if self.report.let_go(name) {
+            let text = "the bundledeployment is listed upstream again";
+            tracing::info!(bundle = name, "{text}");
+            self.events.tell(Reason::RemovalReleased, name, text);
+        }
+        let keep = bundle.spec.options.keep_resources;
+        if let Err(failed) = self.ledger.seen(name, keep).await {
+            tracing::warn!(bundle = name, error = %error::text(&failed), "cannot write the ledger");
+        }
+    }
+
+    /// Lists our namespace and compares upstream with the one seen before. To be called when a
+    /// watch has begun anew.
+    ///
+    /// # Errors
+    /// Upstream does not answer, or not with a list.
+    pub async fn survey(&self) -> Result<(), RemovalError> {
+        self.look(Instant::now()).await.map(drop)
+    }
+
+    /// Removes the releases of a bundle that is gone, if that is proven. A list made before it was
+    /// missed says nothing about it.
+    ///
+    /// # Errors
+    /// Upstream could not be asked, or a release could not be removed.
+    ///
+    /// # Cancellation
+    /// Safe: a removal that was cut off is continued by the next one.
+    pub async fn remove(
+        &self,
+        bundle: &str,
+        missing_since: Instant,
+    ) -> Result<Verdict, RemovalError> {
+        if self.ledger.of_bundle(bundle).is_empty() {
+            self.store.forget_deletion(bundle);
+            return Ok(Verdict::Alive);
+        }
+        let look = self.look(missing_since).await?;
+        // Read after the look, which may have declared it lost.
+        let releases = self.ledger.of_bundle(bundle);
+        let mut verdict = judge(bundle, self.facts(bundle, &look, &releases));
+        let was_released = matches!(verdict, Verdict::Held(_))
+            && self
+                .ledger
+                .is_hold_released()
+                .await
+                .map_err(RemovalError::Ledger)?;
+        if was_released {
+            verdict = Verdict::Remove;
+        }
+        if self.store.is_listed(bundle) {
+            verdict = Verdict::Alive;
+        }
+        match verdict {
+            Verdict::Alive => self.store.forget_deletion(bundle),
+            Verdict::Wait => {}
+            Verdict::Held(doubt) => self.hold(bundle, doubt, releases),
+            Verdict::Remove => {
+                // The proof does not survive a restart; that it was given does.
+                let begun = self.ledger.begin_removal(bundle).await;
+                begun.map_err(RemovalError::Ledger)?;
+                for (key, entry) in &releases {
+                    self.remove_release(key, entry, Scope::Bundle).await?;
+                }
+                self.store.forget_deletion(bundle);
+                let was_held = self.report.let_go(bundle);
+                self.events
+                    .tell(Reason::Removed, bundle, "the bundledeployment was deleted");
+                if (was_released || was_held) && self.report.is_free() && self.orphans().is_empty()
+                {
+                    let ended = self.ledger.end_release_of_hold().await;
+                    ended.map_err(RemovalError::Ledger)?;
+                }
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Removes the releases a bundle left behind when its namespace or release name changed.
+    ///
+    /// # Errors
+    /// A release could not be removed.
+    pub async fn remove_former(
+        &self,
+        bundle: &str,
+        current: &ReleaseKey,
+    ) -> Result<(), RemovalError> {
+        for (key, entry) in self.ledger.of_bundle(bundle) {
+            if key != *current {
+                self.remove_release(&key, &entry, Scope::Former(current))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn facts<'l>(
+        &self,
+        bundle: &str,
+        look: &'l Look,
+        releases: &[(ReleaseKey, LedgerEntry)],
+    ) -> Facts<'l> {
+        let all = self.ledger.all();
+        let orphans = all
+            .iter()
+            .filter(|(_, entry)| !look.listed.contains(&entry.bundle));
+        Facts {
+            listed: &look.listed,
+            own_is_listed: look.own_is_listed,
+            had_own: self.ledger.had_own(),
+            seen_deleted: self.store.deleted_since(bundle),
+            is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
+            lost: releases.iter().find_map(|(_, entry)| entry.lost),
+            orphans: orphans.count(),
+            releases: all.len(),
+        }
+    }
+
+    fn hold(&self, bundle: &str, doubt: Doubt, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if !self.report.hold(bundle, doubt, keys) {
+            return;
+        }
+        let namespace = &self.system_namespace;
+        let text = format!(
+            "not removed: {}. If it is to go, annotate configmap {namespace}/{LEDGER_NAME} with \
+             {RELEASE_HOLD_ANNOTATION}=true",
+            doubt.text()
+        );
+        tracing::warn!(bundle, "{text}");
+        self.events.tell(Reason::RemovalHeld, bundle, text);
+    }
+
+    async fn remove_release(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        scope: Scope<'_>,
+    ) -> Result<(), RemovalError> {
+        let ReleaseKey { namespace, name } = key;
+        let keeps = entry.keep_resources
+            || self.store.wished_to_keep(&entry.bundle)
+            || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX);
+        tracing::info!(
+            bundle = entry.bundle,
+            release = name,
+            namespace,
+            keeps,
+            "removing release"
+        );
+        let acting = self.identities.account(&entry.account)?;
+        let failed = |source| RemovalError::Uninstall {
+            name: name.clone(),
+            source,
+        };
+        let storage = acting.records(namespace);
+        let mut spec = UninstallSpec::new(name, namespace);
+        spec.keep_resources = keeps;
+        let done = match uninstall(acting.cluster(), &storage, &spec).await {
+            Ok(done) => done,
+            // An account whose namespace and rights are gone is refused even the look.
+            Err(_) if self.is_gone(namespace).await => {
+                return self.ledger.forget(key).await.map_err(RemovalError::Ledger);
+            }
+            Err(source) => return Err(failed(source)),
+        };
+        if !done.not_owned.is_empty() {
+            tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
+        }
+        let has_copies = match scope {
+            Scope::Bundle => true,
+            // Copies in the namespace it moved within belong to the current release.
+            Scope::Former(current) => current.namespace != *namespace,
+        };
+        if has_copies && !keeps {
+            remove_copies(&acting, namespace, &entry.bundle)
+                .await
+                .map_err(RemovalError::Copies)?;
+        }
+        self.ledger.forget(key).await.map_err(RemovalError::Ledger)
+    }
+
+    async fn is_gone(&self, namespace: &str) -> bool {
+        let namespaces = Api::<Namespace>::all(self.identities.agent().client());
+        matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
+    }
+
+    async fn look(&self, not_before: Instant) -> Result<Arc<Look>, RemovalError> {
+        // One at a time, so that lists are compared in the order they were made.
+        let mut last = self.last_look.lock().await;
+        if let Some((at, look)) = &*last
+            && at.elapsed() < LIST_REUSED_FOR
+            && *at >= not_before
+        {
+            return Ok(Arc::clone(look));
+        }
+        let (at, floor) = (Instant::now(), self.ledger.seen_version());
+        let listed = match self.bundles.list_metadata(&ListParams::default()).await {
+            Ok(listed) => listed,
+            Err(failed) => {
+                if [401, 403, 404]
+                    .iter()
+                    .any(|code| error::has_code(&failed, *code))
+                {
+                    // What was seen then may have been the namespace or the type going.
+                    self.store.forget_deletions();
+                }
+                return Err(RemovalError::List(failed));
+            }
+        };
+        let version = listed.metadata.resource_version.as_deref();
+        let version = version
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default();
+        let own_is_listed = listed.items.iter().any(|item| {
+            item.name_any().starts_with(AGENT_BUNDLE_PREFIX)
+                && item.metadata.deletion_timestamp.is_none()
+        });
+        let listed: BTreeSet<_> = listed
+            .items
+            .into_iter()
+            .filter_map(|item| item.metadata.name)
+            .collect();
+        let origin = Origin {
+            server: self.server.clone(),
+            namespace: self.namespace.clone(),
+            version,
+            has_own: own_is_listed,
+        };
+        let found = self.ledger.survey(origin, floor, &listed).await;
+        if let Some(found) = found.map_err(RemovalError::Ledger)? {
+            let text = match found {
+                Break::Elsewhere => "upstream is another one than before",
+                Break::Restored => "upstream was restored from a backup",
+            };
+            tracing::warn!(
+                server = self.server,
+                "{text}: what it does not list now is kept"
+            );
+            self.events.tell_all(
+                Reason::UpstreamRestored,
+                format!("{text}: releases whose bundledeployment it does not list are kept"),
+            );
+        }
+        let look = Arc::new(Look {
+            listed,
+            own_is_listed,
+        });
+        *last = Some((at, Arc::clone(&look)));
+        Ok(look)
+    }
+
+    /// Tells of release records that name this agent, and that neither the ledger nor a live
+    /// bundle vouches for.
+    async fn search(&self) {
+        let agent = self.identities.agent();
+        let mut unknown = match self.search.unknown(&agent, &self.ledger).await {
+            Ok(unknown) => unknown,
+            Err(failed) => {
+                tracing::warn!(error = %error::text(&failed), "cannot look for unknown releases");
+                return;
+            }
+        };
+        unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
+        for one in self.report.unknown(unknown) {
+            let ReleaseKey { namespace, name } = &one.key;
+            tracing::warn!(
+                release = name,
+                namespace,
+                bundle = one.bundle,
+                "a release that the ledger does not know is left alone"
+            );
+            self.events.tell(
+                Reason::UnknownRelease,
+                &one.bundle,
+                format!("release {namespace}/{name} names this bundle, but the ledger does not know it: left alone"),
+            );
+        }
+    }
+
+    /// Whether a live bundle is about to enter this release.
+    fn is_expected(&self, bundle: &str, key: &ReleaseKey) -> bool {
+        self.store.get(bundle).is_some_and(|bundle| {
+            let options = &bundle.spec.options;
+            options.release_namespace() == key.namespace
+                && release_name(bundle.name(), options) == key.name
+                && plan::standstill(&bundle.spec).is_none()
+        })
+    }
+}
+
+/// Why a release is removed.
+#[derive(Clone, Copy)]
+enum Scope<'a> {
+    /// Its bundle is gone.
+    Bundle,
+    /// Its bundle has this one now.
+    Former(&'a ReleaseKey),
+}
+
+/// Deletes the copies made for a bundle in a namespace, with the account that made them.
+async fn remove_copies(
+    acting: &DeploymentClient,
+    namespace: &str,
+    bundle: &str,
+) -> kube::Result<()> {
+    let client = acting.client();
+    remove_labelled::<Secret>(&Api::namespaced(client.clone(), namespace), bundle).await?;
+    remove_labelled::<ConfigMap>(&Api::namespaced(client, namespace), bundle).await
+}
+
+async fn remove_labelled<K>(api: &Api<K>, bundle: &str) -> kube::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let ours = ListParams::default().labels(&format!("{LABEL_BUNDLE_DEPLOYMENT}={bundle}"));
+    let copies = match api.list_metadata(&ours).await {
+        Ok(copies) => copies,
+        Err(failed) if error::has_code(&failed, 403) => {
+            let error = error::text(&failed);
+            tracing::warn!(
+                bundle,
+                error,
+                "may not look for copies, leaving any there are"
+            );
+            return Ok(());
+        }
+        Err(failed) => return Err(failed),
+    };
+    for copy in copies {
+        let name = copy.metadata.name.as_deref().unwrap_or_default();
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: copy.metadata.uid.clone(),
+                ..Default::default()
+            }),
+            ..DeleteParams::background()
+        };
+        match api.delete(name, &parameters).await {
+            // Gone, or another one by now.
+            Err(failed) if error::has_code(&failed, 404) || error::has_code(&failed, 409) => {}
+            result => drop(result?),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! What the agent does not remove, for people: ConfigMap `fleet-agent-removals` in the system
+//! namespace, and the figures of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::verdict::Doubt;
+use crate::error;
+use crate::ledger::ReleaseKey;
+use crate::metrics::Metrics;
+
+/// Name of the ConfigMap. There is none before there is something to tell.
+pub const REPORT_NAME: &str = "fleet-agent-removals";
+/// Key with the bundles whose releases are held back, one a line.
+const HELD_KEY: &str = "held";
+/// Key with the releases that the ledger does not know, one a line.
+const UNKNOWN_KEY: &str = "unknown";
+
+/// A release of ours by its own account, which nobody vouches for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    pub key: ReleaseKey,
+    /// The bundle its record names.
+    pub bundle: String,
+}
+
+/// What is held back and what is unknown; shared by reference.
+pub struct Report {
+    maps: Api<ConfigMap>,
+    metrics: Metrics,
+    lines: Mutex<Lines>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    held: BTreeMap<String, (Doubt, Vec<ReleaseKey>)>,
+    unknown: Vec<Unknown>,
+    /// As last written; `None` before the first look at the cluster.
+    written: Option<Texts>,
+}
+
+/// The two values of the ConfigMap.
+type Texts = [Option<String>; 2];
+
+impl Lines {
+    fn texts(&self) -> Texts {
+        let held = self.held.iter().map(|(bundle, (doubt, releases))| {
+            format!("{bundle} ({}): {}\n", names(releases), doubt.text())
+        });
+        let unknown = self.unknown.iter().map(|Unknown { key, bundle }| {
+            format!(
+                "{}/{}: its record names bundle {bundle}, the ledger does not know it\n",
+                key.namespace, key.name
+            )
+        });
+        let text = |lines: String| Some(lines).filter(|lines| !lines.is_empty());
+        [text(held.collect()), text(unknown.collect())]
+    }
+
+    fn held_releases(&self) -> usize {
+        self.held.values().map(|(_, releases)| releases.len()).sum()
+    }
+}
+
+fn names(releases: &[ReleaseKey]) -> String {
+    let names: Vec<_> = releases
+        .iter()
+        .map(|key| format!("{}/{}", key.namespace, key.name))
+        .collect();
+    names.join(", ")
+}
+
+impl Report {
+    /// An empty report; [`Report::run`] keeps the ConfigMap like it.
+    pub fn new(maps: Api<ConfigMap>, metrics: Metrics) -> Self {
+        metrics.held_removals(0);
+        Self {
+            maps,
+            metrics,
+            lines: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Tells that a bundle's releases are held back; whether that is news.
+    pub fn hold(&self, bundle: &str, doubt: Doubt, releases: Vec<ReleaseKey>) -> bool {
+        let mut lines = self.lock();
+        let entry = (doubt, releases);
+        if lines.held.get(bundle) == Some(&entry) {
+            return false;
+        }
+        lines.held.insert(bundle.to_owned(), entry);
+        self.metrics.held_removals(lines.held_releases());
+        self.changed.notify_one();
+        true
+    }
+
+    /// A bundle is back, or its releases are gone; whether it was held.
+    pub fn let_go(&self, bundle: &str) -> bool {
+        let mut lines = self.lock();
+        let was_held = lines.held.remove(bundle).is_some();
+        if was_held {
+            self.metrics.held_removals(lines.held_releases());
+            self.changed.notify_one();
+        }
+        was_held
+    }
+
+    /// Whether nothing is held back.
+    pub fn is_free(&self) -> bool {
+        self.lock().held.is_empty()
+    }
+
+    /// Replaces the releases nobody vouches for; gives those that are new.
+    pub fn unknown(&self, found: Vec<Unknown>) -> Vec<Unknown> {
+        let mut lines = self.lock();
+        let news = found
+            .iter()
+            .filter(|one| !lines.unknown.contains(one))
+            .cloned()
+            .collect();
+        self.metrics.unknown_releases(found.len());
+        lines.unknown = found;
+        self.changed.notify_one();
+        news
+    }
+
+    /// Keeps the ConfigMap like the report. Never returns.
+    ///
+    /// # Cancellation
+    /// Safe at any point.
+    pub async fn run(&self) {
+        loop {
+            self.changed.notified().await;
+            while let Err(failed) = self.write().await {
+                tracing::warn!(error = %error::text(&failed), "cannot write {REPORT_NAME}");
+                tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            }
+        }
+    }
+
+    async fn write(&self) -> kube::Result<()> {
+        let (texts, written) = {
+            let lines = self.lock();
+            (lines.texts(), lines.written.clone())
+        };
+        if written.as_ref() == Some(&texts) {
+            return Ok(());
+        }
+        let keys = [HELD_KEY, UNKNOWN_KEY];
+        let data: serde_json::Map<_, _> = keys
+            .iter()
+            .zip(&texts)
+            .map(|(key, text)| {
+                (
+                    (*key).to_owned(),
+                    text.clone().map_or(Value::Null, Into::into),
+                )
+            })
+            .collect();
+        let patch = Patch::Merge(json!({ "data": data }));
+        match self
+            .maps
+            .patch(REPORT_NAME, &PatchParams::default(), &patch)
+            .await
+        {
+            Err(failed) if error::has_code(&failed, 404) => self.create(&keys, &texts).await?,
+            result => drop(result?),
+        }
+        self.lock().written = Some(texts);
+        Ok(())
+    }
+
+    /// Makes the ConfigMap, if there is anything to tell.
+    async fn create(&self, keys: &[&str], texts: &Texts) -> kube::Result<()> {
+        let data: BTreeMap<_, _> = keys
+            .iter()
+            .zip(texts)
+            .filter_map(|(key, text)| Some(((*key).to_owned(), text.clone()?)))
+            .collect();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(REPORT_NAME.into()),
+                ..Default::default()
+            },
+            data: Some(data),
+            ..Default::default()
+        };
+        self.maps
+            .create(&PostParams::default(), &map)
+            .await
+            .map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_tell_who_what_and_why() {
+        let key = |name: &str| ReleaseKey {
+            namespace: "apps".into(),
+            name: name.into(),
+        };
+        let mut lines = Lines::default();
+        assert_eq!(lines.texts(), [None, None]);
+        let releases = vec![key("a"), key("b")];
+        lines.held.insert("web".into(), (Doubt::OwnGone, releases));
+        lines.unknown.push(Unknown {
+            key: key("x"),
+            bundle: "other".into(),
+        });
+        let [held, unknown] = lines.texts();
+        assert_eq!(
+            held.unwrap(),
+            "web (apps/a, apps/b): the agent's own bundledeployment is gone from upstream as well\n"
+        );
+        assert_eq!(
+            unknown.unwrap(),
+            "apps/x: its record names bundle other, the ledger does not know it\n"
+        );
+        assert_eq!(lines.held_releases(), 2);
+    }
+}

@@ -1,0 +1,224 @@
+//! Whether a bundle that is gone was deleted. No I/O.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::ledger::Break;
+
+/// A list with nothing left may be of a namespace or a type that is going: the watch ends then, within
+/// this time.
+const SETTLES: Duration = Duration::from_secs(10);
+
+/// What may happen to the releases of a bundle that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The bundle is listed: nothing is orphaned.
+    Alive,
+    /// Proven soon, if the watch lives on.
+    Wait,
+    /// Not proven, or too many at once: everything stays.
+    Held(Doubt),
+    /// Proven.
+    Remove,
+}
+
+/// Why a release whose bundle is gone is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// The list lacks the bundle, and nothing tells a deletion from a loss.
+    Unseen,
+    /// The agent's own BundleDeployment is gone as well.
+    OwnGone,
+    /// More than a fifth of all releases, and at least three, are orphaned at once.
+    TooMany,
+    /// The agent was registered elsewhere after it deployed the bundle.
+    Elsewhere,
+    /// Upstream was restored from a backup while the bundle was missing.
+    Restored,
+}
+
+impl Doubt {
+    /// The doubt in an operator's words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unseen => "it is not listed upstream, but nobody saw it being deleted",
+            Self::OwnGone => "the agent's own bundledeployment is gone from upstream as well",
+            Self::TooMany => {
+                "more than a fifth of all releases lost their bundledeployment at once"
+            }
+            Self::Elsewhere => "the agent was registered elsewhere since it was deployed",
+            Self::Restored => "upstream was restored from a backup that does not have it",
+        }
+    }
+}
+
+impl From<Break> for Doubt {
+    fn from(found: Break) -> Self {
+        match found {
+            Break::Elsewhere => Self::Elsewhere,
+            Break::Restored => Self::Restored,
+        }
+    }
+}
+
+/// What is known about a bundle and everything around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts<'a> {
+    /// The fresh list.
+    pub(super) listed: &'a BTreeSet<String>,
+    /// The agent's own BundleDeployment is in it, and not being deleted.
+    pub(super) own_is_listed: bool,
+    /// The agent ever had one.
+    pub(super) had_own: bool,
+    /// A DELETED event came so long ago, on a watch that has not failed since.
+    pub(super) seen_deleted: Option<Duration>,
+    /// The removal was proven and begun before.
+    pub(super) is_begun: bool,
+    /// Upstream changed while the bundle was missing.
+    pub(super) lost: Option<Break>,
+    /// Releases whose bundle is not listed.
+    pub(super) orphans: usize,
+    /// All releases.
+    pub(super) releases: usize,
+}
+
+/// Judges one bundle.
+pub(super) fn judge(bundle: &str, facts: Facts<'_>) -> Verdict {
+    if facts.listed.contains(bundle) {
+        return Verdict::Alive;
+    }
+    if let Some(found) = facts.lost {
+        return Verdict::Held(found.into());
+    }
+    if facts.own_is_listed || facts.is_begun {
+        return Verdict::Remove;
+    }
+    if facts.had_own {
+        return Verdict::Held(Doubt::OwnGone);
+    }
+    let Some(since) = facts.seen_deleted else {
+        return Verdict::Held(Doubt::Unseen);
+    };
+    if facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
+        return Verdict::Held(Doubt::TooMany);
+    }
+    if facts.listed.is_empty() && since < SETTLES {
+        return Verdict::Wait;
+    }
+    Verdict::Remove
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// Twelve releases of which so many are orphaned; nothing else is known.
+    fn facts(listed: &BTreeSet<String>, orphans: usize) -> Facts<'_> {
+        Facts {
+            listed,
+            own_is_listed: false,
+            had_own: false,
+            seen_deleted: None,
+            is_begun: false,
+            lost: None,
+            orphans,
+            releases: 12,
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    enum Own {
+        Listed,
+        Gone,
+        Never,
+    }
+
+    #[rstest]
+    #[case::own_listed_and_all_others_gone(Own::Listed, false, None, 11, Verdict::Remove)]
+    #[case::own_gone_too(Own::Gone, true, None, 1, Verdict::Held(Doubt::OwnGone))]
+    #[case::nobody_saw_it(Own::Never, false, None, 1, Verdict::Held(Doubt::Unseen))]
+    #[case::seen_on_a_live_watch(Own::Never, true, None, 1, Verdict::Remove)]
+    #[case::two_are_never_many(Own::Never, true, None, 2, Verdict::Remove)]
+    #[case::a_quarter_at_once(Own::Never, true, None, 3, Verdict::Held(Doubt::TooMany))]
+    #[case::lost_beats_every_proof(
+        Own::Listed,
+        true,
+        Some(Break::Restored),
+        1,
+        Verdict::Held(Doubt::Restored)
+    )]
+    #[case::registered_elsewhere(
+        Own::Listed,
+        false,
+        Some(Break::Elsewhere),
+        1,
+        Verdict::Held(Doubt::Elsewhere)
+    )]
+    fn judged(
+        #[case] own: Own,
+        #[case] was_seen_deleted: bool,
+        #[case] lost: Option<Break>,
+        #[case] orphans: usize,
+        #[case] expected: Verdict,
+    ) {
+        let listed = BTreeSet::from(["another".to_owned()]);
+        let facts = Facts {
+            own_is_listed: matches!(own, Own::Listed),
+            had_own: !matches!(own, Own::Never),
+            seen_deleted: was_seen_deleted.then_some(Duration::ZERO),
+            lost,
+            ..facts(&listed, orphans)
+        };
+        assert_eq!(judge("a", facts), expected);
+    }
+
+    #[test]
+    fn a_fifth_exactly_is_not_too_many() {
+        let listed = BTreeSet::new();
+        let facts = Facts {
+            seen_deleted: Some(SETTLES),
+            releases: 15,
+            ..facts(&listed, 3)
+        };
+        assert_eq!(judge("a", facts), Verdict::Remove);
+    }
+
+    #[test]
+    fn the_last_one_goes_when_the_watch_lives_on() {
+        let listed = BTreeSet::new();
+        let facts = |seen| Facts {
+            seen_deleted: Some(seen),
+            ..facts(&listed, 1)
+        };
+        assert_eq!(judge("a", facts(Duration::from_secs(9))), Verdict::Wait);
+        assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
+    }
+
+    #[test]
+    fn what_was_begun_is_finished() {
+        let listed = BTreeSet::new();
+        let begun = Facts {
+            is_begun: true,
+            had_own: true,
+            ..facts(&listed, 12)
+        };
+        assert_eq!(judge("a", begun), Verdict::Remove);
+        let lost = Facts {
+            lost: Some(Break::Elsewhere),
+            ..begun
+        };
+        assert_eq!(judge("a", lost), Verdict::Held(Doubt::Elsewhere));
+    }
+
+    #[test]
+    fn a_listed_bundle_is_alive() {
+        let listed = BTreeSet::from(["a".to_owned()]);
+        let facts = Facts {
+            own_is_listed: true,
+            lost: Some(Break::Restored),
+            ..facts(&listed, 1)
+        };
+        assert_eq!(judge("a", facts), Verdict::Alive);
+    }
+}

@@ -1,0 +1,392 @@
+//! Events in the system namespace: what the agent did, found and could not do, for `kubectl get
+//! events`. Every one is a figure of `/metrics` too.
+//!
+//! Upstream's rights let no Events be written there, so they are about the BundleDeployment's name
+//! in the agent's own namespace. Writing is apart from telling: what is told is collected for a
+//! moment, the same text is not repeated for ten minutes, and many bundles with the same news
+//! become one Event. A text is what the condition says too: it holds no values and no Secret's
+//! data.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::api::{GROUP, VERSION};
+use crate::config::AGENT_NAME;
+use crate::error;
+use crate::identity::AgentClient;
+use crate::metrics::Metrics;
+
+/// Warnings are collected this long.
+const COLLECTED: Duration = Duration::from_secs(3);
+/// Good news are collected this long: a rollout is one Event, not one for each bundle.
+const UNHURRIED: Duration = Duration::from_secs(30);
+/// The same text about the same bundle is told once in this time.
+const QUIET: Duration = Duration::from_secs(10 * 60);
+/// More bundles than this with the same news share an Event.
+const SINGLE: usize = 3;
+/// Events written in one go; what is beyond them is dropped and counted.
+const MOST: usize = 20;
+/// Longest text the API server takes.
+const LONGEST: usize = 1024;
+
+/// What happened: the Event's reason and the metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// A bundle was deployed.
+    Deployed,
+    /// The releases of a deleted bundle were removed.
+    Removed,
+    /// Live objects are not as deployed.
+    DriftFound,
+    /// They are again.
+    DriftCorrected,
+    /// A field another manager owned was written.
+    FieldTaken,
+    /// A field another manager owns was left to it.
+    FieldLeft,
+    /// A removal is held back.
+    RemovalHeld,
+    /// A removal that was held back is not needed or not held any more.
+    RemovalReleased,
+    /// A release record that the ledger does not know.
+    UnknownRelease,
+    /// The agent was registered again, or took a changed credential.
+    Registered,
+    /// Upstream refuses the credential, or another one does not work.
+    CredentialRefused,
+    /// Upstream is not in the state it was left in.
+    UpstreamRestored,
+    /// The chart or the bundle's content cannot be had.
+    SourceFailed,
+    /// The values are missing or invalid.
+    ValuesFailed,
+    /// The chart does not render.
+    RenderFailed,
+    /// The cluster refuses an object, or does not answer.
+    ApplyFailed,
+    /// A hook failed.
+    HookFailed,
+    /// The bundle's account may not do that.
+    Forbidden,
+    /// The bundle's account does not exist.
+    AccountMissing,
+    /// Objects did not become ready in time.
+    NotReadyInTime,
+    /// Upstream has not delivered something that belongs to the bundle.
+    WaitingForUpstream,
+    /// Bundles it depends on are not ready.
+    DependencyNotReady,
+    /// The target namespace is missing or not allowed.
+    NamespaceRefused,
+    /// The deployment cannot be looked at.
+    MonitorFailed,
+    /// Drift could not be corrected.
+    CorrectionFailed,
+    /// A release could not be removed.
+    RemovalFailed,
+}
+
+impl Reason {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployed => "Deployed",
+            Self::Removed => "Removed",
+            Self::DriftFound => "DriftFound",
+            Self::DriftCorrected => "DriftCorrected",
+            Self::FieldTaken => "FieldTaken",
+            Self::FieldLeft => "FieldLeft",
+            Self::RemovalHeld => "RemovalHeld",
+            Self::RemovalReleased => "RemovalReleased",
+            Self::UnknownRelease => "UnknownRelease",
+            Self::Registered => "Registered",
+            Self::CredentialRefused => "CredentialRefused",
+            Self::UpstreamRestored => "UpstreamRestored",
+            Self::SourceFailed => "SourceFailed",
+            Self::ValuesFailed => "ValuesFailed",
+            Self::RenderFailed => "RenderFailed",
+            Self::ApplyFailed => "ApplyFailed",
+            Self::HookFailed => "HookFailed",
+            Self::Forbidden => "Forbidden",
+            Self::AccountMissing => "AccountMissing",
+            Self::NotReadyInTime => "NotReadyInTime",
+            Self::WaitingForUpstream => "WaitingForUpstream",
+            Self::DependencyNotReady => "DependencyNotReady",
+            Self::NamespaceRefused => "NamespaceRefused",
+            Self::MonitorFailed => "MonitorFailed",
+            Self::CorrectionFailed => "CorrectionFailed",
+            Self::RemovalFailed => "RemovalFailed",
+        }
+    }
+
+    fn is_warning(self) -> bool {
+        !matches!(
+            self,
+            Self::Deployed
+                | Self::Removed
+                | Self::DriftCorrected
+                | Self::FieldTaken
+                | Self::FieldLeft
+                | Self::RemovalReleased
+                | Self::Registered
+        )
+    }
+}
+
+/// One thing to tell; the bundle is empty for what is about the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct News {
+    reason: Reason,
+    bundle: String,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    waiting: BTreeSet<News>,
+    /// Since when good news wait.
+    unhurried_since: Option<Instant>,
+    told: HashMap<News, Instant>,
+}
+
+impl Desk {
+    /// Takes something in, unless it was told a moment ago.
+    fn take(&mut self, news: News, now: Instant) {
+        self.told.retain(|_, at| now.duration_since(*at) < QUIET);
+        // What was told when it was Deployed is told again when it is Deployed anew.
+        if news.reason == Reason::Deployed || !self.told.contains_key(&news) {
+            if !news.reason.is_warning() {
+                self.unhurried_since.get_or_insert(now);
+            }
+            self.waiting.insert(news);
+        }
+    }
+
+    /// What is to be written now: at most [`MOST`] Events and how many more there would be.
+    fn edition(&mut self, now: Instant) -> (Vec<News>, usize) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let is_due = |since: &Instant| now.duration_since(*since) >= UNHURRIED;
+        if self.unhurried_since.as_ref().is_some_and(is_due) {
+            self.unhurried_since = None;
+        } else {
+            let good = |news: &News| !news.reason.is_warning();
+            self.waiting = waiting.iter().filter(|news| good(news)).cloned().collect();
+            waiting.retain(|news| !good(news));
+        }
+        self.told
+            .extend(waiting.iter().map(|news| (news.clone(), now)));
+        let mut by_reason: BTreeMap<Reason, Vec<News>> = BTreeMap::new();
+        for news in waiting {
+            by_reason.entry(news.reason).or_default().push(news);
+        }
+        let mut edition = Vec::new();
+        for (reason, news) in by_reason {
+            if news.len() <= SINGLE {
+                edition.extend(news);
+                continue;
+            }
+            let lines: Vec<_> = news
+                .iter()
+                .map(|one| format!("{}: {}", one.bundle, one.text))
+                .collect();
+            edition.push(News {
+                reason,
+                bundle: String::new(),
+                text: format!("{} bundles. {}", news.len(), lines.join("; ")),
+            });
+        }
+        let dropped = edition.len().saturating_sub(MOST);
+        edition.truncate(MOST);
+        (edition, dropped)
+    }
+}
+
+/// Tells; shared by reference.
+pub struct Events {
+    events: Api<Event>,
+    namespace: String,
+    host: String,
+    metrics: Metrics,
+    desk: Mutex<Desk>,
+    waiting: Notify,
+}
+
+impl Events {
+    /// Events in `namespace`, told by `host`.
+    pub fn new(agent: &AgentClient, namespace: &str, host: &str, metrics: Metrics) -> Self {
+        Self {
+            events: Api::namespaced(agent.client(), namespace),
+            namespace: namespace.to_owned(),
+            host: host.to_owned(),
+            metrics,
+            desk: Mutex::default(),
+            waiting: Notify::new(),
+        }
+    }
+
+    /// Tells something about a bundle.
+    pub fn tell(&self, reason: Reason, bundle: &str, text: impl Into<String>) {
+        self.metrics.happened(reason.as_str());
+        let news = News {
+            reason,
+            bundle: bundle.to_owned(),
+            text: text.into(),
+        };
+        self.lock().take(news, Instant::now());
+        self.waiting.notify_one();
+    }
+
+    /// Tells something about the agent.
+    pub fn tell_all(&self, reason: Reason, text: impl Into<String>) {
+        self.tell(reason, "", text);
+    }
+
+    /// Writes what was told. Never returns. An Event that cannot be written is dropped.
+    ///
+    /// # Cancellation
+    /// Safe at any point; what was not written yet is lost.
+    pub async fn run(&self) {
+        loop {
+            if self.lock().waiting.is_empty() {
+                self.waiting.notified().await;
+            }
+            tokio::time::sleep(COLLECTED).await;
+            let (edition, dropped) = self.lock().edition(Instant::now());
+            if dropped > 0 {
+                tracing::info!(dropped, "too many events at once");
+            }
+            for news in edition {
+                let event = self.event(news, Timestamp::now());
+                if let Err(failed) = self.events.create(&PostParams::default(), &event).await {
+                    tracing::debug!(error = %error::text(&failed), "cannot write an event");
+                }
+            }
+        }
+    }
+
+    fn event(&self, news: News, now: Timestamp) -> Event {
+        let involved_object = match news.bundle.as_str() {
+            "" => ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Secret".into()),
+                name: Some(AGENT_NAME.into()),
+                namespace: Some(self.namespace.clone()),
+                ..Default::default()
+            },
+            bundle => ObjectReference {
+                api_version: Some(format!("{GROUP}/{VERSION}")),
+                kind: Some("BundleDeployment".into()),
+                name: Some(bundle.to_owned()),
+                namespace: Some(self.namespace.clone()),
+                ..Default::default()
+            },
+        };
+        let now = Some(Time(now));
+        Event {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{AGENT_NAME}.")),
+                namespace: Some(self.namespace.clone()),
+                ..Default::default()
+            },
+            involved_object,
+            reason: Some(news.reason.as_str().into()),
+            message: Some(cut(news.text)),
+            type_: Some(
+                if news.reason.is_warning() {
+                    "Warning"
+                } else {
+                    "Normal"
+                }
+                .into(),
+            ),
+            source: Some(EventSource {
+                component: Some(AGENT_NAME.into()),
+                host: Some(self.host.clone()),
+            }),
+            first_timestamp: now.clone(),
+            last_timestamp: now,
+            count: Some(1),
+            ..Default::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The text, no longer than an Event may be.
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let mut end = LONGEST - 3;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn news(reason: Reason, bundle: &str, text: &str) -> News {
+        News {
+            reason,
+            bundle: bundle.into(),
+            text: text.into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_repeats_is_told_once_in_a_while() {
+        let mut desk = Desk::default();
+        let failed = news(Reason::ApplyFailed, "web", "no");
+        desk.take(failed.clone(), Instant::now());
+        assert_eq!(desk.edition(Instant::now()), (vec![failed.clone()], 0));
+        desk.take(failed.clone(), Instant::now());
+        assert!(desk.edition(Instant::now()).0.is_empty());
+        tokio::time::advance(QUIET).await;
+        desk.take(failed.clone(), Instant::now());
+        assert_eq!(desk.edition(Instant::now()).0, [failed]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_bundles_with_the_same_news_share_an_event() {
+        let mut desk = Desk::default();
+        for n in 0..50 {
+            let name = format!("web-{n:02}");
+            desk.take(news(Reason::Deployed, &name, "revision 1"), Instant::now());
+        }
+        let held = news(Reason::RemovalHeld, "old", "why");
+        desk.take(held.clone(), Instant::now());
+        assert_eq!(desk.edition(Instant::now()), (vec![held], 0));
+        tokio::time::advance(UNHURRIED).await;
+        let (edition, dropped) = desk.edition(Instant::now());
+        assert_eq!((edition.len(), dropped), (1, 0));
+        assert!(
+            edition[0]
+                .text
+                .starts_with("50 bundles. web-00: revision 1; web-01"),
+            "{}",
+            edition[0].text
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let text = cut("ü".repeat(LONGEST));
+        assert!(text.len() <= LONGEST && text.ends_with("ü..."));
+    }
+}

@@ -1,0 +1,201 @@
+//! Keeping secrets out of texts: what an error quotes of values and Secrets is blotted out before it
+//! becomes a condition, a log line or an Event.
+//!
+//! Most errors name places and never content. Some words are other people's, though: a chart's
+//! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
+//! everything that may be secret in a deployment is collected, and any of it that stands in the
+//! text is replaced.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chart::Chart;
+use release::drift::MASK;
+use serde_json::Value;
+
+/// Shorter texts are no secrets but words, and blotting them out would spoil every message.
+const SHORTEST: usize = 6;
+
+/// Go's YAML decoder quotes so much of what it cannot use.
+const GO_QUOTED: usize = 7;
+
+/// What may be secret in one deployment. Cannot be printed.
+#[derive(Default)]
+pub struct Secrets {
+    texts: BTreeSet<String>,
+}
+
+impl Secrets {
+    /// Everything in values that a user gave; what the chart's own defaults and templates say is
+    /// known anyway.
+    pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Chart) -> Self {
+        let mut secrets = Self::default();
+        values.values().for_each(|value| secrets.add(value));
+        secrets.forget_known(chart);
+        secrets
+    }
+
+    fn forget_known(&mut self, chart: &Chart) {
+        let mut known = Self::default();
+        known.add(&chart.values);
+        self.texts.retain(|text| !known.texts.contains(text));
+        for template in &chart.templates {
+            let template = String::from_utf8_lossy(&template.data);
+            self.texts.retain(|text| !template.contains(text.as_str()));
+        }
+        chart
+            .dependencies
+            .iter()
+            .for_each(|chart| self.forget_known(chart));
+    }
+
+    /// Text that could not be read as values: its lines, and their words.
+    pub fn add_content(&mut self, content: &[u8]) {
+        let text = String::from_utf8_lossy(content);
+        self.add_text(&text);
+        for word in text.split_whitespace() {
+            self.add_text(word);
+        }
+    }
+
+    /// Everything that stands in the Secrets of a manifest.
+    pub fn add_manifest(&mut self, manifest: &str) {
+        let documents = golib::yaml::decode_all(manifest.as_bytes()).unwrap_or_default();
+        documents.iter().for_each(|object| self.add_object(object));
+    }
+
+    /// The data of an object, if it is a Secret or a list of them.
+    pub fn add_object(&mut self, object: &Value) {
+        if let Some(items) = object.get("items").and_then(Value::as_array) {
+            items.iter().for_each(|item| self.add_object(item));
+        }
+        if object.get("kind").and_then(Value::as_str) != Some("Secret") {
+            return;
+        }
+        for field in ["data", "stringData"] {
+            let Some(fields) = object.get(field) else {
+                continue;
+            };
+            self.add(fields);
+            let encoded = fields.as_object().into_iter().flatten();
+            for (_, value) in encoded {
+                let bytes = value.as_str().and_then(|text| STANDARD.decode(text).ok());
+                if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                    self.add_text(&text);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.add_text(text),
+            Value::Number(number) => self.add_form(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.add(field)),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// A text, its lines, and the forms either may be quoted in.
+    fn add_text(&mut self, text: &str) {
+        self.add_form(&STANDARD.encode(text));
+        self.add_form(text);
+        for line in text.lines() {
+            let line = line.trim();
+            self.add_form(line);
+            // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
+            self.add_form(line.trim_matches(|c: char| !c.is_alphanumeric()));
+            let quoted = golib::strconv::quote(line);
+            self.add_form(quoted.trim_matches('"'));
+        }
+    }
+
+    fn add_form(&mut self, form: &str) {
+        if form.chars().count() < SHORTEST {
+            return;
+        }
+        self.texts.insert(form.to_owned());
+        if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
+            self.texts.insert(format!("{}...", &form[..end]));
+        }
+    }
+
+    /// The text without any of it.
+    pub fn blot(&self, text: &str) -> String {
+        let mut found: Vec<&String> = self
+            .texts
+            .iter()
+            .filter(|secret| text.contains(secret.as_str()))
+            .collect();
+        // What contains another one goes first.
+        found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        found.iter().fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), MASK)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chart::File;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn secrets() -> Secrets {
+        let values = json!({
+            "password": "hunter2-canary",
+            "pin": 424_242_424_242_u64,
+            "anchor": "*canary-anchor",
+            "lines": "first canary line\nsecond canary line\n",
+            "quoted": "canary \"with\" quotes",
+            "image": "registry.example/web:1",
+            "short": "web",
+            "settings": "listenPort: 80\n",
+        });
+        let template = "port: {{ .Values.settings.listenPort }}";
+        let chart = Chart {
+            values: json!({ "image": "registry.example/web:1" }),
+            templates: vec![File::new("templates/t.yaml", template)].into(),
+            ..Chart::default()
+        };
+        Secrets::of_values(values.as_object().unwrap(), &chart)
+    }
+
+    #[rstest]
+    #[case::in_the_words_of_fail("bad password hunter2-canary!")]
+    #[case::encoded("data.x: aHVudGVyMi1jYW5hcnk=")]
+    #[case::a_number("got Value:424242424242}")]
+    #[case::an_anchor("unknown anchor 'canary-anchor' referenced")]
+    #[case::a_line("cannot parse: second canary line")]
+    #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]
+    #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
+    fn is_blotted_out(#[case] text: &str) {
+        let blotted = secrets().blot(text);
+        assert!(blotted.contains(MASK), "{blotted}");
+        assert!(
+            !["canary", "hunter2", "4242", "aHVu"]
+                .iter()
+                .any(|part| blotted.contains(part)),
+            "{blotted}"
+        );
+    }
+
+    #[test]
+    fn words_and_defaults_stay() {
+        let text = "web: no such image registry.example/web:1, no field listenPort";
+        assert_eq!(secrets().blot(text), text);
+    }
+
+    #[test]
+    fn rendered_secrets_count() {
+        let mut secrets = Secrets::default();
+        secrets.add_manifest(
+            "kind: ConfigMap\ndata: {a: harmless}\n---\nkind: Secret\ndata: {a: Y2FuYXJ5LWE=}\nstringData: {b: canary-b}\n",
+        );
+        let text = "harmless Y2FuYXJ5LWE= canary-a canary-b";
+        assert_eq!(secrets.blot(text), format!("harmless {MASK} {MASK} {MASK}"));
+    }
+}

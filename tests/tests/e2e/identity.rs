@@ -1,0 +1,281 @@
+//! A tenant's bundle does what the tenant's account may do, on every path that leads to the cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::bed::Bed;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+use crate::scene::{deploy_own, hasty, target};
+
+const TENANT: &str = "tenant";
+
+/// A site with an account that may do everything in its own namespace and nothing elsewhere, and a namespace of somebody else
+/// with a Secret and a ConfigMap in it.
+async fn tenancy() -> Result<(Site<'static>, String, String)> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    deploy_own(&site).await?;
+    let (own, foreign) = (target(&site), format!("{}-foreign", site.id));
+    for name in [&own, &foreign] {
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        apply(&site.downstream, namespace).await?;
+    }
+    account(&site, TENANT, &own).await?;
+    for kind in ["Secret", "ConfigMap"] {
+        let content = if kind == "Secret" {
+            "stringData"
+        } else {
+            "data"
+        };
+        apply(
+            &site.downstream,
+            json!({
+                "apiVersion": "v1", "kind": kind,
+                "metadata": { "name": "theirs", "namespace": foreign },
+                content: { "values.yaml": "stolen: yes-it-was\n" },
+            }),
+        )
+        .await?;
+    }
+    Ok((site, own, foreign))
+}
+
+async fn account(site: &Site<'_>, name: &str, namespace: &str) -> Result<()> {
+    let system = &site.system_namespace;
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": system } }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": format!("{system}-{name}"), "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": system }],
+        }),
+    ] {
+        apply(&site.downstream, object).await?;
+    }
+    Ok(())
+}
+
+/// A chart with one template, deployed with the tenant's account into its namespace.
+fn chart(site: &Site<'_>, name: &str, template: &str) -> BundleDeployment {
+    let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
+    let files = vec![
+        ("chart/Chart.yaml".to_owned(), metadata.into()),
+        ("chart/templates/t.yaml".to_owned(), template.into()),
+    ];
+    BundleDeployment::content(name, files)
+        .helm("chart", json!("chart"))
+        .option("serviceAccount", json!(TENANT))
+        .option("defaultNamespace", json!(target(site)))
+}
+
+fn config_map(namespace: &str, name: &str, extra: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: {namespace}\n{extra}"
+    )
+}
+
+#[tokio::test]
+async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
+    let (site, own, foreign) = tenancy().await?;
+    let hook = |policy: &str| {
+        config_map(
+            &foreign,
+            "planted",
+            &format!(
+                "  annotations:\n    \"helm.sh/hook\": pre-install\n    \"helm.sh/hook-delete-policy\": {policy}\n"
+            ),
+        )
+    };
+    let lookup = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: found\ndata:\n  found: {{{{ (lookup \"v1\" \"Secret\" \"{foreign}\" \"theirs\").data | toJson | quote }}}}\n"
+    );
+    let bundles = [
+        chart(&site, "apply", &config_map(&foreign, "planted", "")),
+        chart(&site, "hook", &hook("hook-succeeded")),
+        chart(
+            &site,
+            "delete-by-hook",
+            &hook("before-hook-creation").replace("name: planted", "name: theirs"),
+        ),
+        chart(&site, "lookup", &lookup),
+        chart(&site, "values", &config_map(&own, "values", "")).helm(
+            "valuesFrom",
+            json!([{ "secretKeyRef": { "name": "theirs", "namespace": foreign } }]),
+        ),
+        chart(&site, "copy", &config_map(&own, "copy", ""))
+            .option("defaultNamespace", json!(foreign))
+            .option(
+                "downstreamResources",
+                json!([{ "kind": "Secret", "name": "source" }]),
+            ),
+        chart(&site, "labels", &config_map(&own, "labels", ""))
+            .option("defaultNamespace", json!(foreign))
+            .option("namespaceLabels", json!({ "taken": "yes" })),
+        chart(&site, "release", &config_map(&own, "release", ""))
+            .option("defaultNamespace", json!(foreign)),
+    ];
+    site.upstream_secret("source", json!({ "key": "value" }))
+        .await?;
+    for bundle in &bundles {
+        site.apply(bundle).await?;
+    }
+    for bundle in &bundles {
+        let message = site
+            .wait_deploy_error(bundle.name(), |message| {
+                message.contains("forbidden") || message.contains("not allowed")
+            })
+            .await
+            .with_context(|| bundle.name().to_owned())?;
+        ensure!(message.contains(&foreign), "{}: {message}", bundle.name());
+        ensure!(!message.contains("yes-it-was"), "{message}");
+    }
+    // Nothing came, nothing went, and what was refused was asked as the tenant.
+    for kind in ["Secret", "ConfigMap"] {
+        ensure!(site.object("v1", kind, &foreign, "theirs").await?.is_some());
+        ensure!(
+            site.object("v1", kind, &foreign, "planted")
+                .await?
+                .is_none()
+        );
+        ensure!(site.object("v1", kind, &foreign, "source").await?.is_none());
+    }
+    let namespace = site
+        .object("v1", "Namespace", "", &foreign)
+        .await?
+        .context("the namespace")?;
+    ensure!(
+        !namespace
+            .metadata
+            .labels
+            .unwrap_or_default()
+            .contains_key("taken")
+    );
+    let as_agent: Vec<_> = site
+        .downstream_requests()?
+        .into_iter()
+        .filter(|request| request.namespace == foreign && request.resource != "namespaces")
+        // Release records are read as the agent, so that an account needs no right to read Secrets.
+        .filter(|request| !(request.resource == "secrets" && request.verb == "list"))
+        .filter(|request| !(request.name.starts_with("sh.helm.release.") && request.verb == "get"))
+        .collect();
+    ensure!(as_agent.is_empty(), "{as_agent:#?}");
+    Ok(())
+}
+
+/// A tenant may write its release's record; what the record says is not believed when the release is removed.
+#[tokio::test]
+async fn a_forged_record_removes_nothing_foreign() -> Result<()> {
+    let (site, own, foreign) = tenancy().await?;
+    site.apply(&chart(&site, "web", &config_map(&own, "web", "")))
+        .await?;
+    site.wait_ready("web").await?;
+    let secrets = site.objects("v1", "Secret", &own);
+    let name = "sh.helm.release.v1.web.v1";
+    let record = secrets.get(name).await?;
+    let payload = record.data["data"]["release"]
+        .as_str()
+        .context("a payload")?;
+    let mut release = unpacked(payload)?;
+    let manifest = release["manifest"].as_str().context("a manifest")?;
+    let manifest = format!("{manifest}---\n{}", config_map(&foreign, "theirs", ""));
+    release["manifest"] = json!(manifest);
+    for (key, value) in [
+        ("service-account", ""),
+        ("bundle-id", "web"),
+        ("keep-resources", "false"),
+    ] {
+        release["chart"]["metadata"]["annotations"][format!("fleet.cattle.io/{key}")] =
+            json!(value);
+    }
+    let forged = json!({ "data": { "release": packed(&release)? } });
+    secrets
+        .patch(name, &PatchParams::default(), &Patch::Merge(&forged))
+        .await?;
+    site.delete("web").await?;
+    wait_until("the tenant's object to go", PATIENCE, async || {
+        match site
+            .object("v1", "ConfigMap", &own, "web")
+            .await
+            .map_err(|e| e.to_string())?
+        {
+            None => Ok(()),
+            Some(_) => Err("still there".to_owned()),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))?;
+    ensure!(
+        site.object("v1", "ConfigMap", &foreign, "theirs")
+            .await?
+            .is_some()
+    );
+    Ok(())
+}
+
+fn packed(release: &Value) -> Result<String> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use std::io::Write as _;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(release.to_string().as_bytes())?;
+    Ok(STANDARD.encode(STANDARD.encode(gzip.finish()?)))
+}
+
+fn unpacked(payload: &str) -> Result<Value> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let gzip = STANDARD.decode(STANDARD.decode(payload)?)?;
+    Ok(serde_json::from_reader(flate2::read::GzDecoder::new(
+        &gzip[..],
+    ))?)
+}
+
+/// `fleet-default` is the account of bundles that name none, from the moment it exists; a named one must exist.
+#[tokio::test]
+async fn the_default_account_is_used_where_it_exists() -> Result<()> {
+    let (site, own, foreign) = tenancy().await?;
+    let nameless = |name: &str, namespace: &str| {
+        chart(&site, name, &config_map(namespace, name, "")).option("serviceAccount", json!(""))
+    };
+    site.apply(&nameless("before", &foreign)).await?;
+    site.wait_ready("before").await?;
+    account(&site, "fleet-default", &own).await?;
+    // An account is remembered for moments.
+    wait_until(
+        "the account to be used",
+        Duration::from_secs(60),
+        async || {
+            let accounts = site.objects("v1", "ServiceAccount", &site.system_namespace);
+            accounts
+                .get("fleet-default")
+                .await
+                .map_err(|e| e.to_string())
+        },
+    )
+    .await?;
+    site.apply(&nameless("within", &own)).await?;
+    site.wait_ready("within").await?;
+    site.apply(&nameless("after", &foreign)).await?;
+    site.wait_deploy_error("after", |message| message.contains("forbidden"))
+        .await?;
+    let named = nameless("named", &own).option("serviceAccount", json!("nobody"));
+    site.apply(&named).await?;
+    site.wait_deploy_error("named", |message| message.contains("nobody"))
+        .await?;
+    // It comes, and the bundle heals by itself.
+    account(&site, "nobody", &own).await?;
+    site.wait_ready("named").await?;
+    let accounts = site.objects("v1", "ServiceAccount", &site.system_namespace);
+    accounts
+        .delete("fleet-default", &DeleteParams::default())
+        .await?;
+    site.wait_ready("after").await.map(drop)
+}

@@ -1,0 +1,263 @@
+//! What the disaster, recovery, identity and removal tests share: small bundles, and what an agent says of itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use testbed::audit::Request;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+/// The ConfigMap that tells what is not removed.
+pub(crate) const REPORT: &str = "fleet-agent-removals";
+/// Short intervals, so that a test sees in seconds what takes minutes.
+pub(crate) const HASTE: &str = "removal-grace=300ms,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s";
+
+/// An agent in haste, on the bed's upstream, with a credential.
+pub(crate) async fn hasty(site: &mut Site<'_>) -> Result<()> {
+    site.grant().await?;
+    start(site)
+}
+
+pub(crate) fn start(site: &mut Site<'_>) -> Result<()> {
+    site.start(haste())
+}
+
+pub(crate) fn haste() -> BTreeMap<String, String> {
+    BTreeMap::from([("FLEET_AGENT_TIMING".to_owned(), HASTE.to_owned())])
+}
+
+/// The namespace apps go to.
+pub(crate) fn target(site: &Site<'_>) -> String {
+    format!("{}-app", site.id)
+}
+
+/// A bundle of one ConfigMap of the same name.
+pub(crate) fn app(site: &Site<'_>, name: &str) -> BundleDeployment {
+    let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n");
+    BundleDeployment::content(name, vec![("map.yaml".to_owned(), text.into())])
+        .option("defaultNamespace", json!(target(site)))
+}
+
+/// The agent's own bundle, which every managed cluster has.
+pub(crate) fn own(site: &Site<'_>) -> BundleDeployment {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
+    BundleDeployment::content(
+        "fleet-agent-c1",
+        vec![("agent.yaml".to_owned(), text.into())],
+    )
+    .option("defaultNamespace", json!(site.system_namespace))
+}
+
+/// Deploys apps named `<prefix>-0` and so on.
+pub(crate) async fn deploy(site: &Site<'_>, prefix: &str, count: usize) -> Result<Vec<String>> {
+    let names: Vec<_> = (0..count).map(|n| format!("{prefix}-{n}")).collect();
+    for name in &names {
+        site.apply(&app(site, name)).await?;
+    }
+    for name in &names {
+        site.wait_ready(name).await?;
+    }
+    Ok(names)
+}
+
+pub(crate) async fn deploy_own(site: &Site<'_>) -> Result<()> {
+    site.apply(&own(site)).await?;
+    site.wait_ready("fleet-agent-c1").await.map(drop)
+}
+
+/// Which of these apps are there.
+pub(crate) async fn present(site: &Site<'_>, names: &[String]) -> Result<Vec<String>> {
+    let mut present = Vec::new();
+    for name in names {
+        if site
+            .object("v1", "ConfigMap", &target(site), name)
+            .await?
+            .is_some()
+        {
+            present.push(name.clone());
+        }
+    }
+    Ok(present)
+}
+
+/// Waits until these apps are gone, for as long as an operator would.
+pub(crate) async fn gone(site: &Site<'_>, names: &[String], deadline: Duration) -> Result<()> {
+    wait_until("apps to be removed", deadline, async || {
+        match present(site, names).await.map_err(|e| e.to_string())? {
+            left if left.is_empty() => Ok(()),
+            left => Err(format!("still there: {left:?}")),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+/// Everything the agent asked to be deleted downstream.
+pub(crate) fn deletions(site: &Site<'_>) -> Result<Vec<Request>> {
+    let mut requests = site.downstream_requests()?;
+    requests.retain(|request| request.verb.starts_with("delete"));
+    Ok(requests)
+}
+
+/// The proof of a scene: nothing was deleted, and everything is there.
+pub(crate) async fn untouched(site: &Site<'_>, names: &[String]) -> Result<()> {
+    let deletions = deletions(site)?;
+    ensure!(
+        deletions.is_empty(),
+        "{deletions:#?}\n{}",
+        site.agent_log_tail(40)
+    );
+    ensure!(present(site, names).await? == names);
+    Ok(())
+}
+
+/// A page of the agent's own: status and text.
+pub(crate) async fn page(url: String) -> Result<(u16, String), String> {
+    let client = reqwest::Client::builder()
+        .tls_certs_only([])
+        .build()
+        .map_err(|e| e.to_string())?;
+    let answer = client.get(url).send().await.map_err(|e| e.to_string())?;
+    let status = answer.status().as_u16();
+    Ok((status, answer.text().await.map_err(|e| e.to_string())?))
+}
+
+/// A figure of `/metrics`, by its name and labels as printed; 0 if it is not there.
+pub(crate) async fn figure(site: &Site<'_>, name: &str) -> Result<u64, String> {
+    let agent = site.agent.as_ref().ok_or("no agent")?;
+    let (_, text) = page(format!("{}/metrics", agent.metrics_url())).await?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0))
+}
+
+pub(crate) async fn wait_figure(site: &Site<'_>, name: &str, wanted: u64) -> Result<()> {
+    wait_until(
+        &format!("{name} to be {wanted}"),
+        PATIENCE,
+        async || match figure(site, name).await? {
+            value if value == wanted => Ok(()),
+            value => Err(value.to_string()),
+        },
+    )
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+/// Waits until so many releases are held back.
+pub(crate) async fn wait_held(site: &Site<'_>, count: u64) -> Result<()> {
+    wait_figure(site, "fleet_agent_held_removals", count).await
+}
+
+pub(crate) async fn wait_readiness(site: &Site<'_>, wanted: bool) -> Result<()> {
+    let url = format!(
+        "{}/readyz",
+        site.agent.as_ref().context("no agent")?.probes_url()
+    );
+    wait_until(
+        &format!("readiness to be {wanted}"),
+        PATIENCE,
+        async || match page(url.clone()).await? {
+            (200, _) if wanted => Ok(()),
+            (500, _) if !wanted => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+/// Waits until the report's key holds a text that passes.
+pub(crate) async fn wait_report(
+    site: &Site<'_>,
+    key: &str,
+    passes: impl Fn(&str) -> bool,
+) -> Result<()> {
+    wait_until(&format!("the report of {key}"), PATIENCE, async || {
+        let map = site
+            .object("v1", "ConfigMap", &site.system_namespace, REPORT)
+            .await
+            .map_err(|e| e.to_string())?;
+        let text = map.map(|map| {
+            map.data["data"][key]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        });
+        let text = text.unwrap_or_default();
+        if passes(&text) { Ok(()) } else { Err(text) }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+/// Waits for an Event with this reason that names a bundle, or is about the agent; gives its text.
+pub(crate) async fn wait_event(site: &Site<'_>, reason: &str, bundle: &str) -> Result<String> {
+    let what = format!("an event {reason} about {bundle}");
+    wait_until(&what, PATIENCE, async || {
+        let events = site.objects("v1", "Event", &site.system_namespace);
+        let all = events.list(&kube::api::ListParams::default()).await;
+        let all = all.map_err(|e| e.to_string())?.items;
+        let tells = |event: &&kube::api::DynamicObject| {
+            let message = event.data["message"].as_str().unwrap_or_default();
+            event.data["reason"] == reason
+                && (bundle.is_empty()
+                    || event.data["involvedObject"]["name"] == bundle
+                    || message.contains(bundle))
+        };
+        let found = all.iter().find(tells);
+        found
+            .map(|event| {
+                event.data["message"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .ok_or_else(|| {
+                let reasons: Vec<_> = all.iter().map(|event| &event.data["reason"]).collect();
+                format!("{reasons:?}")
+            })
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+/// Releases what is held back, by the documented annotation.
+pub(crate) async fn release_hold(site: &Site<'_>) -> Result<()> {
+    let annotation = json!({ "metadata": { "annotations": {
+        "fleet.cattle.io/release-held-removals": "true",
+    }}});
+    site.objects("v1", "ConfigMap", &site.system_namespace)
+        .patch(
+            "fleet-agent-ledger",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(&annotation),
+        )
+        .await?;
+    Ok(())
+}
+
+/// Waits until the agent was answered so, by an API server it asked.
+pub(crate) async fn wait_answered(
+    what: &str,
+    requests: impl Fn() -> Result<Vec<Request>>,
+    passes: impl Fn(&Request) -> bool,
+) -> Result<()> {
+    wait_until(what, PATIENCE, async || {
+        let requests = requests().map_err(|e| e.to_string())?;
+        match requests.iter().any(&passes) {
+            true => Ok(()),
+            false => Err(format!("{} requests", requests.len())),
+        }
+    })
+    .await
+}
+
+/// The conditions of a BundleDeployment as a text, for looking into.
+pub(crate) fn conditions(bundle: &Value) -> String {
+    bundle["status"]["conditions"].to_string()
+}

@@ -1,0 +1,265 @@
+//! Canaries: put everywhere a secret may be, and looked for everywhere the agent speaks.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::audit::Mark;
+use testbed::bed::Bed;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::Site;
+
+use crate::scene::{conditions, deploy_own, haste, page, target};
+
+/// Part of every canary; also in base64, at each of the three alignments.
+const CANARY: &str = "xyzzy-canary";
+
+fn canary(place: &str) -> String {
+    format!("{CANARY}-{place}")
+}
+
+fn forms() -> Vec<String> {
+    let mut forms = vec![CANARY.to_owned()];
+    for shift in 0..3 {
+        let text = format!("{}{CANARY}", "x".repeat(shift));
+        let encoded = base64::engine::general_purpose::STANDARD.encode(text);
+        // Without the characters that share bits with what stands around.
+        forms.push(encoded[4..encoded.len() - 4].to_owned());
+    }
+    // What Go's YAML decoder quotes of a long text.
+    forms.push(format!("{}...", &CANARY[..7]));
+    forms
+}
+
+fn chart(site: &Site<'_>, name: &str, template: &str, files: &[(&str, &str)]) -> BundleDeployment {
+    let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
+    let mut all = vec![
+        ("chart/Chart.yaml".to_owned(), metadata.into()),
+        ("chart/templates/t.yaml".to_owned(), template.into()),
+    ];
+    all.extend(
+        files
+            .iter()
+            .map(|(path, text)| (format!("chart/{path}"), (*text).into())),
+    );
+    BundleDeployment::content(name, all)
+        .helm("chart", json!("chart"))
+        .option("defaultNamespace", json!(target(site)))
+}
+
+fn secret(fields: &str) -> String {
+    format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {{{{ .Release.Name }}}}\n{fields}")
+}
+
+#[tokio::test]
+async fn no_canary_is_heard_of() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    let marks: (Mark, Mark) = (
+        site.plane.audit().mark(),
+        site.bed.downstream.audit().mark(),
+    );
+    site.grant().await?;
+    let mut env: BTreeMap<_, _> = haste();
+    env.insert("FLEET_AGENT_LOG".to_owned(), "trace".to_owned());
+    site.start(env)?;
+    deploy_own(&site).await?;
+    let namespace = target(&site);
+    apply(
+        &site.downstream,
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+    )
+    .await?;
+    for (name, text) in [
+        ("good", format!("password: {}\n", canary("from"))),
+        ("no-map", canary("no-map")),
+        (
+            "no-yaml",
+            format!("a: {}\n  b: [{}\n", canary("one"), canary("two")),
+        ),
+    ] {
+        apply(
+            &site.downstream,
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": { "name": name, "namespace": namespace },
+                "stringData": { "values.yaml": text },
+            }),
+        )
+        .await?;
+    }
+    let from = |name: &str| json!([{ "secretKeyRef": { "name": name, "namespace": namespace } }]);
+    let values = json!({ "password": canary("value"), "nested": { "token": canary("nested") } });
+    let pattern = r#"{"properties":{"password":{"pattern":"^[0-9]+$"},"nested":{"properties":{"token":{"maxLength":3}}}}}"#;
+    let healthy = secret(
+        "stringData:\n  a: {{ .Values.password | quote }}\n  b: {{ .Values.nested.token }}\n",
+    );
+    site.apply(&chart(&site, "healthy", &healthy, &[]).values(values.clone()))
+        .await?;
+    site.apply(
+        &chart(
+            &site,
+            "from",
+            &secret("stringData:\n  a: {{ .Values.password }}\n"),
+            &[],
+        )
+        .helm("valuesFrom", from("good")),
+    )
+    .await?;
+    site.wait_ready("healthy").await?;
+    site.wait_ready("from").await?;
+
+    let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
+    let failing = [
+        chart(&site, "schema", plain, &[("values.schema.json", pattern)]).values(values.clone()),
+        chart(
+            &site,
+            "fail",
+            "{{ fail (printf \"no: %s\" .Values.password) }}",
+            &[],
+        )
+        .values(values.clone()),
+        chart(
+            &site,
+            "required",
+            "{{ index .Values (printf \"%s\" .Values.password) \"x\" }}",
+            &[],
+        )
+        .values(values.clone()),
+        chart(
+            &site,
+            "yaml",
+            &secret("stringData:\n  a: *{{ .Values.password }}\n"),
+            &[],
+        )
+        .values(values.clone()),
+        chart(
+            &site,
+            "number",
+            &secret("data:\n  a: {{ .Values.password }}\n"),
+            &[],
+        )
+        .values(values.clone()),
+        chart(
+            &site,
+            "refused",
+            &secret(&format!("stringData: {}\n", canary("in-the-chart"))),
+            &[],
+        ),
+        chart(
+            &site,
+            "label",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n  labels:\n    x: \"{{ .Values.password }}!\"\n",
+            &[],
+        )
+        .values(values.clone()),
+        chart(
+            &site,
+            "lookup",
+            &format!("{{{{ fail (toJson (lookup \"v1\" \"Secret\" \"{namespace}\" \"good\")) }}}}"),
+            &[],
+        ),
+        chart(&site, "no-map", plain, &[]).helm("valuesFrom", from("no-map")),
+        chart(&site, "no-yaml", plain, &[]).helm("valuesFrom", from("no-yaml")),
+        BundleDeployment::helm_op(
+            "credentials",
+            site.bed.private_repository.url(),
+            "c",
+            "1.0.0",
+        )
+        .chart_options("access", Some(site.bed.authority.pem()), false)
+        .release("credentials", &namespace),
+    ];
+    site.upstream_secret(
+        "access",
+        json!({ "username": "chart-reader", "password": canary("access") }),
+    )
+    .await?;
+    for bundle in &failing {
+        site.apply(bundle).await?;
+    }
+    for bundle in &failing {
+        let failed = site
+            .wait_for(bundle.name(), "to fail", |bundle| {
+                conditions(bundle).contains("\"status\":\"False\"")
+            })
+            .await?;
+        silent(&conditions(&failed), bundle.name())?;
+    }
+    let schema = site
+        .wait_deploy_error("schema", |message| message.contains("/password"))
+        .await?;
+    ensure!(schema.contains("/nested/token"), "{schema}");
+
+    // Drift of a Secret: its keys are told.
+    let edit = json!({ "stringData": { "a": canary("edited"), "c": canary("added") } });
+    site.objects("v1", "Secret", &namespace)
+        .patch("healthy", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    let drifted = site
+        .wait_for("healthy", "to be modified", |bundle| {
+            !bundle["status"]["modifiedStatus"].is_null()
+        })
+        .await?;
+    let patch = drifted["status"]["modifiedStatus"][0]["patch"]
+        .as_str()
+        .context("a patch")?;
+    ensure!(
+        patch.contains("\"a\"") && patch.contains("REDACTED"),
+        "{patch}"
+    );
+
+    // Everywhere it speaks.
+    for bundle in site
+        .bundle_deployments()?
+        .list(&ListParams::default())
+        .await?
+        .items
+    {
+        silent(&bundle.data["status"].to_string(), "a status")?;
+    }
+    let events = site.objects("v1", "Event", &site.system_namespace);
+    for event in events.list(&ListParams::default()).await?.items {
+        silent(&serde_json::to_string(&event)?, "an event")?;
+    }
+    let metrics = page(format!("{}/metrics", site.agent()?.metrics_url())).await;
+    silent(&metrics.map_err(anyhow::Error::msg)?.1, "the metrics")?;
+    let user = site.granted.as_ref().context("granted")?.user.clone();
+    // What the agent sent; what the API server says to it is in the log too.
+    let mine = |text: String, user: &str| -> String {
+        let events = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        events
+            .filter(|event| event["user"]["username"] == user)
+            .map(|event| format!("{} {}\n", event["requestURI"], event["requestObject"]))
+            .collect()
+    };
+    silent(
+        &mine(site.plane.audit().text(marks.0)?, &user),
+        "requests upstream",
+    )?;
+    silent(
+        &mine(site.bed.downstream.audit().text(marks.1)?, &site.user),
+        "requests downstream",
+    )?;
+    let log = site.agent.as_ref().context("the agent")?.log();
+    ensure!(log.contains("\"level\":\"TRACE\""));
+    silent(&log, "the log")
+}
+
+fn silent(text: &str, place: &str) -> Result<()> {
+    for form in forms() {
+        if let Some(at) = text.find(&form) {
+            let start = text[..at]
+                .char_indices()
+                .rev()
+                .nth(300)
+                .map_or(0, |(index, _)| index);
+            anyhow::bail!("{place} tells {form}: {}", &text[start..at + form.len()]);
+        }
+    }
+    Ok(())
+}
