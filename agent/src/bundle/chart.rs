@@ -11,6 +11,7 @@ use chart::source::FetchedChart;
 use chart::{Chart, File, Time, Warning};
 use serde_json::json;
 
+use super::fleet_ignore::FleetIgnore;
 use super::manifest::{Budget, Manifest, Resource};
 use super::style::{Style, kustomization_path};
 use super::{BundleError, raw_yaml};
@@ -86,11 +87,11 @@ pub fn from_manifest(
     load(chart_files, options, identity)
 }
 
-/// Takes a fetched archive as the chart. Files and directories beginning with a dot are left out,
-/// as Fleet does when it unpacks a chart.
+/// Takes a fetched archive as the chart. Files and directories beginning with a dot and those that a
+/// `.fleetignore` names are left out, as Fleet does when it unpacks a chart.
 ///
 /// # Errors
-/// When the archive holds no acceptable chart.
+/// When the archive holds no acceptable chart, or a malformed `.fleetignore`.
 pub fn from_archive(
     fetched: &FetchedChart,
     options: &BundleDeploymentOptions,
@@ -103,12 +104,21 @@ pub fn from_archive(
         }
     })?;
     let is_hidden = |name: &str| name.split('/').any(|part| part.starts_with('.'));
-    let files = files
-        .into_iter()
-        .filter(|found| !is_hidden(&found.name))
-        .map(|found| file(found.name, found.data))
-        .collect();
-    load(files, options, identity)
+    let names = files
+        .iter()
+        .map(|file| (file.name.as_str(), &file.data[..]));
+    let ignore = FleetIgnore::new(names);
+    let mut kept = Vec::with_capacity(files.len());
+    for found in files {
+        let is_ignored = ignore.ignores(&found.name);
+        let is_ignored = is_ignored.map_err(|error| BundleError::Content {
+            problem: format!(".fleetignore: {error}"),
+        })?;
+        if !is_hidden(&found.name) && !is_ignored {
+            kept.push(file(found.name, found.data));
+        }
+    }
+    load(kept, options, identity)
 }
 
 /// Without its byte-order mark and, as in the archive Fleet makes, last changed in 1970.

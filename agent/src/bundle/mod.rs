@@ -9,6 +9,7 @@
 
 mod access;
 mod chart;
+mod fleet_ignore;
 mod manifest;
 mod names;
 mod objects;
