@@ -10,6 +10,9 @@ use crate::host::{Host, Limits};
 use crate::parse::Tree;
 use crate::value::{Str, Value};
 
+/// How deep `include` and `tpl` may nest, whatever the names: each level wraps the error of the one below, and
+/// whoever prints or drops that chain needs stack for it.
+const MAX_NESTED: usize = 1_500;
 /// How many texts given to `tpl` are remembered.
 const MAX_PARSED: usize = 1024;
 
@@ -29,6 +32,8 @@ pub struct State<'a> {
     parsed: HashMap<Str, Arc<[Arc<Tree>]>>,
     /// An address on the stack near where the render began.
     stack_base: Option<usize>,
+    /// How many templates are being executed inside each other.
+    nested: usize,
 }
 
 impl<'a> State<'a> {
@@ -43,6 +48,7 @@ impl<'a> State<'a> {
             including: HashMap::new(),
             parsed: HashMap::new(),
             stack_base: None,
+            nested: 0,
         }
     }
 
@@ -118,8 +124,13 @@ impl<'a> State<'a> {
         if is_outermost {
             self.stack_base = Some(stack_address());
         }
+        if self.nested >= MAX_NESTED {
+            return Err(Error::limit("template is nested too deeply"));
+        }
+        self.nested += 1;
         let start = self.out.len();
         let result = Machine::new(self, set, tree).run(Operand::exact(dot.clone()));
+        self.nested -= 1;
         let result = result.map(|()| take(&self.out[start..]));
         self.out.truncate(start);
         if is_outermost {

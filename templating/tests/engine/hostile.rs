@@ -64,6 +64,13 @@ fn template_recursion_reaches_the_limit_of_go() {
 }
 
 #[test]
+fn texts_that_render_themselves_end() {
+    let text = "{{ $t := \"{{ tpl . . }}\" }}{{ tpl $t $t }}";
+    let error = render(text).expect_err("it has no end").to_string();
+    assert!(error.contains("template is nested too deeply"), "{error}");
+}
+
+#[test]
 fn nesting_is_bounded_while_parsing() {
     let parens = format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000));
     let error = render(&parens).expect_err("too deep").to_string();
