@@ -5,6 +5,9 @@
 //! flags and every start-up failure exit with 1.
 
 pub mod chart_flags;
+pub mod helm_home;
+pub mod pflag;
+pub mod repositories;
 pub mod template;
 pub mod value_flags;
 pub mod values;
@@ -14,7 +17,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::config::{Environment, Settings};
 use crate::telemetry::{self, Encoder, LogOptions};
@@ -118,9 +121,19 @@ impl AgentArgs {
 ///
 /// 0 after a requested termination, `--help` or `--version`; 1 for everything else.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let is_command = args.get(1).is_some_and(|name| {
+        let names = ["template", "values"];
+        names.iter().any(|known| name == known)
+    });
+    let matches = pflag::command(Cli::command()).try_get_matches_from(args);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(message) = pflag::message(&error).filter(|_| is_command) {
+                writeln!(std::io::stderr(), "Error: {message}").ok();
+                return ExitCode::FAILURE;
+            }
             let failed = error.use_stderr();
             // The stream being closed is no reason to hide the exit code.
             error.print().ok();

@@ -141,9 +141,26 @@ pub enum NotInstallable {
 /// # Errors
 /// The chart is a library, or dependencies are missing.
 pub fn check_installable(chart: &Chart) -> Result<(), NotInstallable> {
-    if !matches!(chart.metadata.chart_type.as_str(), "" | "application") {
-        return Err(NotInstallable::Type(chart.metadata.chart_type.clone()));
+    check_type(chart)?;
+    check_dependencies(chart)
+}
+
+/// Checks that the chart is no library.
+///
+/// # Errors
+/// [`NotInstallable::Type`].
+pub fn check_type(chart: &Chart) -> Result<(), NotInstallable> {
+    match chart.metadata.chart_type.as_str() {
+        "" | "application" => Ok(()),
+        other => Err(NotInstallable::Type(other.to_owned())),
     }
+}
+
+/// Checks that everything the chart lists is vendored, whatever its version.
+///
+/// # Errors
+/// [`NotInstallable::MissingDependencies`].
+pub fn check_dependencies(chart: &Chart) -> Result<(), NotInstallable> {
     let vendored = |name: &str| chart.dependencies.iter().any(|chart| chart.name() == name);
     let listed = chart
         .metadata
@@ -177,16 +194,29 @@ impl RenderedError {
 /// The chart, its values or its templates do not work out; see [`RenderedError`].
 pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> {
     let mut warnings = Vec::new();
+    let mut rendered = render_and_warn(request, &mut warnings)?;
+    rendered.warnings = warnings;
+    Ok(rendered)
+}
+
+/// Like [`render_release`], with the warnings in `warnings` also when it fails.
+///
+/// # Errors
+/// As [`render_release`].
+pub fn render_and_warn(
+    request: &Request<'_>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Rendered, RenderedError> {
     let mut chart = request.chart.clone();
     if chart.experimental {
         return Err(RenderedError::ApiVersion);
     }
-    dependency::process(&mut chart, request.values, &mut warnings)
+    dependency::process(&mut chart, request.values, warnings)
         .map_err(RenderedError::Dependencies)?;
-    let coalesced = values::coalesce_values(&chart, request.values, &mut warnings)
-        .map_err(RenderedError::Values)?;
+    let coalesced =
+        values::coalesce_values(&chart, request.values, warnings).map_err(RenderedError::Values)?;
     if !request.options.skip_schema_validation {
-        schema::validate(&chart, &coalesced, &mut warnings).map_err(RenderedError::Schema)?;
+        schema::validate(&chart, &coalesced, warnings).map_err(RenderedError::Schema)?;
     }
     check_kube_version(&chart, request.capabilities)?;
 
@@ -198,15 +228,14 @@ pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> 
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
     if let Some(renderer) = request.post_renderer {
         let strategy = request.options.post_render_strategy;
-        files = post_render::apply(renderer, strategy, files, &mut warnings)?;
+        files = post_render::apply(renderer, strategy, files, warnings)?;
     }
-    let sorted =
-        manifest::sort_manifests(&files, INSTALL_ORDER, &mut warnings).map_err(|source| {
-            RenderedError::Sort {
-                source,
-                output: everything(&files),
-            }
-        })?;
+    let sorted = manifest::sort_manifests(&files, INSTALL_ORDER, warnings).map_err(|source| {
+        RenderedError::Sort {
+            source,
+            output: everything(&files),
+        }
+    })?;
 
     drop(files); // its documents are in `sorted`, and in a moment in the text
 
@@ -240,7 +269,7 @@ pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> 
         hooks: sorted.hooks,
         notes,
         crds,
-        warnings,
+        warnings: Vec::new(),
     })
 }
 

@@ -94,6 +94,61 @@ impl Warning {
     }
 }
 
+impl Warning {
+    /// The line Helm's command writes to standard error: `level=… msg=… key=value…`, values included.
+    pub fn log_line(&self) -> String {
+        let text = self.in_helms_words();
+        let record = |level: &str, message: &str, fields: &[(&str, &str)]| {
+            let mut line = format!("level={level} msg={}", log_text(message));
+            for (key, value) in fields {
+                line.push_str(&format!(" {key}={}", log_text(value)));
+            }
+            line
+        };
+        match self {
+            Self::NotBoolean { what, name, chart } => record(
+                "WARN",
+                "returned non-bool value",
+                &[(what, name), ("chart", chart)],
+            ),
+            Self::MissingImport { chart, key } => {
+                let error = format!("{} is not a table", quote(key.as_bytes()));
+                match chart {
+                    Some(chart) => record(
+                        "WARN",
+                        "ImportValues missing table from chart",
+                        &[("chart", chart), ("error", &error)],
+                    ),
+                    None => record("WARN", "ImportValues missing table", &[("error", &error)]),
+                }
+            }
+            Self::UnresolvedUrn { urn } => record(
+                "WARN",
+                "unresolved URN reference ignored; using permissive schema",
+                &[("urn", urn)],
+            ),
+            Self::UnknownHook { events } => {
+                record("INFO", "skipping unknown hooks", &[("hookTypes", events)])
+            }
+            _ => record("INFO", &text, &[]),
+        }
+    }
+}
+
+/// A text in a log line of Go's `slog`: quoted where it would be ambiguous.
+pub fn log_text(text: &str) -> String {
+    let is_plain = |c: char| match c {
+        ' ' | '=' | '"' => false,
+        c if c.is_ascii() => !c.is_ascii_control(),
+        c => !c.is_whitespace() && !c.is_control() && c != char::REPLACEMENT_CHARACTER,
+    };
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        quote(text.as_bytes())
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -73,6 +73,7 @@ pub fn helm_access(
         ca,
         insecure: options.insecure_skip_tls_verify,
         plain_http,
+        ..Access::default()
     })
 }
 
@@ -128,6 +129,7 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
             ca: ca.map(|pem| Arc::from(pem.0.as_slice())),
             insecure,
             plain_http,
+            ..Access::default()
         },
     })
 }

@@ -4,9 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use chart::source::{Access, ChartRef, Credentials, Fetcher, Settings};
+use chart::source::{
+    Access, ChartRef, Credentials, FetchError, Fetcher, Identity, SafeUrl, Settings,
+};
 use chart::{Chart, Warning, loader};
+use golib::strconv::quote;
 
+use super::helm_home::HelmFlags;
+use super::repositories::{self, Repository};
 use super::value_flags::read_file;
 
 /// Flags that tell where a chart comes from; names and meanings are helm's.
@@ -20,6 +25,10 @@ pub struct ChartFlags {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub version: String,
 
+    /// Take development versions too: the same as --version '>0.0.0-0'
+    #[arg(long)]
+    pub devel: bool,
+
     /// User name for the repository or registry
     #[arg(long, default_value = "", hide_default_value = true)]
     pub username: String,
@@ -28,9 +37,21 @@ pub struct ChartFlags {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub password: String,
 
-    /// Certificates to trust when fetching, in PEM
+    /// Send user name and password to every host an index names
     #[arg(long)]
-    pub ca_file: Option<PathBuf>,
+    pub pass_credentials: bool,
+
+    /// Certificates to trust when fetching, in PEM
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub ca_file: String,
+
+    /// Certificate to show when fetching, in PEM
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub cert_file: String,
+
+    /// Key of that certificate, in PEM
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub key_file: String,
 
     /// Accept any certificate when fetching
     #[arg(long)]
@@ -39,6 +60,14 @@ pub struct ChartFlags {
     /// Fetch from the registry without TLS
     #[arg(long)]
     pub plain_http: bool,
+
+    /// Refused: signatures are not checked
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Accepted and ignored without --verify
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub keyring: String,
 }
 
 /// A chart that was found: here, or fetched.
@@ -63,62 +92,225 @@ impl Located {
 }
 
 impl ChartFlags {
-    /// Finds a chart and fetches it where it is not here.
+    /// Finds a chart, as helm looks for it, and fetches it where it is not here.
     ///
     /// # Errors
     /// It is not there, or cannot be had.
-    pub fn locate(&self, reference: &str) -> Result<Located, String> {
-        if self.needs_fetching(reference) {
-            return self.fetch(reference).map(Located::Archive);
+    pub fn locate(&self, reference: &str, helm: &HelmFlags) -> Result<Located, String> {
+        let reference = reference.trim();
+        if self.repo.is_empty() {
+            let path = Path::new(reference);
+            if path.exists() {
+                if self.verify && path.is_dir() {
+                    return Err("unpacked charts cannot be verified".to_owned());
+                }
+                self.refuse_verify()?;
+                let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+                return Ok(Located::Path(absolute));
+            }
+            if path.is_absolute() || reference.starts_with('.') {
+                return Err(format!("path {} not found", quote(reference)));
+            }
         }
-        let path = Path::new(reference);
-        if !path.exists() {
-            return Err(format!(
-                "path {} not found",
-                golib::strconv::quote(reference)
-            ));
-        }
-        Ok(Located::Path(path.to_owned()))
+        self.refuse_verify()?;
+        self.fetch(reference, helm).map(Located::Archive)
     }
 
-    fn needs_fetching(&self, reference: &str) -> bool {
-        let remote = ["oci://", "http://", "https://"];
-        !self.repo.is_empty() || remote.iter().any(|scheme| reference.starts_with(scheme))
+    fn refuse_verify(&self) -> Result<(), String> {
+        match self.verify {
+            true => Err("--verify is not supported: signatures are not checked".to_owned()),
+            false => Ok(()),
+        }
     }
 
-    fn fetch(&self, reference: &str) -> Result<bytes::Bytes, String> {
-        let is_registry = reference.starts_with("oci://");
-        let chart = ChartRef {
-            repo: if is_registry {
-                reference.to_owned()
-            } else {
-                self.repo.clone()
-            },
-            chart: if is_registry {
-                String::new()
-            } else {
-                reference.to_owned()
-            },
-            version: self.version.clone(),
+    fn version(&self) -> String {
+        match (self.version.trim(), self.devel) {
+            ("", true) => ">0.0.0-0".to_owned(),
+            (version, _) => version.to_owned(),
+        }
+    }
+
+    /// How the flags say to reach a server.
+    ///
+    /// # Errors
+    /// A certificate file cannot be read.
+    pub fn access(&self) -> Result<Access, String> {
+        let ca = match self.ca_file.as_str() {
+            "" => None,
+            file => Some(read_file(file).map_err(|cause| no_ca(file, &cause))?.into()),
         };
-        let ca = match &self.ca_file {
-            Some(file) => Some(read_file(&file.display().to_string())?.into()),
-            None => None,
-        };
-        let access = Access {
+        Ok(Access {
             credentials: Credentials::new(&self.username, &self.password),
             ca,
             insecure: self.insecure_skip_tls_verify,
             plain_http: self.plain_http,
+            identity: identity(&self.cert_file, &self.key_file)?,
+            passes_credentials: self.pass_credentials,
+        })
+    }
+
+    fn fetch(&self, reference: &str, helm: &HelmFlags) -> Result<bytes::Bytes, String> {
+        let access = self.access()?;
+        let version = self.version();
+        if !self.repo.is_empty() {
+            let chart = ChartRef {
+                repo: self.repo.clone(),
+                chart: reference.to_owned(),
+                version,
+            };
+            return download(async |fetcher| {
+                let fetched = fetcher.fetch(&chart, &access).await;
+                fetched.map_err(|error| from_repository(&chart, &error))
+            });
+        }
+        let has_host = |scheme: &str| {
+            reference
+                .strip_prefix(scheme)
+                .is_some_and(|rest| !rest.is_empty())
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())?;
-        let fetcher = Fetcher::new(Settings::from_environment());
-        let fetched = runtime.block_on(fetcher.fetch(&chart, &access));
-        fetched
-            .map(|chart| chart.bytes)
-            .map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+        if has_host("oci://") {
+            let host = reference["oci://".len()..].split('/').next();
+            let login = host.and_then(|host| repositories::registry_login(helm, host));
+            let access = Access {
+                credentials: access.credentials.clone().or(login),
+                ..access
+            };
+            let chart = ChartRef {
+                repo: reference.to_owned(),
+                chart: String::new(),
+                version,
+            };
+            return download(async |fetcher| {
+                fetcher
+                    .fetch(&chart, &access)
+                    .await
+                    .map_err(|error| told(&error))
+            });
+        }
+        if has_host("http://") || has_host("https://") {
+            let chart = ChartRef {
+                chart: reference.to_owned(),
+                ..ChartRef::default()
+            };
+            return download(async |fetcher| {
+                fetcher
+                    .fetch(&chart, &access)
+                    .await
+                    .map_err(|error| told(&error))
+            });
+        }
+        // Go's URLs forget the slashes of an empty host.
+        let reference = reference.strip_suffix("//").unwrap_or(reference);
+        let listed = repositories::find(helm, reference, &version)?;
+        let access = overridden(access, &listed.repository)?;
+        download(async |fetcher| {
+            let (url, entry) = (&listed.url, &listed.entry);
+            let fetched = fetcher
+                .fetch_entry(url, &listed.chart, entry, &access)
+                .await;
+            fetched.map_err(|error| told(&error))
+        })
+    }
+}
+
+/// What a configured repository says of itself goes over the flags.
+fn overridden(access: Access, repository: &Repository) -> Result<Access, String> {
+    let ca = match repository.ca_file.as_str() {
+        "" => access.ca.clone(),
+        file => Some(read_file(file).map_err(|cause| no_ca(file, &cause))?.into()),
+    };
+    let identity = identity(&repository.cert_file, &repository.key_file)?;
+    let has_own = repository.credentials.is_some();
+    Ok(Access {
+        credentials: repository
+            .credentials
+            .clone()
+            .or(access.credentials.clone()),
+        ca,
+        insecure: access.insecure || repository.insecure,
+        identity: identity.or(access.identity.clone()),
+        passes_credentials: match has_own {
+            true => repository.passes_credentials,
+            false => access.passes_credentials,
+        },
+        ..access
+    })
+}
+
+fn no_ca(file: &str, cause: &str) -> String {
+    format!(
+        "missing registry client: can't create TLS config for client: can't read CA file: {}: {cause}",
+        quote(file)
+    )
+}
+
+fn identity(cert_file: &str, key_file: &str) -> Result<Option<Identity>, String> {
+    if cert_file.is_empty() || key_file.is_empty() {
+        return Ok(None);
+    }
+    let certificates = read_file(cert_file)?;
+    let key = String::from_utf8_lossy(&read_file(key_file)?).into_owned();
+    Ok(Some(Identity::new(certificates, key)))
+}
+
+/// Runs one fetch to its end.
+fn download(
+    fetch: impl AsyncFnOnce(Fetcher) -> Result<chart::source::FetchedChart, String>,
+) -> Result<bytes::Bytes, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let fetcher = Fetcher::new(Settings::from_environment());
+    runtime.block_on(fetch(fetcher)).map(|chart| chart.bytes)
+}
+
+/// What is at an address, for values files.
+///
+/// # Errors
+/// It cannot be had.
+pub fn get(url: &SafeUrl) -> Result<Vec<u8>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let fetcher = Fetcher::new(Settings::from_environment());
+    let answer = runtime.block_on(fetcher.get(url, &Access::default()));
+    answer.map(Vec::from).map_err(|error| told(&error))
+}
+
+/// A failed fetch in Helm's words where it has some.
+fn told(error: &FetchError) -> String {
+    match error {
+        FetchError::IndexStatus { url, status, .. } | FetchError::Status { url, status, .. } => {
+            let status = http::StatusCode::from_u16(*status);
+            let text = status.map(|status| status.to_string()).unwrap_or_default();
+            format!("failed to fetch {url} : {text}")
+        }
+        other => crate::error::chain(other),
+    }
+}
+
+fn from_repository(chart: &ChartRef, error: &FetchError) -> String {
+    let repo = &chart.repo;
+    let unreachable = |cause: String| {
+        format!(
+            "looks like {} is not a valid chart repository or cannot be reached: {cause}",
+            quote(repo)
+        )
+    };
+    let name = match chart.version.as_str() {
+        "" => format!("chart {}", quote(&chart.chart)),
+        version => format!("chart {} version {}", quote(&chart.chart), quote(version)),
+    };
+    match error {
+        FetchError::NotFound { .. } => format!("{name} not found in {repo} repository"),
+        FetchError::NoUrls { .. } => format!("{name} has no downloadable URLs"),
+        FetchError::IndexStatus { .. } => unreachable(told(error)),
+        FetchError::Index { source, .. } => unreachable(source.to_string()),
+        FetchError::Transport { url, .. } if url.path().ends_with("index.yaml") => {
+            unreachable(told(error))
+        }
+        other => told(other),
     }
 }

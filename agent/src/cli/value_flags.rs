@@ -5,6 +5,7 @@
 use std::io::Read as _;
 
 use chart::loader;
+use chart::source::SafeUrl;
 use chart::values::options::{Options, OptionsError};
 use serde_json::Value;
 
@@ -86,7 +87,10 @@ pub fn list(text: &str) -> Vec<String> {
     }
 }
 
-/// A file, or standard input for `-`; errors read as Go words them.
+/// A file, what is at an HTTP address, or standard input for `-`; errors read as Go words them.
+///
+/// # Errors
+/// It cannot be read.
 pub fn read_file(name: &str) -> Result<Vec<u8>, String> {
     if name.trim() == "-" {
         let mut data = Vec::new();
@@ -94,6 +98,11 @@ pub fn read_file(name: &str) -> Result<Vec<u8>, String> {
             .read_to_end(&mut data)
             .map_err(|error| error.to_string())?;
         return Ok(data);
+    }
+    let scheme = ["http://", "https://"];
+    if scheme.iter().any(|scheme| name.trim().starts_with(scheme)) {
+        let url = SafeUrl::parse(name.trim()).map_err(|error| error.to_string())?;
+        return super::chart_flags::get(&url);
     }
     std::fs::read(name).map_err(|error| format!("open {name}: {}", loader::io_cause(&error)))
 }

@@ -80,7 +80,8 @@ impl Walk {
         // Links are followed wherever they lead, as Helm does.
         let about = fs::metadata(path).map_err(|error| {
             LoadError::Io(format!(
-                "error evaluating symlink {shown}: lstat {shown}: {}",
+                "error evaluating symlink {shown}: lstat {}: {}",
+                first_missing(path, 0).display(),
                 io_cause(&error)
             ))
         })?;
@@ -126,6 +127,31 @@ impl Walk {
             Err(too_large())
         }
     }
+}
+
+/// The path at which following links ends, as Go's `filepath.EvalSymlinks` names it: every link on the way
+/// replaced by what it points to.
+fn first_missing(path: &Path, links: usize) -> PathBuf {
+    let mut resolved = PathBuf::new();
+    let mut parts = path.components();
+    while let Some(part) = parts.next() {
+        let next = match part {
+            std::path::Component::ParentDir => {
+                resolved.pop();
+                continue;
+            }
+            part => resolved.join(part),
+        };
+        match fs::read_link(&next) {
+            Ok(target) if links < MAX_DIRECTORY_DEPTH => {
+                let rest = resolved.join(target).join(parts.as_path());
+                return first_missing(&rest, links + 1);
+            }
+            _ if fs::symlink_metadata(&next).is_err() => return next,
+            _ => resolved = next,
+        }
+    }
+    resolved
 }
 
 fn time_of(modified: SystemTime) -> Time {

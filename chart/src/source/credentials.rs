@@ -57,7 +57,7 @@ impl Credentials {
 /// How a source may be reached. The default is anonymous, system trust, TLS for registries.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Sent to the origin of the repository or registry only, never to another host.
+    /// Sent to the origin of the repository or registry only, unless `passes_credentials`.
     pub credentials: Option<Credentials>,
     /// PEM certificates trusted in addition to the system's and those of `PROXY_CA_BUNDLE`.
     pub ca: Option<Arc<[u8]>>,
@@ -65,6 +65,33 @@ pub struct Access {
     pub insecure: bool,
     /// Speak plain HTTP to an OCI registry. HTTP repositories say so in their URL.
     pub plain_http: bool,
+    /// Certificate and key to show to servers that ask for one.
+    pub identity: Option<Identity>,
+    /// Send the credentials to whatever host an index names (Helm's `--pass-credentials`).
+    pub passes_credentials: bool,
+}
+
+/// A client's certificate chain and its private key, both in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub(super) certificates: Arc<[u8]>,
+    pub(super) key: Secret,
+}
+
+impl Identity {
+    /// From PEM texts; they are read when first used.
+    pub fn new(certificates: impl Into<Arc<[u8]>>, key: impl Into<String>) -> Self {
+        Self {
+            certificates: certificates.into(),
+            key: Secret::new(key),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(***)")
+    }
 }
 
 /// Tells two accesses apart in caches without keeping what they are made of.
@@ -87,7 +114,12 @@ impl Access {
             None => field(b""),
         }
         field(self.ca.as_deref().unwrap_or_default());
-        field(&[u8::from(self.insecure), u8::from(self.plain_http)]);
+        if let Some(identity) = &self.identity {
+            field(&identity.certificates);
+            field(identity.key.reveal().as_bytes());
+        }
+        let flags = [self.insecure, self.plain_http, self.passes_credentials];
+        field(&flags.map(u8::from));
         Fingerprint(hash.finalize().into())
     }
 }

@@ -241,6 +241,19 @@ pub enum LookupError {
     },
 }
 
+impl LookupError {
+    /// The text without what we add to it.
+    pub fn in_helms_words(&self) -> String {
+        match self {
+            Self::Chart { .. } => "no chart name found".to_owned(),
+            Self::Version { chart, version, .. } => {
+                format!("no chart version found for {chart}-{version}")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 fn newest_seen(versions: &[String]) -> String {
     match versions {
         [] => String::new(),

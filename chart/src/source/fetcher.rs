@@ -140,6 +140,39 @@ impl Fetcher {
             .map(|(index, _)| index)
     }
 
+    /// What is at an HTTP address, as it is: a values file, say.
+    ///
+    /// # Errors
+    /// [`FetchError`] when there is no answer, or another one than 200.
+    pub async fn get(&self, url: &SafeUrl, access: &Access) -> Result<Bytes, FetchError> {
+        let settings = &self.shared.settings;
+        let request = Request::get((**url).clone(), settings.max_archive_bytes, access);
+        let (request, authenticated) = authorize(request, url, access);
+        let answer = self.shared.http.send(request).await?;
+        if answer.status == StatusCode::OK {
+            return Ok(answer.body);
+        }
+        Err(FetchError::Status {
+            url: url.clone(),
+            status: answer.status.as_u16(),
+            authenticated,
+        })
+    }
+
+    /// Gets a chart that an index read elsewhere has an entry for.
+    ///
+    /// # Errors
+    /// [`FetchError`] as for [`Fetcher::fetch`].
+    pub async fn fetch_entry(
+        &self,
+        repo: &SafeUrl,
+        chart: &str,
+        entry: &Entry,
+        access: &Access,
+    ) -> Result<FetchedChart, FetchError> {
+        self.shared.entry(repo, chart, entry, access).await
+    }
+
     /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
     /// bundles.
     ///
@@ -311,7 +344,7 @@ impl Shared {
         let key = (repo.clone(), access.fingerprint());
         let url = SafeUrl::from(repository::index_url(repo));
         let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
-        let (mut request, authenticated) = authorize(request, repo, access.credentials.as_ref());
+        let (mut request, authenticated) = authorize(request, repo, access);
         if let Some(kept) = &kept {
             request.headers.extend(kept.validators.clone());
         }
@@ -384,7 +417,7 @@ impl Shared {
             HeaderValue::from_static("application/gzip,application/octet-stream,*/*;q=0.1");
         let request = Request::get((*url).clone(), self.settings.max_archive_bytes, access)
             .header(ACCEPT, ACCEPTED);
-        let (mut request, authenticated) = authorize(request, origin, access.credentials.as_ref());
+        let (mut request, authenticated) = authorize(request, origin, access);
         if let Some(kept) = &kept {
             request.headers.extend(kept.validators.clone());
         }

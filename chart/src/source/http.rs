@@ -188,7 +188,13 @@ impl Http {
     fn client(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
         let mut hash = Sha256::new();
         hash.update([u8::from(access.insecure)]);
-        hash.update(access.ca.as_deref().unwrap_or_default());
+        let ca = access.ca.as_deref().unwrap_or_default();
+        hash.update((ca.len() as u64).to_le_bytes());
+        hash.update(ca);
+        if let Some(identity) = &access.identity {
+            hash.update(&identity.certificates);
+            hash.update(identity.key.reveal());
+        }
         let key: ClientKey = hash.finalize().into();
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = clients.iter().position(|(known, _)| *known == key) {
@@ -214,7 +220,11 @@ impl Http {
             .collect();
         let mut builder = reqwest::Client::builder()
             .user_agent(self.settings.user_agent.clone())
-            .tls_backend_preconfigured(tls::client_config(&bundles, access.insecure)?)
+            .tls_backend_preconfigured(tls::client_config(
+                &bundles,
+                access.insecure,
+                access.identity.as_ref(),
+            )?)
             .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
             .referer(false)
             .retry(reqwest::retry::never())
@@ -240,10 +250,10 @@ impl Http {
 pub(super) fn authorize<'a>(
     request: Request<'a>,
     origin: &SafeUrl,
-    credentials: Option<&Credentials>,
+    access: &Access,
 ) -> (Request<'a>, bool) {
-    match credentials {
-        Some(credentials) if origin.same_origin(&request.url) => {
+    match &access.credentials {
+        Some(credentials) if access.passes_credentials || origin.same_origin(&request.url) => {
             (request.header(AUTHORIZATION, basic(credentials)), true)
         }
         _ => (request, false),

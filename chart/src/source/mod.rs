@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use artifact::Artifact;
-pub use credentials::{Access, Credentials, Secret};
+pub use credentials::{Access, Credentials, Identity, Secret};
 pub use error::{FetchError, LookupError, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
 pub use index::{Entry, Index, IndexError, Strictness};

@@ -10,13 +10,14 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
     SignatureScheme,
 };
 
+use super::credentials::Identity;
 use super::error::FetchError;
 
 fn provider() -> Arc<CryptoProvider> {
@@ -53,19 +54,22 @@ fn system_roots() -> &'static RootCertStore {
 /// TLS settings for one kind of access.
 ///
 /// # Errors
-/// Only when the crypto library lacks what TLS needs.
-pub(super) fn client_config(bundles: &[&[u8]], insecure: bool) -> Result<ClientConfig, FetchError> {
+/// The client's key or certificate cannot be used, or the crypto library lacks what TLS needs.
+pub(super) fn client_config(
+    bundles: &[&[u8]],
+    insecure: bool,
+    identity: Option<&Identity>,
+) -> Result<ClientConfig, FetchError> {
     let failed = |error: &dyn std::fmt::Display| FetchError::Tls {
         problem: error.to_string(),
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(&error))?;
-    let mut config = if insecure {
+    let builder = if insecure {
         builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AcceptAny))
-            .with_no_client_auth()
     } else {
         let mut roots = system_roots().clone();
         let mut pinned = Vec::new();
@@ -84,7 +88,7 @@ pub(super) fn client_config(bundles: &[&[u8]], insecure: bool) -> Result<ClientC
             pinned.extend(certificates);
         }
         if pinned.is_empty() {
-            builder.with_root_certificates(roots).with_no_client_auth()
+            builder.with_root_certificates(roots)
         } else {
             let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
                 .build()
@@ -92,7 +96,17 @@ pub(super) fn client_config(bundles: &[&[u8]], insecure: bool) -> Result<ClientC
             builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(RootsOrPinned { inner, pinned }))
-                .with_no_client_auth()
+        }
+    };
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let key = PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes())
+                .map_err(|error| failed(&format!("the client's key cannot be read: {error}")))?;
+            let chain = certificates(&identity.certificates);
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| failed(&error))?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

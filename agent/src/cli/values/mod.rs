@@ -17,6 +17,7 @@ use serde_json::Value;
 use templating::SystemHost;
 
 use super::chart_flags::ChartFlags;
+use super::helm_home::HelmFlags;
 use super::value_flags::ValueFlags;
 use crate::values::{self, Mode, Values};
 use input::Input;
@@ -56,6 +57,9 @@ pub struct ValuesArgs {
     /// Who fills in a BundleDeployment, where its annotation does not say: auto, always or never
     #[arg(long, default_value = "auto")]
     pub mode: Mode,
+
+    #[command(flatten)]
+    pub helm: HelmFlags,
 
     /// Show the chart's defaults too
     #[arg(short, long)]
@@ -119,7 +123,7 @@ pub fn report(args: &ValuesArgs) -> Result<String, String> {
     }
     if let Some(reference) = &input.chart_reference {
         let mut warnings = Vec::new();
-        let located = input.coordinates.locate(reference)?;
+        let located = input.coordinates.locate(reference, &args.helm)?;
         let mut chart = located.load(&mut warnings)?;
         let computed = compute(&mut chart, &report.after)?;
         report.with_chart(&chart, computed, args.all);

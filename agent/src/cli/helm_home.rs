@@ -1,0 +1,196 @@
+//! Helm's own settings: where its files lie, and which cluster it would talk to.
+//!
+//! Mirrors `pkg/cli/environment.go` and `pkg/helmpath`: a flag, else its variable, else the place by the XDG
+//! rules.
+
+use std::path::PathBuf;
+
+use kube::config::Kubeconfig;
+
+/// Helm's global flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct HelmFlags {
+    /// Namespace of the release; else the one of the kubeconfig's context, else default [env: HELM_NAMESPACE]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+
+    /// Kubeconfig, for the namespace and for --dry-run=server [env: KUBECONFIG]
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [env: HELM_KUBECONTEXT]
+    #[arg(long)]
+    pub kube_context: Option<String>,
+
+    /// Bearer token for the API server [env: HELM_KUBETOKEN]
+    #[arg(long)]
+    pub kube_token: Option<String>,
+
+    /// User to impersonate [env: HELM_KUBEASUSER]
+    #[arg(long)]
+    pub kube_as_user: Option<String>,
+
+    /// Group to impersonate
+    #[arg(long)]
+    pub kube_as_group: Vec<String>,
+
+    /// Address of the API server [env: HELM_KUBEAPISERVER]
+    #[arg(long)]
+    pub kube_apiserver: Option<String>,
+
+    /// Certificates to trust for the API server [env: HELM_KUBECAFILE]
+    #[arg(long)]
+    pub kube_ca_file: Option<PathBuf>,
+
+    /// Name to expect in the API server's certificate [env: HELM_KUBETLS_SERVER_NAME]
+    #[arg(long)]
+    pub kube_tls_server_name: Option<String>,
+
+    /// Accept any certificate of the API server
+    #[arg(long)]
+    pub kube_insecure_skip_tls_verify: bool,
+
+    /// On failure print what was rendered so far
+    #[arg(long)]
+    pub debug: bool,
+
+    /// Logins to registries [env: HELM_REGISTRY_CONFIG]
+    #[arg(long)]
+    pub registry_config: Option<PathBuf>,
+
+    /// Repositories by name [env: HELM_REPOSITORY_CONFIG]
+    #[arg(long)]
+    pub repository_config: Option<PathBuf>,
+
+    /// Indexes of those repositories [env: HELM_REPOSITORY_CACHE]
+    #[arg(long)]
+    pub repository_cache: Option<PathBuf>,
+
+    /// Accepted and ignored: charts are not kept on disk
+    #[arg(long)]
+    pub content_cache: Option<PathBuf>,
+
+    /// Accepted and ignored: requests to the cluster are few
+    #[arg(long, value_parser = super::pflag::integer)]
+    pub burst_limit: Option<i64>,
+
+    /// Accepted and ignored: requests to the cluster are few
+    #[arg(long, value_parser = super::pflag::float)]
+    pub qps: Option<f32>,
+
+    /// Accepted and ignored: nothing is printed in colour
+    #[arg(long, alias = "colour")]
+    pub color: Option<String>,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn given(flag: Option<&PathBuf>, name: &str, otherwise: impl FnOnce() -> PathBuf) -> PathBuf {
+    match flag {
+        Some(path) => path.clone(),
+        None => variable(name).map_or_else(otherwise, PathBuf::from),
+    }
+}
+
+/// `HELM_…_HOME`, else `XDG_…_HOME/helm`, else the place below the home directory.
+fn home(helm: &str, xdg: &str, below: &str) -> PathBuf {
+    if let Some(home) = variable(helm) {
+        return home.into();
+    }
+    if let Some(base) = variable(xdg) {
+        return PathBuf::from(base).join("helm");
+    }
+    let user = variable("HOME").unwrap_or_default();
+    PathBuf::from(user).join(below).join("helm")
+}
+
+impl HelmFlags {
+    /// `repositories.yaml`.
+    pub fn repositories(&self) -> PathBuf {
+        given(
+            self.repository_config.as_ref(),
+            "HELM_REPOSITORY_CONFIG",
+            || config_home().join("repositories.yaml"),
+        )
+    }
+
+    /// The cached index of a repository by name.
+    pub fn cached_index(&self, repository: &str) -> PathBuf {
+        let folder = given(
+            self.repository_cache.as_ref(),
+            "HELM_REPOSITORY_CACHE",
+            || home("HELM_CACHE_HOME", "XDG_CACHE_HOME", ".cache").join("repository"),
+        );
+        folder.join(format!("{repository}-index.yaml"))
+    }
+
+    /// Logins to registries, in docker's form.
+    pub fn registry_logins(&self) -> PathBuf {
+        given(
+            self.registry_config.as_ref(),
+            "HELM_REGISTRY_CONFIG",
+            || config_home().join("registry/config.json"),
+        )
+    }
+
+    /// The namespace of a release.
+    pub fn namespace(&self) -> String {
+        let named = self.namespace.clone().filter(|name| !name.is_empty());
+        named
+            .or_else(|| variable("HELM_NAMESPACE"))
+            .or_else(|| self.context_namespace())
+            .unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// The context to use, if one is named.
+    pub fn context(&self) -> Option<String> {
+        let named = self.kube_context.clone().filter(|name| !name.is_empty());
+        named.or_else(|| variable("HELM_KUBECONTEXT"))
+    }
+
+    /// The kubeconfig. `None` when there is none.
+    pub fn read_kubeconfig(&self) -> Option<Kubeconfig> {
+        match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path).ok(),
+            None => Kubeconfig::read().ok(),
+        }
+    }
+
+    /// A flag of this name, else its variable.
+    pub fn or_variable(flag: Option<&String>, name: &str) -> Option<String> {
+        let flag = flag.cloned().filter(|text| !text.is_empty());
+        flag.or_else(|| variable(name))
+    }
+
+    fn context_namespace(&self) -> Option<String> {
+        let config = self.read_kubeconfig()?;
+        let name = self.context().or(config.current_context)?;
+        let found = config.contexts.into_iter().find(|known| known.name == name);
+        let namespace = found?.context?.namespace?;
+        Some(namespace).filter(|namespace| !namespace.is_empty())
+    }
+}
+
+fn config_home() -> PathBuf {
+    home("HELM_CONFIG_HOME", "XDG_CONFIG_HOME", ".config")
+}
+
+/// Whether a plugin of this name lies where Helm looks for plugins.
+pub fn has_plugin(name: &str) -> bool {
+    let folders = variable("HELM_PLUGINS").map_or_else(
+        || vec![home("HELM_DATA_HOME", "XDG_DATA_HOME", ".local/share").join("plugins")],
+        |list| std::env::split_paths(&list).collect(),
+    );
+    folders
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .filter_map(Result::ok)
+        .any(|entry| {
+            let text = std::fs::read(entry.path().join("plugin.yaml")).unwrap_or_default();
+            golib::yaml::decode(&text)
+                .is_ok_and(|plugin| plugin["name"] == name && plugin["type"] == "postrenderer/v1")
+        })
+}

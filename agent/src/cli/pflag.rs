@@ -1,0 +1,145 @@
+//! Flags as Go's pflag and cobra take them: booleans with `=value`, values that begin with a dash, and
+//! the errors helm's users know.
+
+use std::error::Error as _;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Command};
+use golib::strconv::quote;
+
+/// The whole command with flags of its subcommands as pflag reads them.
+pub fn command(command: Command) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |sub| {
+            sub.args_override_self(true).mut_args(|arg| {
+                if arg.is_positional() {
+                    return arg;
+                }
+                match arg.get_action() {
+                    ArgAction::SetTrue => arg
+                        .action(ArgAction::Set)
+                        .num_args(0..=1)
+                        .require_equals(true)
+                        .default_value("false")
+                        .default_missing_value("true")
+                        .hide_default_value(true)
+                        .hide_possible_values(true)
+                        .value_name("BOOL")
+                        .value_parser(boolean),
+                    ArgAction::Set | ArgAction::Append => arg.allow_hyphen_values(true),
+                    _ => arg,
+                }
+            })
+        })
+    })
+}
+
+/// What pflag says where clap said `error`; `None` for help and the like.
+pub fn message(error: &clap::Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let shown = context(ContextKind::InvalidArg).unwrap_or_default();
+    let flag = shown.split([' ', '=', '[']).next().unwrap_or_default();
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument if flag.starts_with("--") => {
+            Some(format!("unknown flag: {flag}"))
+        }
+        ErrorKind::UnknownArgument => {
+            let letter = flag.chars().nth(1).unwrap_or_default();
+            Some(format!("unknown shorthand flag: '{letter}' in {flag}"))
+        }
+        ErrorKind::InvalidValue if value.is_empty() => {
+            Some(format!("flag needs an argument: {flag}"))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            Some(format!(
+                "invalid argument {} for {} flag: {cause}",
+                quote(value),
+                quote(full_name(flag))
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// The flag with its shorthand, as pflag names it.
+fn full_name(flag: &str) -> String {
+    const SHORTHANDS: [(&str, &str); 5] = [
+        ("--values", "-f"),
+        ("--namespace", "-n"),
+        ("--labels", "-l"),
+        ("--api-versions", "-a"),
+        ("--generate-name", "-g"),
+    ];
+    match SHORTHANDS.iter().find(|(long, _)| *long == flag) {
+        Some((long, short)) => format!("{short}, {long}"),
+        None => flag.to_owned(),
+    }
+}
+
+/// What Go's `strconv.ParseBool` takes.
+///
+/// # Errors
+/// Everything else, in Go's words.
+pub fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(invalid("ParseBool", text)),
+    }
+}
+
+/// A whole number.
+///
+/// # Errors
+/// It is none.
+pub fn integer(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| invalid("ParseInt", text))
+}
+
+/// A number.
+///
+/// # Errors
+/// It is none.
+pub fn float(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| invalid("ParseFloat", text))
+}
+
+/// A Go duration.
+///
+/// # Errors
+/// It is none.
+pub fn duration(text: &str) -> Result<i64, String> {
+    let duration = golib::duration::Duration::parse(text);
+    duration
+        .map(|duration| duration.0)
+        .map_err(|error| error.to_string())
+}
+
+/// `key=value,…`
+///
+/// # Errors
+/// An item without `=`.
+pub fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+    let items = super::value_flags::list(text);
+    let pair = |item: &String| match item.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(format!("{item} must be formatted as key=value")),
+    };
+    items.iter().map(pair).collect()
+}
+
+fn invalid(function: &str, text: &str) -> String {
+    format!(
+        "strconv.{function}: parsing {}: invalid syntax",
+        quote(text)
+    )
+}

@@ -1,0 +1,407 @@
+//! `fleetagent template [NAME] CHART`: what `helm template` prints, without helm.
+//!
+//! Mirrors `pkg/cmd/template.go` and `runInstall` of `pkg/cmd/install.go`, in the order in which helm finds
+//! fault with its input.
+
+mod cluster;
+mod flags;
+mod output_dir;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptions};
+use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, Warning, log_text};
+use golib::strconv::quote;
+use serde_json::Value;
+use templating::{Dialect, Host, Limits, State, SystemHost, TemplateSet};
+
+use super::chart_flags::ChartFlags;
+use super::helm_home::{self, HelmFlags};
+use super::value_flags::{self, ValueFlags};
+use cluster::Server;
+pub use flags::{InstallFlags, RenderFlags};
+use output_dir::OutputDir;
+
+/// Flags of `fleetagent template`; names and meanings are helm's.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TemplateArgs {
+    /// Release name, then chart: a directory, an archive, an oci:// reference or other address, NAME/CHART of a
+    /// repository configured for helm, or a name with --repo. With one argument the release is called
+    /// release-name
+    #[arg(num_args = 0.., value_names = ["NAME] [CHART"])]
+    pub names: Vec<String>,
+
+    #[command(flatten)]
+    pub values: ValueFlags,
+
+    #[command(flatten)]
+    pub chart: ChartFlags,
+
+    #[command(flatten)]
+    pub render: RenderFlags,
+
+    #[command(flatten)]
+    pub helm: HelmFlags,
+
+    #[command(flatten)]
+    pub install: InstallFlags,
+}
+
+/// Prints what the chart renders to; errors go to standard error as helm words them.
+pub fn run(args: &TemplateArgs) -> ExitCode {
+    let (output, error) = match template(args) {
+        Ok(output) => (output, None),
+        Err(failure) => (failure.output, Some(failure.message)),
+    };
+    // A reader that has gone away is no reason to hide the exit code.
+    std::io::stdout().write_all(output.as_bytes()).ok();
+    match error {
+        None => ExitCode::SUCCESS,
+        Some(message) => {
+            say(&format!("Error: {message}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why nothing, or only part, was printed.
+struct Failure {
+    message: String,
+    output: String,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self {
+            message,
+            output: String::new(),
+        }
+    }
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").ok();
+}
+
+fn log(level: &str, message: &str) {
+    say(&format!("level={level} msg={}", log_text(message)));
+}
+
+/// Labels Helm keeps for itself.
+const SYSTEM_LABELS: [&str; 6] = [
+    "name",
+    "owner",
+    "status",
+    "version",
+    "createdAt",
+    "modifiedAt",
+];
+
+fn template(args: &TemplateArgs) -> Result<String, Failure> {
+    let (remarks, checked) = args.install.remarks(&args.render);
+    if let Some(name) = args
+        .render
+        .post_renderer
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    {
+        return Err(no_post_renderer(name).into());
+    }
+    for remark in remarks {
+        say(&remark);
+    }
+    if args.names.is_empty() {
+        let usage = "Usage:  fleetagent template [NAME] [CHART] [flags]";
+        let message = "\"fleetagent template\" requires at least 1 argument";
+        return Err(format!("{message}\n\n{usage}").into());
+    }
+    checked?;
+    let mut capabilities = Capabilities::default();
+    let kube_version = &args.render.kube_version;
+    if !kube_version.is_empty() {
+        capabilities.kube_version = KubeVersion::parse(kube_version)
+            .map_err(|error| format!("invalid kube version '{kube_version}': {error}"))?;
+    }
+    args.chart.access()?;
+    let uses_server = uses_server(&args.render)?;
+    let (name, reference) = name_and_chart(args)?;
+    let located = args.chart.locate(reference, &args.helm)?;
+    let values = args.values.merge().map_err(text)?;
+    let mut warnings = Vec::new();
+    let loaded = located.load(&mut warnings);
+    log_warnings(&mut warnings);
+    let chart = loaded?;
+    rendered::check_type(&chart).map_err(text)?;
+    if chart.metadata.deprecated {
+        log("WARN", "this chart is deprecated");
+    }
+    rendered::check_dependencies(&chart).map_err(|error| match args.render.dependency_update {
+        true => format!(
+            "--dependency-update is not supported: dependencies are not downloaded. {error}"
+        ),
+        false => error.to_string(),
+    })?;
+    let known = capabilities.api_versions.iter().cloned();
+    let given = args
+        .render
+        .api_versions
+        .iter()
+        .flat_map(|list| value_flags::list(list));
+    capabilities.api_versions = known.chain(given).collect();
+    let job = Job {
+        args,
+        name: &name,
+        chart: &chart,
+        values: &values,
+    };
+    if !uses_server {
+        let host = NamesHost(args.render.enable_dns);
+        let rendered = job.render(&capabilities, &host)?;
+        return job.show(&rendered);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(text)?;
+    let connected = runtime.block_on(Server::connect(&args.helm, args.render.enable_dns));
+    let server = connected.inspect_err(|message| log("ERROR", message))?;
+    if !args.install.skip_crds && !chart.crds().is_empty() {
+        log(
+            "WARN",
+            "This chart or one of its subcharts contains CRDs. Rendering may fail or contain inaccuracies.",
+        );
+    }
+    // Templates block on lookups: they run on a thread of their own while this one serves them.
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let rendered = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let rendered = job.render(&server.capabilities, &server.lookup);
+            sender.send(rendered).ok();
+        });
+        runtime.block_on(receiver)
+    });
+    let rendered = rendered.map_err(|_| "rendering ended without an answer".to_owned())??;
+    runtime.block_on(server.check(&rendered))?;
+    job.show(&rendered)
+}
+
+/// One chart to render under one name.
+struct Job<'a> {
+    args: &'a TemplateArgs,
+    name: &'a str,
+    chart: &'a Chart,
+    values: &'a Value,
+}
+
+impl Job<'_> {
+    fn render(
+        &self,
+        capabilities: &Capabilities,
+        host: &(dyn Host + Sync),
+    ) -> Result<Rendered, Failure> {
+        let args = self.args;
+        let logged = |message: &str, cause: &str| {
+            say(&format!(
+                "level=ERROR msg={} error={}",
+                log_text(message),
+                log_text(cause)
+            ));
+            format!("{message}: {cause}")
+        };
+        chart::validate_release_name(self.name).map_err(|error| {
+            let cause = format!("release name {}: {error}", quote(self.name));
+            logged("release name check failed", &cause)
+        })?;
+        let labels = args.render.labels.iter().flatten();
+        let mut release = ReleaseInfo::install(self.name, args.helm.namespace());
+        release.is_upgrade = args.render.is_upgrade;
+        release.is_install = !args.render.is_upgrade;
+        let request = Request {
+            chart: self.chart,
+            values: self.values,
+            release: &release,
+            capabilities,
+            host,
+            post_renderer: None,
+            options: Options {
+                include_crds: args.render.include_crds,
+                skip_schema_validation: args.render.skip_schema_validation,
+                ..Options::default()
+            },
+        };
+        let mut warnings = Vec::new();
+        let rendered = rendered::render_and_warn(&request, &mut warnings);
+        log_warnings(&mut warnings);
+        let has_system_label = labels
+            .map(|(key, _)| key.as_str())
+            .any(|key| SYSTEM_LABELS.contains(&key));
+        let is_late = rendered
+            .as_ref()
+            .err()
+            .is_none_or(RenderedError::is_from_rendering);
+        if has_system_label && is_late {
+            return Err(format!(
+                "user supplied labels contains system reserved label name. System labels: [{}]",
+                SYSTEM_LABELS.join(" ")
+            )
+            .into());
+        }
+        if let Err(RenderedError::Dependencies(cause)) = &rendered {
+            logged("chart dependencies processing failed", &cause.to_string());
+        }
+        rendered.map_err(|error| failure(args.helm.debug, error))
+    }
+
+    fn show(&self, rendered: &Rendered) -> Result<String, Failure> {
+        let flags = &self.args.render;
+        let show = ShowOptions {
+            no_hooks: flags.no_hooks,
+            skip_tests: flags.skip_tests,
+            show_only: flags.show_only.clone(),
+        };
+        if flags.output_dir.is_empty() {
+            return Ok(rendered.show(&show).map_err(text)?);
+        }
+        let release_name = flags.release_name.then_some(self.name);
+        let mut folder = OutputDir::new(&flags.output_dir, release_name);
+        let written = folder.write(rendered, flags.include_crds, &show);
+        let failed = match (written, flags.show_only.first()) {
+            (Err(message), _) => Some(message),
+            // Everything went into files: there is nothing left to choose from.
+            (Ok(()), Some(first)) => Some(format!("could not find template {first} in chart")),
+            (Ok(()), None) => None,
+        };
+        match failed {
+            Some(message) => Err(Failure {
+                message,
+                output: folder.said,
+            }),
+            None => {
+                folder.said.push('\n');
+                Ok(folder.said)
+            }
+        }
+    }
+}
+
+fn failure(is_debug: bool, error: RenderedError) -> Failure {
+    let message = error.to_string();
+    if !error.is_from_rendering() {
+        return message.into();
+    }
+    if !is_debug {
+        return format!("{message}\n\nUse --debug flag to render out invalid YAML").into();
+    }
+    let output = match error {
+        RenderedError::Sort { output, .. } => format!("{}\n", output.trim()),
+        _ => "\n".to_owned(),
+    };
+    Failure { message, output }
+}
+
+fn log_warnings(warnings: &mut Vec<Warning>) {
+    let mut lines = String::new();
+    for warning in warnings.drain(..) {
+        let _ = writeln!(lines, "{}", warning.log_line());
+    }
+    std::io::stderr().write_all(lines.as_bytes()).ok();
+}
+
+/// The system's clock and randomness; host names only where `--enable-dns` says so.
+struct NamesHost(bool);
+
+impl Host for NamesHost {
+    fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
+        use std::net::ToSocketAddrs as _;
+        self.0.then(|| match (name, 0).to_socket_addrs() {
+            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+            Err(failed) => Err(templating::Error::message(failed.to_string())),
+        })
+    }
+}
+
+/// Whether to ask a cluster. Mirrors `cmdGetDryRunFlagStrategy` (`pkg/cmd/helpers.go`).
+fn uses_server(flags: &RenderFlags) -> Result<bool, String> {
+    if flags.validate {
+        return Ok(true);
+    }
+    match flags.dry_run.as_deref() {
+        None | Some("client") => Ok(false),
+        Some("server") => Ok(true),
+        Some("unset") => {
+            log(
+                "WARN",
+                "--dry-run is deprecated and should be replaced with '--dry-run=client'",
+            );
+            Ok(false)
+        }
+        Some(value) => {
+            let refused = |known: &str| {
+                let value = quote(value);
+                format!("invalid dry-run value ({value}). Must be {known}")
+            };
+            match super::pflag::boolean(value) {
+                _ if value == "none" => Err(refused("\"server\" or \"client\"")),
+                Err(_) => Err(refused("\"none\", \"server\", or \"client\"")),
+                Ok(false) => Err(refused("\"server\" or \"client\"")),
+                Ok(true) => {
+                    let message = format!(
+                        "boolean '--dry-run={value}' flag is deprecated and must be replaced with '--dry-run=client'"
+                    );
+                    log("WARN", &message);
+                    Ok(false)
+                }
+            }
+        }
+    }
+}
+
+/// Mirrors `NameAndChart` (`pkg/action/install.go`) as `helm template` calls it.
+fn name_and_chart(args: &TemplateArgs) -> Result<(String, &str), String> {
+    match args.names.as_slice() {
+        [] => Err("expected a chart".to_owned()),
+        [_, _, more @ ..] if !more.is_empty() => Err(format!(
+            "expected at most two arguments, unexpected arguments: {}",
+            more.join(", ")
+        )),
+        [_, _, ..] if args.render.generate_name => {
+            Err("cannot set --generate-name and also specify a name".to_owned())
+        }
+        [_, _, ..] if !args.render.name_template.is_empty() => {
+            Err("cannot set --name-template and also specify a name".to_owned())
+        }
+        [name, chart, ..] => Ok((name.clone(), chart)),
+        [chart] if !args.render.name_template.is_empty() => {
+            Ok((template_name(&args.render.name_template)?, chart))
+        }
+        [chart] => Ok(("release-name".to_owned(), chart)),
+    }
+}
+
+/// `--name-template`: Go's functions and Sprig, without those that read the environment.
+fn template_name(text: &str) -> Result<String, String> {
+    const NAME: &str = "name-template";
+    let mut set = TemplateSet::new(NAME, Dialect::Fleet.functions());
+    set.parse(NAME, text).map_err(|error| error.to_string())?;
+    let dot = templating::Value::from(&Value::Null);
+    let rendered = State::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot);
+    let rendered = rendered.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&rendered).into_owned())
+}
+
+fn no_post_renderer(name: &str) -> String {
+    if helm_home::has_plugin(name) {
+        return format!("--post-renderer {name} is not supported: plugins of helm are not run");
+    }
+    format!(
+        "invalid argument {} for \"--post-renderer\" flag: plugin: {{Name:{name} Type:postrenderer/v1}} not found",
+        quote(name)
+    )
+}
