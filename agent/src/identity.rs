@@ -89,8 +89,10 @@ pub struct Identities {
     client: Client,
     cluster: Cluster,
     namespace: String,
-    clients: Mutex<HashMap<String, Client>>,
-    seen: Mutex<HashMap<String, (Instant, bool)>>,
+    /// By account; one handle each, so that what its bundles ask at the same time is asked once.
+    accounts: Mutex<HashMap<String, (Client, Cluster)>>,
+    /// Held while looking, so that many bundles look once.
+    seen: tokio::sync::Mutex<HashMap<String, (Instant, bool)>>,
 }
 
 impl Identities {
@@ -105,8 +107,8 @@ impl Identities {
             config,
             client,
             namespace: namespace.to_owned(),
-            clients: Mutex::default(),
-            seen: Mutex::default(),
+            accounts: Mutex::default(),
+            seen: tokio::sync::Mutex::default(),
         })
     }
 
@@ -155,45 +157,41 @@ impl Identities {
             name: name.to_owned(),
             source,
         };
-        let client = match name {
-            "" => self.client.clone(),
+        let (client, cluster) = match name {
+            "" => (self.client.clone(), self.cluster.clone()),
             name => self.impersonating(name).map_err(failed)?,
         };
         Ok(DeploymentClient {
-            cluster: self.cluster.acting_as(client.clone()),
+            cluster,
             client,
             account: name.to_owned(),
             reader: self.cluster.clone(),
         })
     }
 
-    fn impersonating(&self, name: &str) -> kube::Result<Client> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(name) {
-            return Ok(client.clone());
+    fn impersonating(&self, name: &str) -> kube::Result<(Client, Cluster)> {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = accounts.get(name) {
+            return Ok(known.clone());
         }
         let mut config = self.config.clone();
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
         let client = Client::try_from(config)?;
-        clients.insert(name.to_owned(), client.clone());
-        Ok(client)
+        let made = (client.clone(), self.cluster.acting_as(client));
+        accounts.insert(name.to_owned(), made.clone());
+        Ok(made)
     }
 
     async fn exists(&self, name: &str) -> kube::Result<bool> {
-        let known = self
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .copied();
+        let mut seen = self.seen.lock().await;
+        let known = seen.get(name).copied();
         if let Some((at, exists)) = known.filter(|(at, _)| at.elapsed() < REMEMBERED) {
             tracing::trace!(account = name, age = ?at.elapsed(), "account is remembered");
             return Ok(exists);
         }
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
         let exists = accounts.get_metadata_opt(name).await?.is_some();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.insert(name.to_owned(), (Instant::now(), exists));
         Ok(exists)
     }

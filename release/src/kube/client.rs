@@ -3,20 +3,20 @@
 //! Requests are built as plain paths so that any kind can be sent as a JSON tree, byte for byte as
 //! Go would print it. Retrying 429, 503 and 504 is the client's own business.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::Stream;
 use http::Request;
-use jiff::Timestamp;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
 use super::discovery::{Discovery, Resource, Snapshot};
 use super::error::ApiError;
 use super::object::Object;
+use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
@@ -42,6 +42,7 @@ pub struct Cluster {
     connection: Connection,
     discovery: Arc<Discovery>,
     namespaces: Arc<Mutex<HashSet<String>>>,
+    questions: Arc<Questions>,
     turns: Arc<Turns>,
 }
 
@@ -59,6 +60,7 @@ impl Cluster {
             connection: client,
             discovery,
             namespaces: Arc::default(),
+            questions: Arc::default(),
             turns: Arc::default(),
         }
     }
@@ -69,6 +71,7 @@ impl Cluster {
     pub fn acting_as(&self, client: kube::Client) -> Self {
         Self {
             connection: client,
+            questions: Arc::default(),
             ..self.clone()
         }
     }
@@ -311,21 +314,30 @@ impl Cluster {
         }
     }
 
-    /// The metadata of core objects that carry all of `labels`.
+    /// The metadata of the records of a release. Releases of one namespace that ask at the same time
+    /// are answered together.
     pub(crate) async fn list_records(
+        &self,
+        plural: &'static str,
+        namespace: &str,
+        release: &str,
+    ) -> Result<Vec<RecordMetadata>, ApiError> {
+        let place = (plural, namespace.to_owned());
+        let list = |names| self.list_records_of(plural, namespace, names);
+        self.questions.ask(place, release, list).await
+    }
+
+    async fn list_records_of(
         &self,
         plural: &str,
         namespace: &str,
-        labels: &[(&str, &str)],
+        releases: BTreeSet<String>,
     ) -> Result<Vec<RecordMetadata>, ApiError> {
-        let selector: Vec<String> = labels
-            .iter()
-            .map(|(label, value)| format!("{label}%3D{}", escape(value)))
-            .collect();
+        let names: Vec<String> = releases.iter().map(|name| escape(name)).collect();
         let path = format!(
-            "/api/v1/namespaces/{}/{plural}?labelSelector={}",
+            "/api/v1/namespaces/{}/{plural}?labelSelector=name%20in%20%28{}%29%2Cowner%3Dhelm",
             escape(namespace),
-            selector.join("%2C")
+            names.join("%2C")
         );
         let list = self
             .send(Verb::get(ACCEPT_METADATA_LIST), path, None)
@@ -382,46 +394,6 @@ pub(crate) enum RecordRequest<'a> {
     Create(&'a Value),
     Replace(&'a str, &'a Value),
     Delete(&'a str),
-}
-
-/// The metadata of a storage object.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RecordMetadata {
-    pub(crate) name: String,
-    pub(crate) labels: std::collections::BTreeMap<String, String>,
-    /// The latest entry of `managedFields`.
-    pub(crate) written_at: Option<Timestamp>,
-    pub(crate) written_by: Option<String>,
-}
-
-impl RecordMetadata {
-    fn read(item: &Value) -> Self {
-        let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
-        let labels = item.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels = labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
-            .collect();
-        let entries = item
-            .pointer("/metadata/managedFields")
-            .and_then(Value::as_array);
-        let latest = entries
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| {
-                let at: Timestamp = entry.get("time")?.as_str()?.parse().ok()?;
-                Some((at, entry.get("manager")?.as_str()?.to_owned()))
-            })
-            .max();
-        let (written_at, written_by) = latest.unzip();
-        Self {
-            name: text("/metadata/name").unwrap_or_default().to_owned(),
-            labels,
-            written_at,
-            written_by,
-        }
-    }
 }
 
 /// Method and media types of a request.

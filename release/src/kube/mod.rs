@@ -18,6 +18,7 @@ mod lookup;
 mod migrate;
 mod object;
 mod ownership;
+mod records;
 mod turn;
 mod wait;
 

@@ -150,10 +150,9 @@ impl Objects {
 impl Driver for Objects {
     fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>> {
         async move {
-            let labels = [("name", release), ("owner", "helm")];
             let listed = self
                 .reader
-                .list_records(self.kind.plural(), &self.namespace, &labels)
+                .list_records(self.kind.plural(), &self.namespace, release)
                 .await;
             let listed = listed.map_err(|source| StorageError::Api {
                 verb: "list",
