@@ -1,5 +1,6 @@
 //! What is fuzzed. A target panics when something does not hold that has to; it never takes long.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use golib::regexp::Regexp;
@@ -245,7 +246,7 @@ fn any_kind(choices: &mut Choices<'_>, depth: usize) -> Value {
         9 => Value::Complex(f64::from_bits(bits(choices)), 1.5),
         10 => Value::string(grammar::words(choices)),
         11 => Value::string(&bits(choices).to_be_bytes()[..]),
-        12 => Value::Bytes((choices.below(4) > 0).then(|| grammar::words(choices).into())),
+        12 => Value::Bytes((choices.below(4) > 0).then(|| Rc::new(grammar::words(choices).into()))),
         13 => List::new(
             (0..choices.below(4))
                 .map(|_| any_kind(choices, depth - 1))
