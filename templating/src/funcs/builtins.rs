@@ -68,7 +68,11 @@ fn len(item: Operand) -> Result<i64, Error> {
         Value::Bytes(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len()),
         Value::List(list) => list.len(),
         Value::Map(map) => map.len(),
-        other => return Err(format!("len of type {}", other.type_name()).into()),
+        other => {
+            // Go looks at what a pointer points to.
+            let name = other.type_name().trim_start_matches('*');
+            return Err(format!("len of type {name}").into());
+        }
     };
     Ok(length as i64)
 }

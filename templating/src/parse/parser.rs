@@ -298,6 +298,7 @@ impl<'s> Parser<'s> {
     /// Parses the body of a `define` or `block`, which knows nothing of the template around it.
     fn nested(&mut self, context: &str, name: Option<Arc<str>>) -> Result<()> {
         let outer = std::mem::replace(&mut self.body, Body::new("definition".into()));
+        let is_block = name.is_some();
         let name = match name {
             Some(name) => name,
             None => {
@@ -312,6 +313,10 @@ impl<'s> Parser<'s> {
         };
         let (list, end) = self.item_list()?;
         if matches!(end, Item::Else) {
+            if is_block {
+                // Go complains in the name of the template around it, where that had got to.
+                self.body = outer;
+            }
             return self.fail(format!("unexpected {{{{else}}}} in {context}"));
         }
         self.add(name, list)?;
