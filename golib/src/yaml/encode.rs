@@ -252,6 +252,8 @@ pub(super) enum Scalar<'a> {
     Uint(u64),
     Float(f64),
     Str(&'a str),
+    /// Never quoted.
+    Plain(&'a str),
 }
 
 /// A value about to be written: a scalar, or its parts.
@@ -398,6 +400,7 @@ fn text_of(scalar: Scalar<'_>, dialect: Dialect) -> (std::borrow::Cow<'_, str>, 
             "NaN" => ".nan".into(),
             text => text.into(),
         },
+        Scalar::Plain(text) => return (text.into(), false),
         Scalar::Str(text) => {
             let plain = is_plain_string(text) && !(dialect == Dialect::V3 && is_octal(text));
             return (text.into(), !plain);

@@ -25,7 +25,7 @@ mod token;
 mod value;
 
 pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};
-pub use pretty::encode_pretty;
+pub use pretty::{Pretty, encode_pretty};
 pub use value::scalar_text;
 
 use serde_json::{Map, Value};

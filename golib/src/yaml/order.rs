@@ -59,7 +59,7 @@ fn go_kind(key: &Scalar<'_>) -> u8 {
         Scalar::Uint(_) => 11,
         Scalar::Float(_) => 14,
         Scalar::Null => 20,
-        Scalar::Str(_) => 24,
+        Scalar::Str(_) | Scalar::Plain(_) => 24,
     }
 }
 
@@ -73,7 +73,7 @@ fn as_float(key: &Scalar<'_>) -> Option<f64> {
         Scalar::Int(value) => Some(*value as f64),
         Scalar::Uint(value) => Some(*value as f64),
         Scalar::Float(value) => Some(*value),
-        Scalar::Null | Scalar::Str(_) => None,
+        Scalar::Null | Scalar::Str(_) | Scalar::Plain(_) => None,
     }
 }
 
