@@ -59,6 +59,8 @@ pub struct Limits {
     pub steps: u64,
     /// Bytes written by templates or built by functions, all together. 256 MiB.
     pub bytes: u64,
+    /// Bytes of lists and maps that exist at one time, about. 512 MiB.
+    pub memory: u64,
     /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
     pub template_depth: usize,
     /// Nested includes of one name; Helm's own limit of 1,000.
@@ -73,6 +75,7 @@ impl Default for Limits {
         Self {
             steps: 50_000_000,
             bytes: 256 << 20,
+            memory: 512 << 20,
             template_depth: 100_000,
             include_depth: 1_000,
             stack_bytes: 1 << 20,

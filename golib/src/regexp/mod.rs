@@ -27,6 +27,7 @@ pub struct Regexp {
     /// One entry for every capture group, the whole match (never named) first.
     names: Vec<Option<String>>,
     is_empty_pattern: bool,
+    effort: u64,
 }
 
 /// What is wrong with a pattern.
@@ -90,19 +91,21 @@ impl Regexp {
         let pattern = pattern.as_ref();
         let parsed = parse::parse(pattern)?;
         // What is left to refuse after our own parser is only the size.
-        let regex = RegexBuilder::new(&parsed.pattern)
-            .size_limit(MAX_COMPILED_BYTES)
-            .nest_limit(MAX_NESTING)
-            .build()
-            .map_err(|_| Error {
-                code: ErrorCode::Large,
-                expression: pattern.to_vec(),
-            })?;
+        let regex = build(&parsed).ok_or_else(|| Error {
+            code: ErrorCode::Large,
+            expression: pattern.to_vec(),
+        })?;
         Ok(Self {
             regex,
-            names: parsed.names,
             is_empty_pattern: pattern.is_empty(),
+            effort: effort(&parsed),
+            names: parsed.names,
         })
+    }
+
+    /// How much work compiling was, about: the characters of the pattern with its repetitions written out.
+    pub fn effort(&self) -> u64 {
+        self.effort
     }
 
     /// Whether the text contains a match.
@@ -201,6 +204,34 @@ impl Regexp {
             start = subject.text.ceil_char_boundary(found.start);
         }
     }
+}
+
+/// The compiled pattern, unless it is too large. `regex` compiles by recursion: what nests deeply gets a stack of its own.
+fn build(parsed: &parse::Parsed) -> Option<Regex> {
+    const DEEP: usize = 50;
+    const STACK_BYTES: usize = 64 << 20;
+    let build = || {
+        let mut builder = RegexBuilder::new(&parsed.pattern);
+        builder
+            .size_limit(MAX_COMPILED_BYTES)
+            .nest_limit(MAX_NESTING);
+        builder.build().ok()
+    };
+    if parsed.height <= DEEP {
+        return build();
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        thread.spawn_scoped(scope, build).ok()?.join().ok()?
+    })
+}
+
+fn effort(parsed: &parse::Parsed) -> u64 {
+    /// A class of Unicode's takes as much as so many characters.
+    const UNICODE_CLASS: u64 = 100;
+    let classes = parsed.pattern.matches(r"\p{").count() as u64;
+    let size = parsed.pattern.len() as u64 + classes * UNICODE_CLASS;
+    size.saturating_mul(parsed.repeats)
 }
 
 /// Escapes everything that has a meaning in a pattern, so that the result matches `text` literally.

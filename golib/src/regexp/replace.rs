@@ -10,21 +10,46 @@ impl Regexp {
     /// Replaces each match by the template, in which `$1`, `${1}` and `$name` stand for groups
     /// (longest name wins: `$1x` is the group named `1x`) and `$$` for a dollar sign.
     pub fn replace_all(&self, text: &[u8], template: &[u8]) -> Vec<u8> {
-        self.replace_with(text, |subject, groups, out| {
-            self.expand(template, text, subject, groups, out)
+        self.replace_all_within(text, template, usize::MAX)
+            .unwrap_or_default()
+    }
+
+    /// As [`Regexp::replace_all`]; nothing when the result would have more than `max_bytes`.
+    pub fn replace_all_within(
+        &self,
+        text: &[u8],
+        template: &[u8],
+        max_bytes: usize,
+    ) -> Option<Vec<u8>> {
+        self.replace_with(text, max_bytes, |subject, groups, out| {
+            self.expand(template, (text, max_bytes), subject, groups, out)
         })
     }
 
     /// Replaces each match by the text as it is.
     pub fn replace_all_literal(&self, text: &[u8], replacement: &[u8]) -> Vec<u8> {
-        self.replace_with(text, |_, _, out| out.extend_from_slice(replacement))
+        self.replace_all_literal_within(text, replacement, usize::MAX)
+            .unwrap_or_default()
+    }
+
+    /// As [`Regexp::replace_all_literal`]; nothing when the result would have more than `max_bytes`.
+    pub fn replace_all_literal_within(
+        &self,
+        text: &[u8],
+        replacement: &[u8],
+        max_bytes: usize,
+    ) -> Option<Vec<u8>> {
+        self.replace_with(text, max_bytes, |_, _, out| {
+            out.extend_from_slice(replacement);
+        })
     }
 
     fn replace_with(
         &self,
         text: &[u8],
+        max_bytes: usize,
         mut replacement: impl FnMut(&Subject<'_>, &CaptureLocations, &mut Vec<u8>),
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let subject = Subject::new(text);
         let mut groups = self.regex.capture_locations();
         let mut out = Vec::with_capacity(text.len());
@@ -39,24 +64,29 @@ impl Regexp {
             if found.end > last_end || found.start == 0 {
                 replacement(&subject, &groups, &mut out);
             }
+            if out.len() > max_bytes {
+                return None;
+            }
             last_end = found.end;
             copied = original.end;
             position = found.end.max(position + subject.width_at(position));
         }
         out.extend_from_slice(&text[copied..]);
-        out
+        (out.len() <= max_bytes).then_some(out)
     }
 
     fn expand(
         &self,
         template: &[u8],
-        text: &[u8],
+        (text, max_bytes): (&[u8], usize),
         subject: &Subject<'_>,
         groups: &CaptureLocations,
         out: &mut Vec<u8>,
     ) {
         let mut rest = template;
-        while let Some(dollar) = rest.iter().position(|&b| b == b'$') {
+        while let Some(dollar) = rest.iter().position(|&b| b == b'$')
+            && out.len() <= max_bytes
+        {
             out.extend_from_slice(&rest[..dollar]);
             rest = &rest[dollar + 1..];
             if let Some(after) = rest.strip_prefix(b"$") {
@@ -89,10 +119,12 @@ fn group_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
         Some(inner) => (inner, true),
         None => (text, false),
     };
-    let valid = inner.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-    let length = valid
-        .find(|c: char| c != '_' && !c.is_alphabetic() && !c.is_numeric())
-        .unwrap_or(valid.len());
+    let mut length = 0;
+    while let Some(c) = first_char(&inner[length..])
+        && (c == '_' || c.is_alphabetic() || c.is_numeric())
+    {
+        length += c.len_utf8();
+    }
     if length == 0 {
         return None;
     }
@@ -101,6 +133,12 @@ fn group_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
         true => Some((name, after.strip_prefix(b"}")?)),
         false => Some((name, after)),
     }
+}
+
+/// The first character, if it is valid UTF-8. Looks at no more than that: templates may have a million names.
+fn first_char(text: &[u8]) -> Option<char> {
+    let head = &text[..text.len().min(4)];
+    head.utf8_chunks().next()?.valid().chars().next()
 }
 
 /// A name of digits without a leading zero is a group's number.

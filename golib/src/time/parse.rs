@@ -455,7 +455,7 @@ fn parse_offset(form: Offset, value: &[u8]) -> Parsed<'_, i64> {
     } else {
         Ok(0)
     };
-    let seconds = if minutes.is_ok() {
+    let seconds = if hours.is_ok() && minutes.is_ok() {
         part(seconds_at)
     } else {
         Ok(0)

@@ -116,10 +116,11 @@ impl Encoder {
                     out.push('{');
                     let ordered = in_order(entries)?;
                     let last = ordered.len().saturating_sub(1);
+                    let ends_in_nil = ends_in_nil(entries)?;
                     for (index, (key, item)) in ordered.into_iter().enumerate() {
                         let _ = write!(encoder.out, "{} = ", key_text(key));
                         encoder.element(item)?;
-                        if index < last {
+                        if index < last || ends_in_nil {
                             encoder.out.push_str(", ");
                         }
                     }
@@ -168,6 +169,19 @@ fn in_order(
     }
     direct.append(&mut tables);
     Ok(direct)
+}
+
+/// Whether the last entry is one that is left out. The library has written the comma before it by then.
+fn ends_in_nil(entries: &std::collections::BTreeMap<String, Value>) -> Result<bool, Error> {
+    let mut last_is_nil = false;
+    for value in entries.values() {
+        match value {
+            Value::Table(_) => return Ok(false),
+            Value::Array(items) if is_table_array(items)? => return Ok(false),
+            value => last_is_nil = matches!(value, Value::Nil),
+        }
+    }
+    Ok(last_is_nil)
 }
 
 fn is_table_array(items: &[Value]) -> Result<bool, Error> {

@@ -48,8 +48,10 @@ impl<'t> Machine<'t, '_, '_> {
         let spent = self.state.spend_steps(1 + effort);
         self.limited(spent)?;
         let result = native(self.state, &mut self.args[base..]).and_then(|result| {
-            if let Value::Str(text) = &result.value {
-                self.state.spend_bytes(text.len() as u64)?;
+            match &result.value {
+                Value::Str(text) => self.state.spend_bytes(text.len() as u64)?,
+                Value::List(_) | Value::Map(_) => self.state.check_memory(0)?,
+                _ => {}
             }
             Ok(result)
         });
@@ -162,8 +164,8 @@ impl<'t> Machine<'t, '_, '_> {
 /// Steps that looking at an argument is worth: a function may copy it, so a loop over a growing list costs its square.
 fn effort(operand: &Operand) -> u64 {
     let effort = match &operand.value {
-        Value::Str(text) => text.len() / 1024,
-        Value::Bytes(Some(bytes)) => bytes.len() / 1024,
+        Value::Str(text) => text.len() / 64,
+        Value::Bytes(Some(bytes)) => bytes.len() / 64,
         Value::List(list) => list.len() / 16,
         Value::Map(map) => map.len() / 16,
         _ => 0,

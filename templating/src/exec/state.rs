@@ -8,13 +8,17 @@ use super::{Operand, TemplateSet};
 use crate::error::Error;
 use crate::host::{Host, Limits};
 use crate::parse::Tree;
-use crate::value::{Str, Value};
+use crate::value::{Str, Value, memory};
 
 /// How deep `include` and `tpl` may nest, whatever the names: each level wraps the error of the one below, and
 /// whoever prints or drops that chain needs stack for it.
 const MAX_NESTED: usize = 1_500;
-/// How many texts given to `tpl` are remembered.
+/// How many texts given to `tpl` are remembered, and how many bytes of them: a tree takes many times its text.
 const MAX_PARSED: usize = 1024;
+const MAX_PARSED_BYTES: usize = 4 << 20;
+/// Memory that parsing needs for a byte of a large text, at worst, and from where on a text is large.
+const PARSE_FACTOR: u64 = 64;
+const LARGE_TEXT: u64 = 256 << 10;
 
 /// The state of a render: its output, what it has used of its limits, and the host around it. Functions receive it.
 ///
@@ -30,6 +34,9 @@ pub struct State<'a> {
     pub(crate) including: HashMap<Str, usize>,
     /// Texts that `tpl` has parsed.
     parsed: HashMap<Str, Arc<[Arc<Tree>]>>,
+    parsed_bytes: usize,
+    /// What lists and maps held before this render.
+    memory_base: u64,
     /// An address on the stack near where the render began.
     stack_base: Option<usize>,
     /// How many templates are being executed inside each other.
@@ -47,6 +54,8 @@ impl<'a> State<'a> {
             set,
             including: HashMap::new(),
             parsed: HashMap::new(),
+            parsed_bytes: 0,
+            memory_base: memory::live(),
             stack_base: None,
             nested: 0,
         }
@@ -88,14 +97,15 @@ impl<'a> State<'a> {
         let trees = match self.parsed.get(text) {
             Some(trees) => Arc::clone(trees),
             None => {
-                self.spend_steps(text.len() as u64 / 16)
-                    .map_err(TplError::Execute)?;
+                self.spend_parse(text.len()).map_err(TplError::Execute)?;
                 let trees = outer
                     .parse_trees(outer.name(), text.to_vec())
                     .map_err(TplError::Parse)?;
                 let trees: Arc<[Arc<Tree>]> = trees.into();
-                if self.parsed.len() >= MAX_PARSED {
+                self.parsed_bytes += text.len();
+                if self.parsed.len() >= MAX_PARSED || self.parsed_bytes > MAX_PARSED_BYTES {
                     self.parsed.clear();
+                    self.parsed_bytes = text.len();
                 }
                 self.parsed.insert(text.clone(), Arc::clone(&trees));
                 trees
@@ -181,6 +191,35 @@ impl<'a> State<'a> {
             let limit = self.limits.bytes;
             return Err(Error::limit(format!(
                 "template produces more than {limit} bytes"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Counts the reading of a text in some format. What is read takes a multiple of a large text's size.
+    ///
+    /// # Errors
+    /// When the render has done or made more than its limits.
+    pub fn spend_parse(&mut self, length: usize) -> Result<(), Error> {
+        let length = length as u64;
+        self.spend_steps(length / 16)?;
+        self.check_memory(
+            length
+                .saturating_sub(LARGE_TEXT)
+                .saturating_mul(PARSE_FACTOR),
+        )
+    }
+
+    /// Fails when the lists and maps of the render, and those about to be made, hold too much.
+    ///
+    /// # Errors
+    /// When they hold more than the limit.
+    pub fn check_memory(&self, more: u64) -> Result<(), Error> {
+        let held = memory::live().saturating_sub(self.memory_base);
+        if held.saturating_add(more) > self.limits.memory {
+            let limit = self.limits.memory;
+            return Err(Error::limit(format!(
+                "lists and maps hold more than {limit} bytes"
             )));
         }
         Ok(())

@@ -6,8 +6,10 @@ use golib::{json, toml, yaml};
 
 use super::Functions;
 use super::moment::{self, Moment};
+use super::pretty::pretty;
 use crate::error::Error;
 use crate::exec::State;
+use crate::value::json::from_json;
 use crate::value::{LIST, List, MAP, Map, Str, Value};
 
 /// How `toPrettyJson` indents.
@@ -31,16 +33,25 @@ pub(super) fn add(f: &mut Functions) {
         or_fail(state, &value, json::encode_raw)
     });
     f.alias("toRawJson", "mustToRawJson");
-    f.add("fromJson", |text: Str| {
-        json::decode(&text)
-            .map(|data| from_data(&data))
-            .unwrap_or_default()
+    f.add("fromJson", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(json::decode(&text).map(from_data).unwrap_or_default())
     });
-    f.add("mustFromJson", |text: Str| -> Result<Value, Error> {
-        json::decode(&text)
-            .map(|data| from_data(&data))
-            .map_err(|e| Error::message(e.to_string()))
-    });
+    f.add(
+        "mustFromJson",
+        |state: &mut State<'_>, text: Str| -> Result<Value, Error> {
+            spend_text(state, &text)?;
+            json::decode(&text)
+                .map(from_data)
+                .map_err(|e| Error::message(e.to_string()))
+        },
+    );
+}
+
+/// Counts a text about to be read: the work, and the strings that will be made of it.
+fn spend_text(state: &mut State<'_>, text: &[u8]) -> Result<(), Error> {
+    state.spend_parse(text.len())?;
+    state.spend_bytes(text.len() as u64)
 }
 
 /// The text of a value, nothing if it has none.
@@ -49,9 +60,9 @@ fn or_empty(
     value: &Value,
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
-    match to_json(value, encode) {
+    match to_json(state, value, encode) {
         Ok(text) => spend(state, text),
-        Err(_) => Ok(String::new()),
+        Err(error) => nothing(error),
     }
 }
 
@@ -60,13 +71,39 @@ fn or_fail(
     value: &Value,
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
-    let text = to_json(value, encode)?;
+    let text = to_json(state, value, encode)?;
     spend(state, text)
 }
 
+/// The empty text that a failed function gives; but a limit is a limit.
+fn nothing(error: Error) -> Result<String, Error> {
+    match error.is_limit() {
+        true => Err(error),
+        false => Ok(String::new()),
+    }
+}
+
+/// The value as data, its size counted whether that succeeds or not.
+fn to_data(state: &mut State<'_>, value: &Value) -> Result<serde_json::Value, Error> {
+    let mut nodes = 0;
+    let data = value.to_json_counted(&mut nodes);
+    state.spend_steps(nodes as u64 / NODES_A_STEP)?;
+    data
+}
+
+/// Values that can be turned into data in the time of a step, about.
+const NODES_A_STEP: u64 = 4;
+
 /// Go writes a byte that is no UTF-8 as the escape `\ufffd`, and U+FFFD itself as it is.
-fn to_json(value: &Value, encode: impl Fn(&serde_json::Value) -> String) -> Result<String, Error> {
-    let text = value.to_json_text(&encode)?;
+fn to_json(
+    state: &mut State<'_>,
+    value: &Value,
+    encode: impl Fn(&serde_json::Value) -> String,
+) -> Result<String, Error> {
+    let mut nodes = 0;
+    let text = value.to_json_text_counted(&encode, &mut nodes);
+    state.spend_steps(nodes as u64 / NODES_A_STEP)?;
+    let text = text?;
     if !text.contains(char::REPLACEMENT_CHARACTER) {
         return Ok(text);
     }
@@ -114,20 +151,21 @@ fn spend(state: &mut State<'_>, text: String) -> Result<String, Error> {
 }
 
 /// Decoded data as Go decodes into an `any`: every number is a float.
-fn from_data(data: &serde_json::Value) -> Value {
-    match data {
-        serde_json::Value::Number(number) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-        serde_json::Value::Array(items) => items.iter().map(from_data).collect::<List>().into(),
-        serde_json::Value::Object(entries) => from_object(entries).into(),
-        other => Value::from(other),
-    }
+fn from_data(data: serde_json::Value) -> Value {
+    from_json(data, |number| {
+        Value::Float(number.as_f64().unwrap_or(f64::NAN))
+    })
 }
 
-fn from_object(entries: &serde_json::Map<String, serde_json::Value>) -> Map {
+fn from_object(entries: serde_json::Map<String, serde_json::Value>) -> Map {
+    let entries = entries.into_iter();
     entries
-        .iter()
-        .map(|(key, value)| (key.as_str(), from_data(value)))
+        .map(|(key, value)| (key, from_data(value)))
         .collect()
+}
+
+fn from_items(items: Vec<serde_json::Value>) -> List {
+    items.into_iter().map(from_data).collect()
 }
 
 /// What Helm's `from…` functions return for a text they cannot read.
@@ -141,20 +179,24 @@ fn error_list(error: impl std::fmt::Display) -> List {
 
 /// Helm's functions; its `fromJson` replaces Sprig's.
 pub(super) fn add_helm(f: &mut Functions) {
-    f.add("fromJson", |text: Str| from_json_map(&text));
-    f.add("fromJsonArray", |text: Str| {
-        match json::decode_partly(&text) {
+    f.add("fromJson", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(from_json_map(&text))
+    });
+    f.add("fromJsonArray", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(match json::decode_partly(&text) {
             Ok((serde_json::Value::Null, _)) => List::nil(&LIST),
-            Ok((serde_json::Value::Array(items), None)) => items.iter().map(from_data).collect(),
+            Ok((serde_json::Value::Array(items), None)) => from_items(items),
             Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
             Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
-        }
+        })
     });
     f.add(
         "toYaml",
         |state: &mut State<'_>, value: Value| match to_yaml(state, &value) {
             Ok(text) => spend(state, text),
-            Err(_) => Ok(String::new()),
+            Err(error) => nothing(error),
         },
     );
     f.add("mustToYaml", |state: &mut State<'_>, value: Value| {
@@ -163,24 +205,28 @@ pub(super) fn add_helm(f: &mut Functions) {
     });
     f.add(
         "toYamlPretty",
-        |state: &mut State<'_>, value: Value| match value.to_json() {
-            Ok(data) => spend(state, without_newline(yaml::encode_pretty(&data))),
-            Err(_) => Ok(String::new()),
+        |state: &mut State<'_>, value: Value| match pretty(state, &value, 0) {
+            Ok(data) => spend(state, without_newline(data.encode())),
+            Err(error) => nothing(error),
         },
     );
-    f.add("fromYaml", |text: Str| match yaml::decode_into_map(&text) {
-        Ok(entries) => from_object(&entries),
-        Err(error) => error_map(error),
+    f.add("fromYaml", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(match yaml::decode_into_map(&text) {
+            Ok(entries) => from_object(entries),
+            Err(error) => error_map(error),
+        })
     });
-    f.add("fromYamlArray", |text: Str| {
-        match yaml::decode_into_list(&text) {
-            Ok(items) => items.iter().map(from_data).collect(),
+    f.add("fromYamlArray", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(match yaml::decode_into_list(&text) {
+            Ok(items) => from_items(items),
             Err(error) => error_list(error),
-        }
+        })
     });
     f.add(
         "toToml",
-        |state: &mut State<'_>, value: Value| match to_toml(&value) {
+        |state: &mut State<'_>, value: Value| match to_toml(state, &value) {
             Ok(text) => spend(state, text),
             Err(TomlFailure::Encode(error)) => Ok(error.to_string()),
             Err(TomlFailure::Panic(error)) => Err(error),
@@ -188,18 +234,21 @@ pub(super) fn add_helm(f: &mut Functions) {
     );
     f.add(
         "mustToToml",
-        |state: &mut State<'_>, value: Value| match to_toml(&value) {
+        |state: &mut State<'_>, value: Value| match to_toml(state, &value) {
             Ok(text) => spend(state, text),
             Err(TomlFailure::Encode(error)) => Err(Error::message(error.to_string())),
             Err(TomlFailure::Panic(error)) => Err(error),
         },
     );
-    f.add("fromToml", |text: Str| match toml::decode(&text) {
-        Ok(entries) => entries
-            .into_iter()
-            .map(|(key, value)| (key, from_toml(value)))
-            .collect(),
-        Err(error) => error_map(error),
+    f.add("fromToml", |state: &mut State<'_>, text: Str| {
+        spend_text(state, &text)?;
+        Ok::<_, Error>(match toml::decode(&text) {
+            Ok(entries) => entries
+                .into_iter()
+                .map(|(key, value)| (key, from_toml(value)))
+                .collect(),
+            Err(error) => error_map(error),
+        })
     });
 }
 
@@ -211,25 +260,27 @@ fn from_json_map(text: &[u8]) -> Map {
         Ok((other, _)) => return error_map(json::Error::wrong_type(&other, MAP.name)),
         Err(error) => return error_map(error),
     };
-    let error = error.map(|error| ("Error", Value::from(error.to_string())));
+    let error = error.map(|error| ("Error".to_owned(), Value::from(error.to_string())));
     let entries = entries
-        .iter()
-        .map(|(key, value)| (key.as_str(), from_data(value)));
+        .into_iter()
+        .map(|(key, value)| (key, from_data(value)));
     entries.chain(error).collect()
 }
 
 /// YAML as Helm writes it: by way of JSON, without the newline at the end.
-fn to_yaml(state: &State<'_>, value: &Value) -> Result<String, Error> {
+fn to_yaml(state: &mut State<'_>, value: &Value) -> Result<String, Error> {
     let mut direct = DirectYaml {
         writer: yaml::Writer::new(),
         nodes: 0,
         max_bytes: state.bytes_left(),
     };
+    let is_written = direct.write(value, 0);
+    state.spend_steps(direct.nodes as u64 / NODES_A_STEP)?;
     // What outgrows the render's limit ends in that error as soon as it is paid for.
-    if direct.write(value, 0) || direct.is_too_long() {
+    if is_written || direct.is_too_long() {
         return Ok(without_newline(direct.writer.finish()));
     }
-    let data = value.to_json()?;
+    let data = to_data(state, value)?;
     yaml::encode(&data)
         .map(without_newline)
         .map_err(|error| Error::message(error.to_string()))
@@ -315,17 +366,21 @@ enum TomlFailure {
     Panic(Error),
 }
 
-fn to_toml(value: &Value) -> Result<String, TomlFailure> {
+fn to_toml(state: &mut State<'_>, value: &Value) -> Result<String, TomlFailure> {
     if value.is_untyped_nil() {
         return Err(TomlFailure::Panic(super::reflect::type_of_nothing()));
     }
-    toml::encode(&toml_data(value, 0).map_err(TomlFailure::Panic)?).map_err(TomlFailure::Encode)
+    toml::encode(&toml_data(state, value, 0).map_err(TomlFailure::Panic)?)
+        .map_err(TomlFailure::Encode)
 }
 
 /// How deep a value may nest on its way to TOML; the library's own limit is lower.
 const MAX_TOML_DEPTH: usize = 1000;
 
-fn toml_data(value: &Value, depth: usize) -> Result<toml::Value, Error> {
+fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml::Value, Error> {
+    state.spend_steps(1)?;
+    state.spend_bytes(size_of::<toml::Value>() as u64)?;
+    state.check_stack()?;
     if depth > MAX_TOML_DEPTH {
         return Err(Error::message("value nests too deeply for TOML"));
     }
@@ -338,28 +393,31 @@ fn toml_data(value: &Value, depth: usize) -> Result<toml::Value, Error> {
         Value::Uint32(n) => toml::Value::Integer(i64::from(*n)),
         Value::Uint64(n) => toml::Value::Unsigned(*n),
         Value::Float(n) => toml::Value::Float(*n),
-        Value::Str(text) => toml::Value::String(text.to_string()),
+        Value::Str(text) => {
+            state.spend_bytes(text.len() as u64)?;
+            toml::Value::String(text.to_string())
+        }
         Value::List(_) | Value::Bytes(_) => {
             let items = value.items().unwrap_or_default();
-            let items = items.iter().map(|item| toml_data(item, depth + 1));
+            let items = items.iter().map(|item| toml_data(state, item, depth + 1));
             toml::Value::Array(items.collect::<Result<_, _>>()?)
         }
         Value::Map(map) => {
             let entries = map.entries().into_iter();
-            let entries =
-                entries.map(|(key, item)| Ok((key.to_string(), toml_data(&item, depth + 1)?)));
+            let entries = entries
+                .map(|(key, item)| Ok((key.to_string(), toml_data(state, &item, depth + 1)?)));
             toml::Value::Table(entries.collect::<Result<_, Error>>()?)
         }
         Value::Object(object) => match (moment::object::<Moment>(value), object.scalar()) {
             (Some(Moment(time)), _) => toml::Value::Datetime(time),
             (None, Some(scalar)) => match object.text() {
                 Some(text) => toml::Value::String(text.to_string()),
-                None => toml_data(&scalar, depth + 1)?,
+                None => toml_data(state, &scalar, depth + 1)?,
             },
             (None, None) => {
                 let fields = object.fields().into_iter();
-                let fields =
-                    fields.map(|(key, item)| Ok((key.to_owned(), toml_data(&item, depth + 1)?)));
+                let fields = fields
+                    .map(|(key, item)| Ok((key.to_owned(), toml_data(state, &item, depth + 1)?)));
                 toml::Value::Table(fields.collect::<Result<_, Error>>()?)
             }
         },

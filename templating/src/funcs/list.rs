@@ -4,7 +4,8 @@ use super::text::{to_text, to_texts};
 use super::{Functions, Rest, defaults, numeric};
 use crate::error::Error;
 use crate::exec::State;
-use crate::value::{LIST, LISTS, List, Str, Value, deep_equal};
+use crate::value::memory::ELEMENT;
+use crate::value::{LIST, LISTS, List, Str, Value, deep_equal_counted};
 
 pub(super) fn add(f: &mut Functions) {
     f.add("list", |items: Rest<Value>| List::new(items.0));
@@ -118,16 +119,23 @@ fn items(value: &Value, complaint: &str) -> Result<List, Error> {
     }
 }
 
-fn contains(list: &[Value], item: &Value) -> bool {
-    list.iter().any(|other| deep_equal(item, other))
+fn contains(state: &mut State<'_>, list: &[Value], item: &Value) -> Result<bool, Error> {
+    for other in list {
+        let mut steps = 0;
+        let is_equal = deep_equal_counted(item, other, &mut steps);
+        state.spend_steps(steps)?;
+        if is_equal {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn uniq(state: &mut State<'_>, list: Value) -> Result<List, Error> {
     let list = items(&list, "Cannot find uniq on type")?;
     let mut unique: Vec<Value> = Vec::new();
     for item in list.iter() {
-        state.spend_steps(unique.len() as u64)?;
-        if !contains(&unique, item) {
+        if !contains(state, &unique, item)? {
             unique.push(item.clone());
         }
     }
@@ -136,12 +144,13 @@ fn uniq(state: &mut State<'_>, list: Value) -> Result<List, Error> {
 
 fn without(state: &mut State<'_>, list: Value, omit: Rest<Value>) -> Result<List, Error> {
     let list = items(&list, "Cannot find without on type")?;
-    state.spend_steps((list.len() as u64).saturating_mul(omit.len() as u64))?;
-    Ok(list
-        .iter()
-        .filter(|item| !contains(&omit, item))
-        .cloned()
-        .collect())
+    let mut kept = Vec::new();
+    for item in list.iter() {
+        if !contains(state, &omit, item)? {
+            kept.push(item.clone());
+        }
+    }
+    Ok(List::new(kept))
 }
 
 fn has(state: &mut State<'_>, needle: Value, list: Value) -> Result<bool, Error> {
@@ -149,8 +158,7 @@ fn has(state: &mut State<'_>, needle: Value, list: Value) -> Result<bool, Error>
         return Ok(false);
     }
     let list = items(&list, "Cannot find has on type")?;
-    state.spend_steps(list.len() as u64)?;
-    Ok(contains(&list, &needle))
+    contains(state, &list, &needle)
 }
 
 fn slice(list: Value, indices: Rest<Value>) -> Result<Value, Error> {
@@ -217,6 +225,7 @@ fn concat(state: &mut State<'_>, lists: Rest<Value>) -> Result<Value, Error> {
             }
         };
         state.spend_steps(list.len() as u64)?;
+        state.check_memory((all.len() + list.len()) as u64 * ELEMENT)?;
         all.extend_from_slice(&list);
     }
     Ok(if all.is_empty() {

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use super::{Functions, Rest};
 use crate::error::Error;
 use crate::exec::State;
+use crate::value::memory::ELEMENT;
 use crate::value::{Kind, List, ListType, Map, MapType, Str, Type, Value};
 
 pub(super) fn add(f: &mut Functions) {
@@ -129,6 +130,7 @@ fn deep_copy(state: &mut State<'_>, value: Value) -> Result<Value, Error> {
     let mut open = HashSet::new();
     while let Some(step) = todo.pop() {
         state.spend_steps(1)?;
+        state.check_memory((todo.len() + done.len()) as u64 * ELEMENT)?;
         match step {
             Copy::Visit(Value::List(list)) if !list.is_nil() => {
                 todo.push(Copy::List(list.list_type(), list.len()));

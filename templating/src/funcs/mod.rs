@@ -23,6 +23,7 @@ mod moment;
 mod network;
 mod numeric;
 mod path;
+mod pretty;
 mod reflect;
 mod regex;
 mod runes;

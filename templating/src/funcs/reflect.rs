@@ -2,7 +2,8 @@
 
 use super::Functions;
 use crate::error::Error;
-use crate::value::{Str, Value, deep_equal};
+use crate::exec::State;
+use crate::value::{Str, Value, deep_equal_counted};
 
 pub(super) fn add(f: &mut Functions) {
     f.add("typeOf", |value: Value| value.type_name());
@@ -20,7 +21,11 @@ pub(super) fn add(f: &mut Functions) {
     f.add("kindIs", |name: Str, value: Value| {
         name == value.kind().name()
     });
-    f.add("deepEqual", |a: Value, b: Value| deep_equal(&a, &b));
+    f.add("deepEqual", |state: &mut State<'_>, a: Value, b: Value| {
+        let mut steps = 0;
+        let is_equal = deep_equal_counted(&a, &b, &mut steps);
+        state.spend_steps(steps).map(|()| is_equal)
+    });
 }
 
 /// What Go's reflection panics with when asked for the type of nil.

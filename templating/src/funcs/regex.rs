@@ -2,22 +2,26 @@
 
 use std::ops::Range;
 
-use golib::regexp::{Error as SyntaxError, Regexp, must_compile_message, quote_meta};
+use golib::regexp::{Error as SyntaxError, ErrorCode, Regexp, must_compile_message, quote_meta};
 
 use super::Functions;
 use crate::error::Error;
 use crate::exec::State;
-use crate::value::{List, STRINGS, Str};
+use crate::value::{List, STRINGS, Str, memory};
 
 /// Makes an error of a bad pattern.
 type Refuse = fn(&[u8], SyntaxError) -> Error;
+
+/// What finding out that a pattern is too large is worth.
+const LARGE_STEPS: u64 = 500_000;
 
 pub(super) fn add(f: &mut Functions) {
     f.add(
         "regexMatch",
         |state: &mut State<'_>, pattern: Str, s: Str| match compile(state, &pattern, returned) {
-            Ok(regexp) => regexp.is_match(&s),
-            Err(_) => false,
+            Ok(regexp) => Ok(regexp.is_match(&s)),
+            Err(error) if error.is_limit() => Err(error),
+            Err(_) => Ok(false),
         },
     );
     f.add(
@@ -55,23 +59,25 @@ pub(super) fn add(f: &mut Functions) {
             &format!("{prefix}ReplaceAll"),
             move |state: &mut State<'_>, pattern: Str, s: Str, template: Str| {
                 let regexp = compile(state, &pattern, refuse)?;
-                spend_replacement(state, &s, &template)?;
-                Ok::<_, Error>(regexp.replace_all(&s, &template))
+                state.spend_steps(s.len() as u64)?;
+                let replaced = regexp.replace_all_within(&s, &template, bytes_left(state));
+                replaced.ok_or_else(too_large)
             },
         );
         f.add(
             &format!("{prefix}ReplaceAllLiteral"),
             move |state: &mut State<'_>, pattern: Str, s: Str, literal: Str| {
                 let regexp = compile(state, &pattern, refuse)?;
-                spend_replacement(state, &s, &literal)?;
-                Ok::<_, Error>(regexp.replace_all_literal(&s, &literal))
+                state.spend_steps(s.len() as u64)?;
+                let replaced = regexp.replace_all_literal_within(&s, &literal, bytes_left(state));
+                replaced.ok_or_else(too_large)
             },
         );
         f.add(
             &format!("{prefix}Split"),
             move |state: &mut State<'_>, pattern: Str, s: Str, n: i64| {
                 let regexp = compile(state, &pattern, refuse)?;
-                state.spend_steps(s.len() as u64)?;
+                spend_parts(state, &s)?;
                 // A split into no parts is nil, as in Go.
                 let parts = if n == 0 {
                     None
@@ -94,11 +100,22 @@ fn returned(_: &[u8], error: SyntaxError) -> Error {
 
 fn compile(state: &mut State<'_>, pattern: &[u8], refuse: Refuse) -> Result<Regexp, Error> {
     state.spend_steps(pattern.len() as u64)?;
-    Regexp::compile(pattern).map_err(|error| refuse(pattern, error))
+    match Regexp::compile(pattern) {
+        Ok(regexp) => {
+            state.spend_steps(regexp.effort())?;
+            Ok(regexp)
+        }
+        Err(error) => {
+            if error.code == ErrorCode::Large {
+                state.spend_steps(LARGE_STEPS)?;
+            }
+            Err(refuse(pattern, error))
+        }
+    }
 }
 
 fn find_all(state: &mut State<'_>, regexp: &Regexp, s: &[u8], n: i64) -> Result<List, Error> {
-    state.spend_steps(s.len() as u64)?;
+    spend_parts(state, s)?;
     let matches: Vec<Range<usize>> = regexp.find_all(s, n);
     Ok(match matches.is_empty() {
         true => List::nil(&STRINGS),
@@ -106,9 +123,17 @@ fn find_all(state: &mut State<'_>, regexp: &Regexp, s: &[u8], n: i64) -> Result<
     })
 }
 
-/// There are at most as many matches as bytes, and each may become as long as the template and the whole text: what is
-/// counted is the template, the rest is bounded by it within a factor that only a hostile template reaches.
-fn spend_replacement(state: &mut State<'_>, s: &[u8], template: &[u8]) -> Result<(), Error> {
+/// A text may be cut into as many parts as it has bytes, each a string of its own.
+fn spend_parts(state: &mut State<'_>, s: &[u8]) -> Result<(), Error> {
+    const LARGE: usize = 256 << 10;
     state.spend_steps(s.len() as u64)?;
-    state.spend_bytes((s.len() as u64 + 1).saturating_mul(template.len() as u64))
+    state.check_memory(s.len().saturating_sub(LARGE) as u64 * memory::ENTRY)
+}
+
+fn bytes_left(state: &State<'_>) -> usize {
+    usize::try_from(state.bytes_left()).unwrap_or(usize::MAX)
+}
+
+fn too_large() -> Error {
+    Error::limit("the text would become larger than the output may be")
 }

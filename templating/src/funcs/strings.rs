@@ -1,6 +1,6 @@
 //! Sprig's `strings.go`: trimming, cutting, quoting, indenting, replacing, joining. What works on words is in `words.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use golib::strconv;
 
@@ -10,13 +10,14 @@ use super::{Functions, Rest, words};
 use crate::error::Error;
 use crate::exec::State;
 use crate::fmt;
-use crate::value::{List, STRINGS, Str, Value};
+use crate::value::{List, STRINGS, Str, Value, memory};
 
 pub(super) fn add(f: &mut Functions) {
     f.add("hello", || "Hello!");
     f.add("trim", |s: Str| Str::from(trim_space(&s)));
-    f.add("trimAll", |cutset: Str, s: Str| {
-        Str::from(trim(&s, &cutset))
+    f.add("trimAll", |state: &mut State<'_>, cutset: Str, s: Str| {
+        state.spend_steps(cutset.len() as u64)?;
+        Ok::<_, Error>(Str::from(trim(&s, &cutset)))
     });
     f.alias("trimAll", "trimall");
     f.add("trimPrefix", |prefix: Str, s: Str| {
@@ -108,7 +109,8 @@ pub(super) fn trim_space(text: &[u8]) -> &[u8] {
 
 /// `strings.Trim`.
 fn trim<'t>(text: &'t [u8], cutset: &[u8]) -> &'t [u8] {
-    trim_where(text, |c| runes(cutset).any(|(cut, _)| cut == c))
+    let cutset: HashSet<char> = runes(cutset).map(|(c, _)| c).collect();
+    trim_where(text, |c| cutset.contains(&c))
 }
 
 fn trim_where(text: &[u8], cut: impl Fn(char) -> bool) -> &[u8] {
@@ -338,7 +340,7 @@ fn split(
         while let Some((_, after)) = first_rune(rest)
             && parts.len() < limit - 1
         {
-            state.spend_steps(1)?;
+            spend_part(state, parts.len())?;
             parts.push(Str::from(&rest[..rest.len() - after.len()]));
             rest = after;
         }
@@ -348,17 +350,25 @@ fn split(
         return Ok(parts);
     }
     let mut start = 0;
+    let mut spent = Ok(());
     for_each_match(text, separator, |at| {
         if parts.len() >= limit - 1 {
             return false;
         }
+        spent = spend_part(state, parts.len());
         parts.push(Str::from(&text[start..at]));
         start = at + separator.len();
-        true
+        spent.is_ok()
     });
+    spent?;
     parts.push(Str::from(&text[start..]));
-    state.spend_steps(parts.len() as u64)?;
     Ok(parts)
+}
+
+/// Counts one more part of a text that has been cut into so many.
+pub(super) fn spend_part(state: &mut State<'_>, parts: usize) -> Result<(), Error> {
+    state.spend_steps(1)?;
+    state.check_memory(parts as u64 * memory::ENTRY)
 }
 
 /// Sprig's way to return several strings: `_0`, `_1`, and so on.

@@ -3,8 +3,8 @@
 
 use super::Functions;
 use super::runes::{
-    is_digit, is_letter, is_lower, is_number, is_punctuation, is_title, is_upper, map, runes,
-    to_lower, to_title, to_upper,
+    first_rune, is_digit, is_letter, is_lower, is_number, is_punctuation, is_title, is_upper, map,
+    runes, to_lower, to_title, to_upper,
 };
 use crate::error::Error;
 use crate::exec::State;
@@ -368,14 +368,14 @@ fn is_alphabet(c: char) -> bool {
 /// The next character that is none of Go's `RuneError`, and how many bytes it takes with the ones skipped; `previous`
 /// where there is none.
 fn next_valid(text: &[u8], previous: char) -> (char, usize) {
-    let mut size = 0;
-    for (c, bytes) in runes(text) {
-        size += bytes.len();
+    let mut rest = text;
+    while let Some((c, after)) = first_rune(rest) {
+        rest = after;
         if c != char::REPLACEMENT_CHARACTER {
-            return (c, size);
+            return (c, text.len() - rest.len());
         }
     }
-    (previous, size)
+    (previous, text.len())
 }
 
 /// xstrings' `nextWord`: the kind of the first word, the word, and the rest.

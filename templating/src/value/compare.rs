@@ -6,10 +6,16 @@ use super::Value;
 
 /// Whether both values have one type and equal contents; `1` and `1.0` differ, a nil list and an empty one too.
 pub fn deep_equal(a: &Value, b: &Value) -> bool {
+    deep_equal_counted(a, b, &mut 0)
+}
+
+/// As [`deep_equal`]; adds to `steps` how many pairs were looked at.
+pub(crate) fn deep_equal_counted(a: &Value, b: &Value, steps: &mut u64) -> bool {
     // An explicit stack: values may be nested deeper than the thread's stack reaches.
     let mut pending = vec![(a.clone(), b.clone())];
     let mut visited = HashSet::new();
     while let Some((a, b)) = pending.pop() {
+        *steps += 1;
         match (&a, &b) {
             (Value::List(x), Value::List(y)) => {
                 if !std::ptr::eq(x.list_type(), y.list_type())

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::drop::Children;
+use super::memory::{ELEMENT, Held};
 use super::types::{INTS, LIST, ListType, STRINGS};
 use super::{Str, Value};
 
@@ -15,7 +16,10 @@ pub struct List {
     items: Option<Rc<Items>>,
 }
 
-pub(super) struct Items(pub(super) Vec<Value>);
+pub(super) struct Items {
+    items: Vec<Value>,
+    _held: Held,
+}
 
 impl List {
     /// A `[]interface {}`.
@@ -39,9 +43,10 @@ impl List {
 
     /// A list of the given type; the elements must be of its element type.
     pub fn typed(ty: &'static ListType, items: Vec<Value>) -> Self {
+        let _held = Held::new(items.len() as u64 * ELEMENT);
         Self {
             ty,
-            items: Some(Rc::new(Items(items))),
+            items: Some(Rc::new(Items { items, _held })),
         }
     }
 
@@ -74,7 +79,7 @@ impl List {
     }
 
     pub fn as_slice(&self) -> &[Value] {
-        self.items.as_ref().map_or(&[], |items| &items.0)
+        self.items.as_ref().map_or(&[], |items| &items.items)
     }
 
     pub(super) fn into_children(mut self) -> Vec<Value> {
@@ -87,7 +92,7 @@ impl List {
 
 impl Items {
     fn take(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.items)
     }
 }
 

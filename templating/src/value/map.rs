@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::cycles;
 use super::drop::Children;
+use super::memory::{ENTRY, Held};
 use super::types::{MAP, MapType};
 use super::{Str, Value};
 use crate::error::Error;
@@ -19,7 +20,7 @@ pub struct Map {
     entries: Option<Rc<Entries>>,
 }
 
-pub(super) struct Entries(pub(super) RefCell<BTreeMap<Str, Value>>);
+pub(super) struct Entries(pub(super) RefCell<BTreeMap<Str, Value>>, Held);
 
 impl Map {
     /// An empty `map[string]interface {}`.
@@ -29,9 +30,10 @@ impl Map {
 
     /// A map of the given type; the values must be of its element type.
     pub fn typed(ty: &'static MapType, entries: BTreeMap<Str, Value>) -> Self {
+        let held = Held::new(entries.len() as u64 * ENTRY);
         Self {
             ty,
-            entries: Some(Rc::new(Entries(RefCell::new(entries)))),
+            entries: Some(Rc::new(Entries(RefCell::new(entries), held))),
         }
     }
 
@@ -102,15 +104,19 @@ impl Map {
             cycles::changed(entries);
         }
         let old = entries.0.borrow_mut().insert(key.into(), value);
+        if old.is_none() {
+            entries.1.grow(ENTRY);
+        }
         drop(old);
         Ok(())
     }
 
     /// Removes a key and gives back its value.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Option<Value> {
-        self.entries
-            .as_ref()
-            .and_then(|entries| entries.0.borrow_mut().remove(key.as_ref()))
+        let entries = self.entries.as_ref()?;
+        let old = entries.0.borrow_mut().remove(key.as_ref())?;
+        entries.1.shrink(ENTRY);
+        Some(old)
     }
 
     /// The keys, sorted by bytes.

@@ -6,9 +6,10 @@
 mod compare;
 mod cycles;
 mod drop;
-mod json;
+pub(crate) mod json;
 mod list;
 mod map;
+pub(crate) mod memory;
 mod object;
 mod text;
 mod types;
@@ -17,6 +18,7 @@ use std::fmt;
 use std::rc::Rc;
 
 pub use compare::deep_equal;
+pub(crate) use compare::deep_equal_counted;
 pub(crate) use compare::same_scalar;
 pub use cycles::CycleGuard;
 pub use list::List;

@@ -26,6 +26,10 @@ const MAX_REPEAT: u64 = 1000;
 pub(super) struct Parsed {
     pub(super) pattern: String,
     pub(super) names: Vec<Option<String>>,
+    /// The product of the repeat counts on the worst path down.
+    pub(super) repeats: u64,
+    /// How deep operators nest.
+    pub(super) height: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -177,6 +181,8 @@ pub(super) fn parse(pattern: &[u8]) -> Result<Parsed, Error> {
     let piece = parser.frame.close();
     check_height(&piece, pattern)?;
     Ok(Parsed {
+        repeats: piece.repeats,
+        height: piece.height,
         pattern: piece.text,
         names: parser.names,
     })

@@ -276,10 +276,12 @@ pub(super) fn explained(
         Ok(output) => String::from_utf8_lossy(output).contains(part),
         Err(error) => error.contains(part),
     };
-    if says(
-        ours,
-        "error calling slice: reflect.Value.Slice: slice index out of bounds",
-    ) && !says(theirs, "slice index out of bounds")
+    if says(ours, "reflect.Value.Slice: slice index out of bounds")
+        && !says(theirs, "slice index out of bounds")
+    {
+        return Some("Go slices up to the capacity");
+    }
+    if says(ours, "error calling slice: index out of range") && !says(theirs, "index out of range")
     {
         return Some("Go slices up to the capacity");
     }

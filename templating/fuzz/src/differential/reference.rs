@@ -38,7 +38,7 @@ impl Reference {
         })
     }
 
-    /// The answer; nothing when Go does not always give the same, or none within ten seconds.
+    /// The answer; nothing when Go does not always give the same, or none within five seconds.
     ///
     /// # Errors
     /// When the program has ended, or says something else than answers.

@@ -40,6 +40,8 @@ struct Writer<'c, 'b, 'n> {
     /// Variables in scope.
     vars: Vec<String>,
     in_range: bool,
+    /// Whether numbers must stay small: nobody waits for a range over the largest of them.
+    is_small: bool,
     out: String,
 }
 
@@ -56,6 +58,7 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
             names,
             vars: Vec::new(),
             in_range: false,
+            is_small: false,
             out: String::new(),
         }
     }
@@ -213,7 +216,9 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
     fn range(&mut self, depth: usize) {
         let mark = self.vars.len();
         let kind = self.choices.pick(&["l", "d", "i", "a", "l"]);
+        self.is_small = true;
         let over = self.expression(kind.chars().next().unwrap_or('l'), EXPRESSION_DEPTH - 1);
+        self.is_small = false;
         let next = self.vars.len();
         match self.choices.below(4) {
             0 => self.action(&format!("range {over}")),
@@ -415,6 +420,7 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
 
     fn leaf(&mut self, kind: char) -> String {
         if kind != 'i'
+            && !self.is_small
             && self.choices.chance(20)
             && let Some(name) = self.any_var()
         {
@@ -433,6 +439,10 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
                     literal(self.choices, &text)
                 }
             },
+            'n' if self.is_small => self
+                .choices
+                .pick(&["$.i", "3", "1.5", "'\\n'", "-2"])
+                .to_owned(),
             'n' => match self.choices.below(4) {
                 0 => "$.n".to_owned(),
                 1 => "$.i".to_owned(),
