@@ -64,7 +64,7 @@ pub fn clean(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The pattern of [`matches`] is malformed.
+/// The pattern of [`matches()`] is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("syntax error in pattern")]
 pub struct BadPattern;
