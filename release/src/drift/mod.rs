@@ -108,7 +108,8 @@ impl<'a> Plan<'a> {
 /// The merge patch from `live` to `predicted` (what a forced apply of the wanted object would
 /// leave), or `None` where they agree under `rules`.
 ///
-/// Server-kept fields, status and Fleet-style bookkeeping annotations never count. Values of a
+/// Server-kept fields, status and Fleet-style bookkeeping annotations never count, nor does what the
+/// live object has beyond the wanted one, even where applying would take it away. Values of a
 /// Secret are replaced by [`MASK`], so that the patch may be shown.
 pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Value> {
     let normalised = |object: &Value| {
@@ -119,6 +120,7 @@ pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Va
     };
     let mut found = merge::json::create(&normalised(live), &normalised(predicted))?;
     patch::strip_bookkeeping(&mut found);
+    patch::strip_removals(&mut found);
     if ObjectKey::of(live).kind == "Secret" && ObjectKey::of(live).group().is_empty() {
         patch::mask_secret(&mut found);
     }
@@ -173,9 +175,26 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Secret",
                    "metadata": {"name": "s", "namespace": "ns"}, "data": data})
         };
-        let live = secret(json!({"token": "b2xk", "gone": "eA=="}));
+        let live = secret(json!({"token": "b2xk", "added": "eA=="}));
         let predicted = secret(json!({"token": "bmV3"}));
         let patch = modification(&live, &predicted, &Rules::default()).unwrap();
-        assert_eq!(patch, json!({"data": {"token": MASK, "gone": null}}));
+        assert_eq!(patch, json!({"data": {"token": MASK}}));
+    }
+
+    #[test]
+    fn what_was_added_is_not_reported_even_where_applying_would_remove_it() {
+        // A selector is owned as a whole: applying replaces it.
+        let service = |selector: Value| {
+            json!({"apiVersion": "v1", "kind": "Service",
+                   "metadata": {"name": "s", "namespace": "ns"}, "spec": {"selector": selector}})
+        };
+        let predicted = service(json!({"app": "web"}));
+        let replaced = service(json!({"env": "edited"}));
+        assert_eq!(
+            modification(&replaced, &predicted, &Rules::default()),
+            Some(json!({"spec": {"selector": {"app": "web"}}}))
+        );
+        let extended = service(json!({"app": "web", "env": "added"}));
+        assert_eq!(modification(&extended, &predicted, &Rules::default()), None);
     }
 }

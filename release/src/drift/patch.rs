@@ -57,6 +57,21 @@ pub(super) fn strip_bookkeeping(patch: &mut Value) {
     }
 }
 
+/// Takes out what the patch would remove, and what becomes empty by that.
+pub(super) fn strip_removals(patch: &mut Value) {
+    let Some(patch) = patch.as_object_mut() else {
+        return;
+    };
+    patch.retain(|_, change| match change {
+        Value::Null => false,
+        Value::Object(fields) if !fields.is_empty() => {
+            strip_removals(change);
+            change.as_object().is_some_and(|fields| !fields.is_empty())
+        }
+        _ => true,
+    });
+}
+
 /// Replaces the values of a Secret in a patch, wherever they may stand in it.
 pub(super) fn mask_secret(patch: &mut Value) {
     let Some(patch) = patch.as_object_mut() else {
