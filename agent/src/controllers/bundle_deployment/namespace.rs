@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::api::BundleDeploymentOptions;
@@ -29,11 +29,13 @@ pub enum NamespaceError {
     /// The account lacks a right; granting it wakes nobody.
     #[error(
         "the deployment's service account is not allowed to {verb} namespace \"{namespace}\"; \
-         grant it {verb} on namespaces"
+         grant it '{verb}' on this namespace (scoped via resourceNames) or remove \
+         namespaceLabels/namespaceAnnotations"
     )]
     Forbidden {
         verb: &'static str,
         namespace: String,
+        source: kube::Error,
     },
     #[error("failed to {verb} namespace {namespace}")]
     Api {
@@ -47,7 +49,11 @@ impl NamespaceError {
     fn new(verb: &'static str, namespace: &str, source: kube::Error) -> Self {
         let namespace = namespace.to_owned();
         match error::has_code(&source, 403) {
-            true => Self::Forbidden { verb, namespace },
+            true => Self::Forbidden {
+                verb,
+                namespace,
+                source,
+            },
             false => Self::Api {
                 verb,
                 namespace,
@@ -57,8 +63,14 @@ impl NamespaceError {
     }
 }
 
+/// What a namespace should carry.
+struct Wanted {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
 /// What the namespace should carry; `None` when the options say nothing about it.
-fn wanted(options: &BundleDeploymentOptions, namespace: &str) -> Option<Value> {
+fn wanted(options: &BundleDeploymentOptions) -> Option<Wanted> {
     if options.namespace_labels.is_none() && options.namespace_annotations.is_none() {
         return None;
     }
@@ -67,15 +79,22 @@ fn wanted(options: &BundleDeploymentOptions, namespace: &str) -> Option<Value> {
         let ours = |key: &String| key != NAME_LABEL && !key.starts_with(POD_SECURITY_PREFIX);
         pairs.into_iter().filter(|(key, _)| ours(key)).collect()
     };
-    Some(json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": namespace,
-            "labels": allowed(&options.namespace_labels),
-            "annotations": allowed(&options.namespace_annotations),
-        },
-    }))
+    Some(Wanted {
+        labels: allowed(&options.namespace_labels),
+        annotations: allowed(&options.namespace_annotations),
+    })
+}
+
+impl Wanted {
+    fn object(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": namespace, "labels": self.labels, "annotations": self.annotations,
+            },
+        })
+    }
 }
 
 /// Labels and annotates the release namespace, creating it where the options allow that.
@@ -87,7 +106,7 @@ pub async fn label(
     options: &BundleDeploymentOptions,
 ) -> Result<(), NamespaceError> {
     let name = options.release_namespace();
-    let Some(wanted) = wanted(options, name) else {
+    let Some(wanted) = wanted(options) else {
         return Ok(());
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
@@ -100,8 +119,44 @@ pub async fn label(
         }
     }
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let applied = namespaces
+        .patch(name, &parameters, &Patch::Apply(&wanted.object(name)))
+        .await;
+    match applied {
+        Ok(_) => Ok(()),
+        Err(failed) if error::has_code(&failed, 403) => update(&namespaces, name, wanted).await,
+        Err(source) => Err(NamespaceError::new("patch", name, source)),
+    }
+}
+
+/// The way the Go agent goes, for accounts that were given the rights it needs: reading and replacing.
+async fn update(
+    namespaces: &Api<Namespace>,
+    name: &str,
+    wanted: Wanted,
+) -> Result<(), NamespaceError> {
+    let found = namespaces.get_opt(name).await;
+    let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
+    else {
+        // The deploy that follows creates it, or tells why not.
+        return Ok(());
+    };
+    let metadata = &mut namespace.metadata;
+    let labels = metadata.labels.get_or_insert_default();
+    let annotations = metadata.annotations.get_or_insert_default();
+    let before = (labels.clone(), annotations.clone());
+    labels.extend(wanted.labels);
+    annotations.extend(wanted.annotations);
+    if before == (labels.clone(), annotations.clone()) {
+        return Ok(());
+    }
+    metadata.managed_fields = None;
+    let parameters = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
     namespaces
-        .patch(name, &parameters, &Patch::Apply(&wanted))
+        .replace(name, &parameters, &namespace)
         .await
         .map(drop)
         .map_err(|source| NamespaceError::new("update", name, source))
@@ -118,9 +173,9 @@ mod tests {
                                 "pod-security.kubernetes.io/enforce": "privileged"},
         }))
         .unwrap();
-        let wanted = wanted(&options, "ns").unwrap();
-        assert_eq!(wanted["metadata"]["labels"], json!({"team": "a"}));
-        assert_eq!(wanted["metadata"]["annotations"], json!({}));
-        assert!(super::wanted(&BundleDeploymentOptions::default(), "ns").is_none());
+        let object = wanted(&options).unwrap().object("ns");
+        assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
+        assert_eq!(object["metadata"]["annotations"], json!({}));
+        assert!(wanted(&BundleDeploymentOptions::default()).is_none());
     }
 }
