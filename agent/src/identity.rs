@@ -15,7 +15,7 @@ use release::kube::Cluster;
 use release::storage::{Objects, RecordKind, Storage};
 use tokio::time::Instant;
 
-use crate::error;
+use crate::{error, requests};
 
 /// The account used when a bundle names none, if it exists.
 const FALLBACK_ACCOUNT: &str = "fleet-default";
@@ -101,7 +101,7 @@ impl Identities {
     /// # Errors
     /// No client can be built from the configuration.
     pub fn new(config: kube::Config, namespace: &str) -> kube::Result<Self> {
-        let client = Client::try_from(config.clone())?;
+        let client = requests::client(config.clone())?;
         Ok(Self {
             cluster: Cluster::new(client.clone()),
             config,
@@ -177,7 +177,7 @@ impl Identities {
         let mut config = self.config.clone();
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
-        let client = Client::try_from(config)?;
+        let client = requests::client(config)?;
         let made = (client.clone(), self.cluster.acting_as(client));
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)

@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod memory;
 pub mod metrics;
 pub mod register;
+pub mod requests;
 pub mod run;
 pub mod secrecy;
 pub mod server;

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::config::AGENT_NAME;
+use crate::requests;
 
 /// Which loop a figure belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -223,6 +224,11 @@ impl Metrics {
             "leader_election_master_status",
             "1 while leading",
             self.leading.clone(),
+        );
+        r.register(
+            requests::NAME,
+            "Requests to API servers by code, method and host",
+            requests::counts(),
         );
         r.register(
             "fleet_agent_held_removals",

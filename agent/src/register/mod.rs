@@ -440,7 +440,7 @@ async fn connect(credential: &Credential, mode: TlsMode) -> Result<Upstream, Reg
 
 fn client(mut config: kube::Config) -> Result<Client, RegisterError> {
     config.connect_timeout = Some(REQUEST_TIMEOUT);
-    Client::try_from(config).map_err(RegisterError::Client)
+    crate::requests::client(config).map_err(RegisterError::Client)
 }
 
 /// The outcome of a request, or [`RegisterError::Silent`] when there is none in time.
