@@ -25,7 +25,7 @@ use crate::controllers::cluster_status::Heartbeat;
 use crate::controllers::drift::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{self, Collector};
-use crate::controllers::queue::{Backoff, Next, Pass, Queue};
+use crate::controllers::queue::{Backoff, Next, Pass, Queue, Room};
 use crate::controllers::store::{Store, Wake};
 use crate::error;
 use crate::events::{Events, Reason};
@@ -150,6 +150,7 @@ impl Session {
             reconciler,
             metrics: self.metrics.clone(),
             limit: self.settings.workers,
+            drift_limit: self.settings.drift_workers,
         };
         self.metrics
             .limit(Controller::BundleDeployment, self.settings.workers);
@@ -429,20 +430,30 @@ struct Workers {
     queue: Arc<Queue>,
     reconciler: Reconciler,
     metrics: Metrics,
+    /// Bundles reconciled at once.
     limit: usize,
+    /// Drift passes run at once, beside them.
+    drift_limit: usize,
 }
 
 impl Workers {
     async fn run(&self, stop: CancellationToken) {
         // Not spawned: dropping the session must end every pass at once.
         let mut running = FuturesUnordered::new();
+        let mut drifting = 0;
         loop {
+            let room = Room {
+                full: running.len() - drifting < self.limit,
+                drift: drifting < self.drift_limit,
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
-                (name, pass) = self.queue.take(), if running.len() < self.limit => {
+                (name, pass) = self.queue.take(room), if room.full || room.drift => {
+                    drifting += usize::from(pass == Pass::Drift);
                     running.push(self.pass(name, pass));
                 }
-                Some(()) = running.next() => {
+                Some(pass) = running.next() => {
+                    drifting -= usize::from(pass == Pass::Drift);
                     self.metrics.queued(Controller::BundleDeployment, self.queue.depth());
                     if running.is_empty() {
                         memory::give_back();
@@ -456,8 +467,8 @@ impl Workers {
         }
     }
 
-    /// One pass, with its panic caught and its figures kept.
-    async fn pass(&self, name: String, pass: Pass) {
+    /// One pass, with its panic caught and its figures kept; gives back what it was for.
+    async fn pass(&self, name: String, pass: Pass) -> Pass {
         let controller = match pass {
             Pass::Full => Controller::BundleDeployment,
             Pass::Drift => Controller::Drift,
@@ -472,10 +483,11 @@ impl Workers {
         });
         let outcome = match next {
             Next::Idle => Outcome::Success,
-            Next::After(_) => Outcome::RequeueAfter,
+            Next::After(_) | Next::FullAfter(_) => Outcome::RequeueAfter,
             Next::Retry => Outcome::Error,
         };
         self.metrics.finished(controller, outcome, start.elapsed());
         self.queue.finish(&name, pass, next);
+        pass
     }
 }

@@ -27,8 +27,25 @@ pub enum Next {
     Idle,
     /// Come back after this long; not a failure.
     After(Duration),
+    /// Come back for everything after this long, whatever this pass was for; not a failure.
+    FullAfter(Duration),
     /// Come back after a back-off.
     Retry,
+}
+
+/// Which passes may be begun: each kind has its own number of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub full: bool,
+    pub drift: bool,
+}
+
+impl Room {
+    /// No limit is reached.
+    pub const ANY: Self = Self {
+        full: true,
+        drift: true,
+    };
 }
 
 /// Limits of the back-off.
@@ -59,8 +76,10 @@ struct Entry {
 }
 
 impl Entry {
-    fn due(&self) -> Option<Instant> {
-        match (self.full, self.drift) {
+    fn due(&self, room: Room) -> Option<Instant> {
+        let full = self.full.filter(|_| room.full);
+        let drift = self.drift.filter(|_| room.drift);
+        match (full, drift) {
             (Some(full), Some(drift)) => Some(full.min(drift)),
             (full, drift) => full.or(drift),
         }
@@ -84,14 +103,14 @@ impl Schedule {
     }
 
     /// The bundle that has been due longest, if any. A full pass covers a drift pass.
-    fn take(&mut self, now: Instant) -> Option<(String, Pass)> {
+    fn take(&mut self, now: Instant, room: Room) -> Option<(String, Pass)> {
         let (name, entry) = self
             .entries
             .iter_mut()
-            .filter(|(_, entry)| !entry.running && entry.due().is_some_and(|due| due <= now))
-            .min_by_key(|(_, entry)| entry.due())?;
+            .filter(|(_, entry)| !entry.running && entry.due(room).is_some_and(|due| due <= now))
+            .min_by_key(|(_, entry)| entry.due(room))?;
         entry.running = true;
-        let full_is_due = entry.full.is_some_and(|due| due <= now);
+        let full_is_due = room.full && entry.full.is_some_and(|due| due <= now);
         entry.drift = None;
         if full_is_due {
             entry.full = None;
@@ -109,32 +128,34 @@ impl Schedule {
         entry.running = false;
         entry.failures = match next {
             Next::Retry => entry.failures.saturating_add(1),
-            Next::Idle | Next::After(_) => 0,
+            Next::Idle | Next::After(_) | Next::FullAfter(_) => 0,
         };
-        let pause = match next {
+        let again = match next {
             Next::Idle => None,
-            Next::After(pause) => Some(pause),
-            Next::Retry => Some(backoff.pause(entry.failures, rand::random())),
+            Next::After(pause) => Some((pass, pause)),
+            Next::FullAfter(pause) => Some((Pass::Full, pause)),
+            Next::Retry => Some((pass, backoff.pause(entry.failures, rand::random()))),
         };
-        match pause {
-            Some(pause) => self.wake(name, pass, now + pause),
-            None if entry.due().is_none() => {
+        match again {
+            Some((pass, pause)) => self.wake(name, pass, now + pause),
+            None if entry.due(Room::ANY).is_none() => {
                 self.entries.remove(name);
             }
             None => {}
         }
     }
 
-    fn next_due(&self) -> Option<Instant> {
+    fn next_due(&self, room: Room) -> Option<Instant> {
         self.entries
             .values()
             .filter(|entry| !entry.running)
-            .filter_map(Entry::due)
+            .filter_map(|entry| entry.due(room))
             .min()
     }
 
     fn depth(&self, now: Instant) -> usize {
-        let due = |entry: &&Entry| !entry.running && entry.due().is_some_and(|due| due <= now);
+        let due =
+            |entry: &&Entry| !entry.running && entry.due(Room::ANY).is_some_and(|due| due <= now);
         self.entries.values().filter(due).count()
     }
 }
@@ -168,18 +189,18 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for a bundle that is due. Follow with [`Queue::finish`].
+    /// Waits for a bundle that is due for a pass there is room for. Follow with [`Queue::finish`].
     ///
     /// # Cancellation
     /// Safe: a bundle is taken only when it is returned.
-    pub async fn take(&self) -> (String, Pass) {
+    pub async fn take(&self, room: Room) -> (String, Pass) {
         loop {
             let next = {
                 let mut schedule = self.lock();
-                if let Some(taken) = schedule.take(Instant::now()) {
+                if let Some(taken) = schedule.take(Instant::now(), room) {
                     return taken;
                 }
-                schedule.next_due()
+                schedule.next_due(room)
             };
             let until_due = async {
                 match next {
@@ -228,11 +249,17 @@ mod tests {
     fn one_bundle_is_never_taken_twice() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         schedule.wake("b", Pass::Full, now);
-        assert_eq!(schedule.take(now), Some(("b".into(), Pass::Full)));
+        assert_eq!(
+            schedule.take(now, Room::ANY),
+            Some(("b".into(), Pass::Full))
+        );
         schedule.wake("b", Pass::Drift, now);
-        assert_eq!(schedule.take(now), None);
+        assert_eq!(schedule.take(now, Room::ANY), None);
         schedule.finish("b", Pass::Full, Next::Idle, now, BACKOFF);
-        assert_eq!(schedule.take(now), Some(("b".into(), Pass::Drift)));
+        assert_eq!(
+            schedule.take(now, Room::ANY),
+            Some(("b".into(), Pass::Drift))
+        );
         schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
         assert!(schedule.entries.is_empty());
     }
@@ -242,20 +269,20 @@ mod tests {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         schedule.wake("b", Pass::Drift, now + second(5));
         schedule.wake("b", Pass::Drift, now + second(8));
-        assert_eq!(schedule.take(now + second(4)), None);
+        assert_eq!(schedule.take(now + second(4), Room::ANY), None);
         assert_eq!(
-            schedule.take(now + second(5)),
+            schedule.take(now + second(5), Room::ANY),
             Some(("b".into(), Pass::Drift))
         );
         schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
-        assert_eq!(schedule.take(now + second(9)), None);
+        assert_eq!(schedule.take(now + second(9), Room::ANY), None);
     }
 
     #[test]
     fn an_event_cuts_a_back_off_short() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         schedule.wake("b", Pass::Full, now);
-        schedule.take(now);
+        schedule.take(now, Room::ANY);
         schedule.finish(
             "b",
             Pass::Full,
@@ -266,9 +293,9 @@ mod tests {
                 ..BACKOFF
             },
         );
-        assert_eq!(schedule.take(now + second(1)), None);
+        assert_eq!(schedule.take(now + second(1), Room::ANY), None);
         schedule.wake("b", Pass::Full, now + second(1));
-        assert!(schedule.take(now + second(1)).is_some());
+        assert!(schedule.take(now + second(1), Room::ANY).is_some());
     }
 
     #[test]
@@ -279,12 +306,44 @@ mod tests {
         assert_eq!(BACKOFF.pause(60, 1.0), second(48));
     }
 
+    #[test]
+    fn each_kind_of_pass_has_its_own_room() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        let full_only = Room {
+            drift: false,
+            ..Room::ANY
+        };
+        schedule.wake("b", Pass::Drift, now);
+        schedule.wake("b", Pass::Full, now + second(2));
+        assert_eq!(schedule.take(now, full_only), None);
+        // What there is no room for is no reason to look again at once.
+        assert_eq!(schedule.next_due(full_only), Some(now + second(2)));
+        let no_full = Room {
+            full: false,
+            ..Room::ANY
+        };
+        assert_eq!(schedule.take(now, no_full), Some(("b".into(), Pass::Drift)));
+    }
+
+    #[test]
+    fn a_look_may_ask_for_everything() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        schedule.wake("b", Pass::Drift, now);
+        schedule.take(now, Room::ANY);
+        schedule.finish("b", Pass::Drift, Next::FullAfter(second(1)), now, BACKOFF);
+        let later = now + second(1);
+        assert_eq!(
+            schedule.take(later, Room::ANY),
+            Some(("b".into(), Pass::Full))
+        );
+    }
+
     #[tokio::test(start_paused = true)]
     async fn taking_waits_until_something_is_due() {
         let queue = Queue::new(BACKOFF);
         queue.wake_after("late", Pass::Drift, second(5));
         queue.wake_after("soon", Pass::Full, second(1));
-        assert_eq!(queue.take().await.0, "soon");
-        assert_eq!(queue.take().await.0, "late");
+        assert_eq!(queue.take(Room::ANY).await.0, "soon");
+        assert_eq!(queue.take(Room::ANY).await.0, "late");
     }
 }

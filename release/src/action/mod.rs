@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 pub use deploy::deploy;
 pub use error::{BoxError, DeployError, HookError, RollbackError, UninstallError};
-pub use rollback::rollback;
+pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
 
 use crate::kube::{ApiError, Cluster, ClusterLookup, FieldConflict, ObjectKey};

@@ -13,7 +13,7 @@ use super::{Deployed, RollbackSpec};
 use crate::kube::{ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_all};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State};
-use crate::storage::{Head, Storage, last, prunable};
+use crate::storage::{Head, Storage, StorageError, last, prunable};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -100,6 +100,41 @@ pub(super) async fn go(
             Err(error.into())
         }
     }
+}
+
+/// Writes down that going back to `release` failed, as a failed revision in Helm's words, without
+/// having tried it through [`rollback`]. Nothing is written while the newest revision says so already.
+///
+/// # Errors
+/// The history cannot be read or written.
+pub async fn record_failed_rollback(
+    storage: &Storage,
+    release: &Release,
+    problem: &str,
+    max_history: i64,
+) -> Result<(), StorageError> {
+    let history = storage.heads(&release.name).await?;
+    let newest = last(&history).map_or(0, |head| head.revision);
+    let description = format!("Rollback {:?} failed: {problem}", release.name);
+    if newest > release.revision {
+        let known = read_if_possible(storage, &release.name, newest).await?;
+        if known.is_some_and(|known| known.description() == description) {
+            return Ok(());
+        }
+    }
+    for revision in prunable(&history, max_history) {
+        if revision != release.revision {
+            storage.delete(&release.name, revision).await?;
+        }
+    }
+    let mut failed = release.clone();
+    failed.revision = newest + 1;
+    if let Some(info) = &mut failed.info {
+        info.last_deployed = Time::utc(Timestamp::now());
+        info.rollback_revision = release.revision;
+    }
+    failed.set_status(Status::Failed, description);
+    storage.create(&failed).await
 }
 
 fn pending(

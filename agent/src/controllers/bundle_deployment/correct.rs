@@ -12,6 +12,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
 use release::kube::{ApplyOptions, BuildError, Cluster, Object, Owner};
 use release::model::Release;
+use release::storage::Storage;
 use tokio::time::Instant;
 
 use crate::api::ModifiedStatus;
@@ -106,6 +107,21 @@ pub async fn apply(
     release::kube::reapply(cluster, &owner, objects, options)
         .await
         .map(drop)
+}
+
+/// Leaves a trace of a correction that failed in the release's history (`keepFailHistory`): one
+/// failed revision, however often the same failure repeats. A record that cannot be written is only
+/// logged.
+pub async fn record_failure(storage: &Storage, release: &Release, problem: &str, max_history: i64) {
+    let recorded =
+        release::action::record_failed_rollback(storage, release, problem, max_history).await;
+    if let Err(failed) = recorded {
+        tracing::warn!(
+            release = release.name,
+            error = error::chain(&failed),
+            "cannot record a failed correction"
+        );
+    }
 }
 
 /// Deletes an object a status names.

@@ -20,7 +20,7 @@ use templating::Host;
 
 use super::plan::DeployReason;
 use super::values::{Filled, ValuesReader};
-use crate::api::{ANNOTATION_FACTS, BundleDeployment, Content};
+use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
 use crate::bundle;
 use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
 use crate::error;
@@ -30,6 +30,12 @@ use crate::secrecy::Secrets;
 
 /// Revisions kept where the bundle does not say.
 const MAX_HISTORY: i64 = 2;
+
+/// How many revisions of a bundle's release are kept.
+pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
+    let wanted = options.helm.as_ref().map_or(0, |helm| helm.max_history);
+    if wanted > 0 { wanted } else { MAX_HISTORY }
+}
 
 /// A deploy that did not work, in the words of the Deployed condition.
 #[derive(Debug)]
@@ -199,11 +205,7 @@ impl Deployer {
                     .ok()
                     .filter(|seconds| *seconds > 0)
                     .map(Duration::from_secs),
-                max_history: if helm.max_history > 0 {
-                    helm.max_history
-                } else {
-                    MAX_HISTORY
-                },
+                max_history: max_history(options),
                 always: is_forced,
                 ..Options::default()
             },

@@ -198,8 +198,7 @@ pub struct DeployFacts {
 
 /// Whether an object listed under `overwrites` was last found missing: it was deleted along with
 /// the bundle it was taken from, and is deployed anew. Unlike upstream the namespace counts.
-pub fn is_overwritten(bundle: &BundleDeployment) -> bool {
-    let BundleDeployment { spec, status, .. } = bundle;
+pub fn is_overwritten(spec: &BundleDeploymentSpec, status: &BundleDeploymentStatus) -> bool {
     let listed = |kind: &str, namespace: &str, name: &str| {
         spec.options
             .overwrites
@@ -503,9 +502,9 @@ mod tests {
         ]}}, "status": {"modifiedStatus": [
             {"kind": "ConfigMap", "namespace": "ns", "name": "a", "missing": true},
         ]}}));
-        assert!(is_overwritten(&bundle));
+        assert!(is_overwritten(&bundle.spec, &bundle.status));
         bundle.status.modified_status[0].namespace = "elsewhere".into();
-        assert!(!is_overwritten(&bundle));
+        assert!(!is_overwritten(&bundle.spec, &bundle.status));
     }
 
     #[test]

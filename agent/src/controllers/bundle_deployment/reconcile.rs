@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::copies;
 use super::correct::{self, Attempts};
-use super::deploy::{DeployFailure, Deployer, Failed};
+use super::deploy::{self, DeployFailure, Deployer, Failed};
 use super::namespace::{self, NamespaceError};
 use super::observe::{self, Live, View};
 use super::plan::{self, DependencyProblem, DeployFacts, DeployReason, ReleaseId, TargetNamespace};
@@ -288,7 +288,7 @@ impl Reconciler {
         let facts = DeployFacts {
             release_exists: stored.is_some(),
             copies_changed,
-            overwritten: plan::is_overwritten(&work.bundle),
+            overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
             facts_changed: stored
                 .as_ref()
                 .is_some_and(|stored| filled.is_outdated(stored)),
@@ -342,7 +342,7 @@ impl Reconciler {
         let facts = DeployFacts {
             release_exists: stored.is_some(),
             copies_changed: false,
-            overwritten: plan::is_overwritten(&work.bundle),
+            overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
             facts_changed: stored
                 .as_ref()
                 .is_some_and(|stored| filled.is_outdated(stored)),
@@ -616,7 +616,7 @@ impl Reconciler {
                 Ok(Some(release)) => release,
                 Ok(None) => {
                     // A record that vanished: a full pass adopts what is live.
-                    work.next = Next::After(Duration::ZERO);
+                    work.next = Next::FullAfter(Duration::ZERO);
                     return;
                 }
                 Err(failed) => {
@@ -630,6 +630,11 @@ impl Reconciler {
                 work.status.set_condition(MONITORED, Ok(()), work.now);
                 if work.hold.is_none() {
                     self.adopt_agent(work, &acting).await;
+                    if bundle.metadata.deletion_timestamp.is_none()
+                        && plan::is_overwritten(&bundle.spec, &work.status)
+                    {
+                        work.next = Next::FullAfter(self.timing.overwrite_retry);
+                    }
                     self.correct(work, &acting, &release, &wanted).await;
                 }
             }
@@ -716,14 +721,12 @@ impl Reconciler {
         }
     }
 
-    /// The agent's own bundle adopts what the import left: it is deployed again, and objects left
-    /// over from the former agent go.
-    async fn adopt_agent(&self, work: &mut Work, acting: &DeploymentClient) {
-        if !work.bundle.is_agent_bundle() || work.status.modified_status.is_empty() {
+    /// The agent's own bundle adopts what the import left: objects left over from the former agent
+    /// go. What is changed or missing is corrected, asked or not.
+    async fn adopt_agent(&self, work: &Work, acting: &DeploymentClient) {
+        if !work.bundle.is_agent_bundle() {
             return;
         }
-        work.status.applied_deployment_id.clear();
-        work.next = Next::After(self.timing.overwrite_retry);
         for extra in work
             .status
             .modified_status
@@ -755,7 +758,8 @@ impl Reconciler {
             return;
         }
         let wish = bundle.spec.correct_drift();
-        if !wish.enabled || bundle.metadata.deletion_timestamp.is_some() {
+        let is_wanted = wish.enabled || bundle.is_agent_bundle();
+        if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
             return;
         }
         let due = {
@@ -783,6 +787,11 @@ impl Reconciler {
             }
             Err(failed) => {
                 let message = error::chain(&failed);
+                if wish.keep_fail_history {
+                    let kept = deploy::max_history(&bundle.spec.options);
+                    let records = acting.records(&release.namespace);
+                    correct::record_failure(&records, release, &message, kept).await;
+                }
                 work.status.set_condition(READY, Err(&message), work.now);
                 work.fail(
                     Reason::CorrectionFailed,
