@@ -75,7 +75,7 @@ pub enum StorageError {
         problem: String,
     },
     /// The namespace of the record is missing.
-    #[error("namespace {namespace:?} not found")]
+    #[error("create: failed to create: namespaces {namespace:?} not found")]
     NoNamespace {
         /// Its name.
         namespace: String,
