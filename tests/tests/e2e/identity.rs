@@ -1,7 +1,5 @@
 //! A tenant's bundle does what the tenant's account may do, on every path that leads to the cluster.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -248,21 +246,26 @@ async fn the_default_account_is_used_where_it_exists() -> Result<()> {
     site.apply(&nameless("before", &foreign)).await?;
     site.wait_ready("before").await?;
     account(&site, "fleet-default", &own).await?;
-    // An account is remembered for moments.
-    wait_until(
-        "the account to be used",
-        Duration::from_secs(60),
-        async || {
-            let accounts = site.objects("v1", "ServiceAccount", &site.system_namespace);
-            accounts
-                .get("fleet-default")
-                .await
-                .map_err(|e| e.to_string())
-        },
-    )
+    // That there was none is remembered for moments: bundles go out until one asks as the account.
+    let user = format!(
+        "system:serviceaccount:{}:fleet-default",
+        site.system_namespace
+    );
+    let mut bundles = 0;
+    wait_until("the account to be used", PATIENCE, async || {
+        bundles += 1;
+        let name = format!("within-{bundles}");
+        let applied = site.apply(&nameless(&name, &own)).await;
+        applied.map_err(|e| e.to_string())?;
+        site.wait_ready(&name).await.map_err(|e| e.to_string())?;
+        let audit = site.bed.downstream.audit();
+        let asked = audit.by_user(&user, testbed::audit::Mark::default());
+        match asked.map_err(|e| e.to_string())?.is_empty() {
+            false => Ok(()),
+            true => Err(format!("{bundles} bundles as the agent")),
+        }
+    })
     .await?;
-    site.apply(&nameless("within", &own)).await?;
-    site.wait_ready("within").await?;
     site.apply(&nameless("after", &foreign)).await?;
     site.wait_deploy_error("after", |message| message.contains("forbidden"))
         .await?;
