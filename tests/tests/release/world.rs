@@ -181,13 +181,14 @@ impl Template {
         }
     }
 
-    /// Adds a hook that runs a ConfigMap (done at once) or a Job.
+    /// Adds a hook that runs a ConfigMap (done at once) or a Job; its manifest says so, as a chart's does.
     pub(crate) fn hook(mut self, name: &str, event: &str, manifest: &str) -> Self {
+        let annotated = format!("metadata:\n  annotations: {{helm.sh/hook: {event}}}\n");
         self.hooks.push(Hook {
             name: name.to_owned(),
             kind: "Job".to_owned(),
             path: format!("web/templates/{name}.yaml"),
-            manifest: manifest.to_owned(),
+            manifest: manifest.replacen("metadata:\n", &annotated, 1),
             events: vec![event.to_owned()],
             last_run: HookExecution::default(),
             ..Hook::default()
