@@ -127,6 +127,8 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Book {
+    /// Breaks found by [`Ledger::survey`].
+    breaks: u64,
     entries: BTreeMap<ReleaseKey, LedgerEntry>,
     origin: Option<Origin>,
     /// Wanted, and not known to be written; `None` removes.
@@ -163,6 +165,7 @@ impl Ledger {
         };
         let data = map.data.unwrap_or_default();
         let book = Book {
+            breaks: 0,
             entries: data.into_iter().filter_map(read).collect(),
             origin,
             pending: BTreeMap::new(),
@@ -260,6 +263,11 @@ impl Ledger {
             .map_or(0, |origin| origin.version)
     }
 
+    /// How often upstream turned out not to be the one seen before. A watch from before the last time is deaf.
+    pub fn breaks(&self) -> u64 {
+        self.lock().breaks
+    }
+
     /// Compares upstream with the one seen before, when `floor` was its version. After a break, every bundle that is not
     /// `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
     ///
@@ -294,6 +302,7 @@ impl Ledger {
                         .insert(key, Some(LedgerEntry { lost, ..entry }));
                 }
             }
+            book.breaks += u64::from(found.is_some());
             let mut origin = now;
             if let (Some(before), None) = (&before, found) {
                 origin.version = origin.version.max(seen);

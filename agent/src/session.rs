@@ -283,8 +283,13 @@ impl Session {
             &self.upstream.namespace,
         );
         let mut checked = Instant::now();
+        let mut breaks = ledger.breaks();
         loop {
             tokio::time::sleep(RECHECK).await;
+            // A look at orphans may notice first; it cannot start the watch anew.
+            if std::mem::replace(&mut breaks, ledger.breaks()) != breaks {
+                restart.notify_one();
+            }
             if self.health.is_troubled(Side::Local) {
                 let local = self.identities.agent().client();
                 if local.apiserver_version().await.is_ok() {
