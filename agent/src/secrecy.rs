@@ -36,6 +36,13 @@ impl Secrets {
         secrets
     }
 
+    /// Facts of the cluster that may come from a Secret of its site.
+    pub fn of_facts(facts: &serde_json::Map<String, Value>) -> Self {
+        let mut secrets = Self::default();
+        facts.values().for_each(|value| secrets.add(value));
+        secrets
+    }
+
     fn forget_known(&mut self, chart: &Chart) {
         let mut known = Self::default();
         known.add(&chart.values);

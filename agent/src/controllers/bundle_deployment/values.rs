@@ -31,7 +31,7 @@ pub struct Filled {
     pub bundle: Arc<BundleDeployment>,
     /// Filled-in values, where they are the agent's to fill in.
     values: Option<Map<String, Value>>,
-    /// Of the facts that were read; `None` when nothing was to be filled in.
+    /// Of the facts that were read; `None` when none were.
     pub digest: Option<String>,
 }
 
@@ -62,17 +62,24 @@ impl ValuesReader {
                 digest: None,
             });
         }
-        let gathered = self.facts.current().await.map_err(DeployFailure::new)?;
         let helm = match fills_values {
             true => self.templates(bundle).await?,
             false => None,
         };
         let reads = values::reads(bundle, helm.as_ref());
-        let digest = gathered.digest(&reads);
-        // Before rendering: a bundle that misses a key waits for just that.
-        self.facts.remember(bundle.name(), reads, &digest);
+        let (gathered, digest) = if reads.is_empty() {
+            self.facts.reads_nothing(bundle.name());
+            (Arc::default(), None)
+        } else {
+            let gathered = self.facts.current().await.map_err(DeployFailure::new)?;
+            let digest = gathered.digest(&reads);
+            // Before rendering: a bundle that misses a key waits for just that.
+            self.facts.remember(bundle.name(), reads, &digest);
+            (gathered, Some(digest))
+        };
         let failed = |failed: TemplateError| {
-            let message = failed.masked();
+            let secrets = Secrets::of_facts(&gathered.facts.template_values);
+            let message = secrets.blot(&failed.masked());
             DeployFailure::Failed(format!("{message}; {}", gathered.told()))
         };
         let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
@@ -85,7 +92,7 @@ impl ValuesReader {
         Ok(Filled {
             bundle: Arc::new(filled),
             values,
-            digest: Some(digest),
+            digest,
         })
     }
 
