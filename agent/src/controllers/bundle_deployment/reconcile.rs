@@ -104,6 +104,21 @@ fn names(objects: &[ModifiedStatus]) -> String {
     names.join(", ")
 }
 
+/// What decides about a deploy, besides the bundle itself.
+fn deploy_facts(
+    work: &Work,
+    filled: &Filled,
+    stored: Option<&Release>,
+    copies_changed: bool,
+) -> DeployFacts {
+    DeployFacts {
+        release_exists: stored.is_some(),
+        copies_changed,
+        overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
+        facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
+    }
+}
+
 /// How a pass goes on after a step.
 enum Step {
     On,
@@ -207,6 +222,14 @@ impl Reconciler {
             .elapsed()
     }
 
+    /// Upstream has not delivered something yet; told once it is late.
+    fn not_yet(&self, work: &mut Work, what: &str, message: &str) {
+        if self.waited(work.bundle.name()) > PATIENCE {
+            work.deployed(Err(message));
+        }
+        work.fail(Reason::WaitingForUpstream, what, message);
+    }
+
     /// The bundle is gone for good.
     fn forget_facts(&self, name: &str) {
         self.rooms.facts.forget(name);
@@ -263,12 +286,8 @@ impl Reconciler {
             match copies::copy_all(&self.upstream.client, &acting, &work.bundle).await {
                 Ok(changed) => changed,
                 Err(failed) => {
-                    let message = error::chain(&failed);
-                    if self.waited(work.bundle.name()) > PATIENCE {
-                        work.deployed(Err(&message));
-                    }
-                    let reason = Reason::WaitingForUpstream;
-                    return work.fail(reason, "cannot copy resources from upstream", &message);
+                    let what = "cannot copy resources from upstream";
+                    return self.not_yet(work, what, &error::chain(&failed));
                 }
             };
         work.status.downstream_resources_generation =
@@ -285,14 +304,7 @@ impl Reconciler {
                 return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
             }
         };
-        let facts = DeployFacts {
-            release_exists: stored.is_some(),
-            copies_changed,
-            overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
-            facts_changed: stored
-                .as_ref()
-                .is_some_and(|stored| filled.is_outdated(stored)),
-        };
+        let facts = deploy_facts(work, &filled, stored.as_ref(), copies_changed);
         let current = match plan::deploy_reason(&work.bundle, facts) {
             None => {
                 if plan::is_installed_once(&work.bundle, facts) {
@@ -318,10 +330,7 @@ impl Reconciler {
     fn not_filled(&self, work: &mut Work, failure: DeployFailure) {
         match failure {
             DeployFailure::NotYet(message) => {
-                if self.waited(work.bundle.name()) > PATIENCE {
-                    work.deployed(Err(&message));
-                }
-                work.fail(Reason::WaitingForUpstream, "waiting for upstream", &message);
+                self.not_yet(work, "waiting for upstream", &message);
             }
             DeployFailure::Failed(message) => {
                 work.deployed(Err(&message));
@@ -339,14 +348,7 @@ impl Reconciler {
                 return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
             }
         };
-        let facts = DeployFacts {
-            release_exists: stored.is_some(),
-            copies_changed: false,
-            overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
-            facts_changed: stored
-                .as_ref()
-                .is_some_and(|stored| filled.is_outdated(stored)),
-        };
+        let facts = deploy_facts(work, filled, stored.as_ref(), false);
         if let Some(reason) = plan::deploy_reason(&work.bundle, facts) {
             tracing::info!(bundle = work.bundle.name(), ?reason, hold, "not deploying");
             work.deployed(Err(hold));
@@ -505,10 +507,7 @@ impl Reconciler {
                 failure: DeployFailure::NotYet(message),
                 ..
             }) => {
-                if self.waited(bundle.name()) > PATIENCE {
-                    work.deployed(Err(&message));
-                }
-                work.fail(Reason::WaitingForUpstream, "waiting for upstream", &message);
+                self.not_yet(work, "waiting for upstream", &message);
                 return None;
             }
             Err(Failed {
@@ -614,6 +613,8 @@ impl Reconciler {
             Some(release) => release,
             None => match self.stored(&acting, &work.status.release).await {
                 Ok(Some(release)) => release,
+                // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
+                Ok(None) if is_held || work.next == Next::Retry => return,
                 Ok(None) => {
                     // A record that vanished: a full pass adopts what is live.
                     work.next = Next::FullAfter(Duration::ZERO);
