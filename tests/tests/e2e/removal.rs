@@ -167,7 +167,14 @@ async fn objects_that_are_to_be_kept_outlive_their_bundle() -> Result<()> {
         site.delete(name).await?;
     }
     gone(&site, &names[3..], THIRTY).await?;
-    let secrets = site.objects("v1", "Secret", &target(&site));
+    records_gone(&site).await?;
+    ensure!(present(&site, &names).await? == names[..3]);
+    Ok(())
+}
+
+/// Waits until no release record is left where the apps were.
+async fn records_gone(site: &Site<'_>) -> Result<()> {
+    let secrets = site.objects("v1", "Secret", &target(site));
     wait_until("the records to go", PATIENCE, async || {
         let records = secrets
             .list(&ListParams::default().labels("owner=helm"))
@@ -177,9 +184,7 @@ async fn objects_that_are_to_be_kept_outlive_their_bundle() -> Result<()> {
             left => Err(left.to_string()),
         }
     })
-    .await?;
-    ensure!(present(&site, &names).await? == names[..3]);
-    Ok(())
+    .await
 }
 
 /// A tenant's record that claims to be a release of ours, and one that names somebody else's object.
@@ -231,17 +236,7 @@ async fn only_marked_objects_are_removed() -> Result<()> {
     site.delete("app-0").await?;
     site.delete("app-1").await?;
     gone(&site, &apps[1..], THIRTY).await?;
-    let secrets = site.objects("v1", "Secret", &target(&site));
-    wait_until("the records to go", PATIENCE, async || {
-        let records = secrets
-            .list(&ListParams::default().labels("owner=helm"))
-            .await;
-        match records.map_err(|e| e.to_string())?.items.len() {
-            0 => Ok(()),
-            left => Err(left.to_string()),
-        }
-    })
-    .await?;
+    records_gone(&site).await?;
     ensure!(present(&site, &apps).await? == apps[..1]);
     Ok(())
 }
