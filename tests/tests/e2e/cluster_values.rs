@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
@@ -279,6 +279,18 @@ async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
     })
     .await?;
     assert_eq!(mirrored(&site, &target, "misses").await?["rack"], "secret");
+
+    // A function that quotes what it cannot use quotes no fact.
+    site.secret("fleet-site", json!({ "values": "rack: hunter2-canary" }))
+        .await?;
+    let quoting = "${ mustToDate \"2006\" .ClusterValues.rack }";
+    site.apply(&bundle("quotes", json!({ "a": quoting })))
+        .await?;
+    let message = site
+        .wait_deploy_error("quotes", |message| message.contains("mustToDate"))
+        .await?;
+    assert!(message.contains("**REDACTED**"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
     Ok(())
 }
 
@@ -608,9 +620,20 @@ async fn a_site_can_hold_deploys() -> Result<()> {
             .is_none()
     );
 
+    // A record that goes meanwhile is missed, not made anew, and nobody runs in circles for it.
+    let record = "sh.helm.release.v1.web.v1";
+    let records = site.objects("v1", "Secret", &target);
+    records.delete(record, &DeleteParams::default()).await?;
+
     hold("true").await?;
     site.wait_deploy_error("web", |message| message == "held by site")
         .await?;
+    site.apply(&bundle("later", "one")).await?;
+    site.wait_deploy_error("later", |message| message == "held by site")
+        .await?;
+    let requests = site.downstream_requests()?.into_iter();
+    let reads = requests.filter(|request| request.name == record).count();
+    assert!(reads < 30, "{reads} reads of the record");
     hold("false").await?;
     for name in ["web", "new"] {
         let ready = site.wait_ready(name).await?;
