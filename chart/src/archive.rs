@@ -18,6 +18,9 @@ pub const MAX_FILES: usize = 50_000;
 /// Size of the whole tar stream in bytes: files, padding and headers.
 const MAX_STREAM: u64 = MAX_DECOMPRESSED_CHART_SIZE + 64 * 1024 * 1024;
 
+/// Size of a file for which memory is set aside before its content was seen.
+const TRUSTED_SIZE: u64 = 8 * 1024 * 1024;
+
 const GZIP_HEADER_BYTES: usize = 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
@@ -133,6 +136,8 @@ pub(crate) fn load_within(data: impl Read, budget: &mut Budget) -> Result<Vec<Fi
             if size > budget.left() {
                 return Err(ArchiveError::TooLarge);
             }
+            // What is read by and by would be up to twice as large in memory; a header alone gets no more than this.
+            data.reserve_exact(usize::try_from(size.min(TRUSTED_SIZE)).unwrap_or(0));
             entry
                 .by_ref()
                 .take(size)

@@ -6,7 +6,7 @@
 use golib::semver::{Constraint, Version};
 use serde_json::Value;
 
-use crate::values::{self, CoalesceError, PathError};
+use crate::values::{self, CoalesceError, PathError, Weight};
 use crate::{Chart, Dependency, List, Warning};
 
 /// Whether a version satisfies a constraint; what cannot be read does not.
@@ -28,7 +28,7 @@ pub fn process(
     user: &Value,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), CoalesceError> {
-    enable(chart, user, "", warnings)?;
+    enable(chart, user, "", &mut { Weight::MERGED }, warnings)?;
     values::import_values(chart, warnings)
 }
 
@@ -36,12 +36,14 @@ fn enable(
     chart: &mut Chart,
     user: &Value,
     path: &str,
+    weight: &mut Weight,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), CoalesceError> {
     if chart.metadata.dependencies.is_absent() {
         return Ok(());
     }
-    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies);
+    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies, weight)
+        .ok_or(CoalesceError::TooLarge)?;
     for entry in chart.metadata.dependencies.iter_mut() {
         if !entry.alias.is_empty() {
             entry.name.clone_from(&entry.alias);
@@ -63,7 +65,7 @@ fn enable(
         .retain(|dependency| !off.iter().any(|name| name == dependency.name()));
     for dependency in &mut chart.dependencies {
         let path = format!("{path}{}.", dependency.name());
-        enable(dependency, &coalesced, &path, warnings)?;
+        enable(dependency, &coalesced, &path, weight, warnings)?;
     }
     entries.retain(|entry| !off.contains(&entry.name));
     if entries.is_empty() {
@@ -72,23 +74,33 @@ fn enable(
     Ok(())
 }
 
-/// Vendored charts no entry matches, then one chart for each entry.
-fn select(vendored: &[Chart], entries: &[Dependency]) -> Vec<Chart> {
+/// Vendored charts no entry matches, then one chart for each entry. `None` if their default values are too large together.
+fn select(vendored: &[Chart], entries: &[Dependency], weight: &mut Weight) -> Option<Vec<Chart>> {
     let matches = |chart: &Chart, entry: &Dependency| {
         chart.name() == entry.name && is_compatible_range(&entry.version, &chart.metadata.version)
     };
-    let unlisted = vendored
-        .iter()
-        .filter(|chart| !entries.iter().any(|entry| matches(chart, entry)))
-        .cloned();
-    let listed = entries.iter().filter_map(|entry| {
-        let mut chart = vendored.iter().find(|chart| matches(chart, entry))?.clone();
-        if !entry.alias.is_empty() {
-            chart.metadata.name.clone_from(&entry.alias);
+    let mut selected = Vec::new();
+    for chart in vendored {
+        if !entries.iter().any(|entry| matches(chart, entry)) {
+            fits(chart, weight).then_some(())?;
+            selected.push(chart.clone());
         }
-        Some(chart)
-    });
-    unlisted.chain(listed).collect()
+    }
+    for entry in entries {
+        if let Some(chart) = vendored.iter().find(|chart| matches(chart, entry)) {
+            fits(chart, weight).then_some(())?;
+            let mut chart = chart.clone();
+            if !entry.alias.is_empty() {
+                chart.metadata.name.clone_from(&entry.alias);
+            }
+            selected.push(chart);
+        }
+    }
+    Some(selected)
+}
+
+fn fits(chart: &Chart, weight: &mut Weight) -> bool {
+    weight.value(&chart.values) && chart.dependencies.iter().all(|chart| fits(chart, weight))
 }
 
 /// One true tag enables; otherwise one false tag disables.

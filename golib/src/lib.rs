@@ -14,4 +14,5 @@ pub mod semver;
 pub mod strconv;
 pub mod time;
 pub mod toml;
+pub mod weight;
 pub mod yaml;

@@ -43,6 +43,8 @@ pub struct ParseError {
     pub line: usize,
     /// Go's words.
     pub message: String,
+    /// It nests deeper than [`TemplateSet::with_max_depth`](crate::TemplateSet::with_max_depth) allows.
+    pub is_too_deep: bool,
     /// The offending line of the template.
     pub source_line: String,
 }
@@ -133,6 +135,11 @@ impl Error {
     /// This error and all inside it, outermost first.
     pub fn chain(&self) -> impl Iterator<Item = &Error> {
         std::iter::successors(Some(self), |error| error.inner())
+    }
+
+    /// Whether the text nests too deep to be parsed, see [`ParseError::is_too_deep`].
+    pub fn is_too_deep(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Parse(error) if error.is_too_deep)
     }
 
     /// Whether a limit ended the render, rather than a mistake.

@@ -57,9 +57,13 @@ impl Host for SystemHost {}
 pub struct Limits {
     /// Nodes executed, elements ranged over and functions called. 50 million: seconds.
     pub steps: u64,
-    /// Bytes written by templates or built by functions, all together. 256 MiB.
+    /// Bytes written by templates or built by functions, all together. 128 MiB.
     pub bytes: u64,
-    /// Bytes of lists and maps that exist at one time, about. 512 MiB.
+    /// Bytes of any one text. 32 MiB.
+    pub text: u64,
+    /// Bytes that the templates rendered leave as output, all together. 32 MiB.
+    pub output: u64,
+    /// Bytes of lists and maps that exist at one time, about. 128 MiB.
     pub memory: u64,
     /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
     pub template_depth: usize,
@@ -74,8 +78,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             steps: 50_000_000,
-            bytes: 256 << 20,
-            memory: 512 << 20,
+            bytes: 128 << 20,
+            text: 32 << 20,
+            output: 32 << 20,
+            memory: 128 << 20,
             template_depth: 100_000,
             include_depth: 1_000,
             stack_bytes: 1 << 20,

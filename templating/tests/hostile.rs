@@ -11,13 +11,15 @@ const STACK_BYTES: usize = 2 << 20;
 const LIMITS: Limits = Limits {
     steps: 1_000_000,
     bytes: 8 << 20,
+    text: 8 << 20,
+    output: 8 << 20,
     memory: 32 << 20,
     template_depth: 100_000,
     include_depth: 1_000,
     stack_bytes: 1 << 20,
 };
 /// What the process may have held at any time: the program itself, the limits, and what functions need for a while.
-const PEAK_KIB: u64 = 512 << 10;
+const PEAK_KIB: u64 = 200 << 10;
 
 /// A megabyte of text, a list of a hundred thousand, and a list that spells out to 2^40 elements.
 const PRELUDE: &str = r#"{{ $big := repeat 1048576 "a" }}{{ $list := until 100000 }}

@@ -4,10 +4,7 @@
 //! Nothing is asserted: the figures are for whoever started it. `parse` makes one set of all templates, `execute` renders
 //! every template of such a set, `render` is both with Helm's objects around, from coalesced values to text. `install` is
 //! what a deployment costs beyond that: a chart archive in, sorted manifests out.
-#![expect(
-    clippy::print_stdout,
-    reason = "the figures are for the person who started it"
-)]
+#![expect(clippy::print_stdout, reason = "the figures are for the person who started it")]
 
 mod corpus;
 mod generated;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use golib::weight::Budget as Weight;
 use golib::yaml;
 use serde_json::Value;
 
@@ -59,6 +60,7 @@ pub(super) fn load_model(
     Loading {
         model,
         budget,
+        values: Weight::new(values::MAX_VALUES),
         warnings,
     }
     .chart(files, 0)
@@ -67,6 +69,7 @@ pub(super) fn load_model(
 struct Loading<'l> {
     model: Model,
     budget: &'l mut Budget,
+    values: Weight,
     warnings: &'l mut Vec<Warning>,
 }
 
@@ -104,11 +107,13 @@ impl Loading<'_> {
             let subchart = if name.ends_with(".tgz") {
                 match files.first() {
                     Some(file) if file.name == name => self.nested_archive(&file.data, depth),
-                    found => Err(LoadError::SubchartArchive {
-                        chart: chart.name().to_owned(),
-                        expected: name.clone(),
-                        found: found.map(|file| file.name.clone()).unwrap_or_default(),
-                    }),
+                    found => {
+                        return Err(LoadError::SubchartArchive {
+                            chart: chart.name().to_owned(),
+                            found: found.map(|file| file.name.clone()).unwrap_or_default(),
+                            expected: name,
+                        });
+                    }
                 }
             } else {
                 let inner = files.into_iter().filter_map(|mut file| {
@@ -117,16 +122,12 @@ impl Loading<'_> {
                 });
                 self.chart(inner.collect(), depth + 1)
             };
-            chart
-                .dependencies
-                .push(subchart.map_err(|source| match source {
-                    wrong @ LoadError::SubchartArchive { .. } if depth == 0 => wrong,
-                    source => LoadError::Subchart {
-                        name,
-                        chart: chart.metadata.name.clone(),
-                        source: Box::new(source),
-                    },
-                })?);
+            let subchart = subchart.map_err(|source| LoadError::Subchart {
+                name,
+                chart: chart.metadata.name.clone(),
+                source: Box::new(source),
+            })?;
+            chart.dependencies.push(subchart);
         }
         Ok(chart)
     }
@@ -155,9 +156,11 @@ impl Loading<'_> {
             "Chart.lock" => chart.lock = read_lock("Chart.lock", &file.data)?,
             "values.yaml" => {
                 chart.values =
-                    values::load_values(&file.data).map_err(|error| LoadError::File {
-                        file: "values.yaml",
-                        source: FileError::Values(error),
+                    values::load_values_within(&file.data, &mut self.values).map_err(|error| {
+                        LoadError::File {
+                            file: "values.yaml",
+                            source: FileError::Values(error),
+                        }
                     })?;
             }
             "values.schema.json" => {

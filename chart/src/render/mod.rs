@@ -16,7 +16,7 @@ pub use error::RenderError;
 use scope::Template;
 use templating::funcs::without_no_value;
 use templating::value::CycleGuard;
-use templating::{Dialect, Host, Limits, MissingKey, State, TemplateSet, Value};
+use templating::{Dialect, Error, Host, Limits, MissingKey, State, TemplateSet, Value};
 
 use crate::{Capabilities, Chart, ReleaseInfo};
 
@@ -55,7 +55,10 @@ impl<'a> RenderOptions<'a> {
     }
 }
 
-/// Stack of the thread that renders. A thousand nested includes need a few megabytes; unoptimised, some ten times that.
+/// Stack that a render may use where it was called: nearly all need less, and a thread of their own would take small ones
+/// longer than the work.
+const NEAR_STACK_BYTES: usize = 512 << 10;
+/// Stack of the thread that renders what nests deeper. A thousand nested includes need a few megabytes; unoptimised, some ten times that.
 /// Only what is used is ever backed by memory.
 const STACK_BYTES: usize = if cfg!(debug_assertions) {
     512 << 20
@@ -71,8 +74,24 @@ const STACK_RESERVE: usize = 4 << 20;
 /// each file, beginning with the chart's name, to its text; partials (`_helpers.tpl`) are not in it.
 ///
 /// # Errors
-/// When a template cannot be parsed or fails: rendering stops at the first. Also when the thread cannot be started.
+/// When a template cannot be parsed or fails: rendering stops at the first. Also when a thread is needed and cannot be
+/// started.
 pub fn render(
+    chart: &Chart,
+    values: &serde_json::Value,
+    options: &RenderOptions<'_>,
+) -> Result<BTreeMap<String, String>, RenderError> {
+    // A mistake of ours costs one chart. Nothing that may be left half done outlives the render.
+    let near = || render_here(chart, values, options, Room::Near);
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(near)) {
+        Ok(Some(result)) => result,
+        Ok(None) => render_apart(chart, values, options),
+        Err(panic) => Err(RenderError::Panic(panic_text(&*panic))),
+    }
+}
+
+/// Renders once more, on a thread with a large stack.
+fn render_apart(
     chart: &Chart,
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
@@ -81,13 +100,22 @@ pub fn render(
         let thread = std::thread::Builder::new()
             .name("render".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || render_here(chart, values, options))
+            .spawn_scoped(scope, || render_here(chart, values, options, Room::Large))
             .map_err(RenderError::Thread)?;
         match thread.join() {
-            Ok(result) => result,
+            Ok(result) => result.unwrap_or(Ok(BTreeMap::new())),
             Err(panic) => Err(RenderError::Panic(panic_text(&*panic))),
         }
     })
+}
+
+/// The stack there is.
+#[derive(Clone, Copy, PartialEq)]
+enum Room {
+    /// What the caller has left.
+    Near,
+    /// All that any chart may need.
+    Large,
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
@@ -96,20 +124,41 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_default()
 }
 
+/// `None`: it takes more room.
 fn render_here(
     chart: &Chart,
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
-) -> Result<BTreeMap<String, String>, RenderError> {
+    room: Room,
+) -> Option<Result<BTreeMap<String, String>, RenderError>> {
     let _cycles = CycleGuard::new();
     let templates = scope::templates(chart, values, options);
     let order = order(&templates);
-    let set = Arc::new(parse(&templates, &order, options)?);
+    let set = match parse(&templates, &order, options, room) {
+        Ok(set) => Arc::new(set),
+        Err(error) => {
+            let is_too_deep = error.template_error().is_some_and(Error::is_too_deep);
+            return (room == Room::Large || !is_too_deep).then_some(Err(error));
+        }
+    };
+    let stack_bytes = match room {
+        Room::Near => NEAR_STACK_BYTES,
+        Room::Large => STACK_BYTES - STACK_RESERVE,
+    };
     let limits = Limits {
-        stack_bytes: STACK_BYTES - STACK_RESERVE,
+        stack_bytes,
         ..options.limits
     };
     let mut state = State::new(set, options.host, limits);
+    let rendered = execute(&mut state, &templates, order);
+    (room == Room::Large || !state.ran_out_of_stack()).then_some(rendered)
+}
+
+fn execute(
+    state: &mut State<'_>,
+    templates: &BTreeMap<String, Template<'_>>,
+    order: Vec<&str>,
+) -> Result<BTreeMap<String, String>, RenderError> {
     let mut rendered = BTreeMap::new();
     for name in order {
         if golib::path::base(name.as_bytes()).starts_with(b"_") {
@@ -120,8 +169,7 @@ fn render_here(
         let output = state
             .render(name, &Value::Map(dot))
             .map_err(|error| RenderError::execute(name, error))?;
-        let text = String::from_utf8(without_no_value(output))
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let text = golib::json::text_of(without_no_value(output));
         rendered.insert(name.to_owned(), text);
     }
     Ok(rendered)
@@ -131,13 +179,17 @@ fn parse(
     templates: &BTreeMap<String, Template<'_>>,
     order: &[&str],
     options: &RenderOptions<'_>,
+    room: Room,
 ) -> Result<TemplateSet, RenderError> {
     let dialect = if options.lint {
         Dialect::HelmLint
     } else {
         Dialect::Helm
     };
-    let mut set = dialect.template_set("gotpl").with_max_depth(MAX_DEPTH);
+    let mut set = dialect.template_set("gotpl");
+    if room == Room::Large {
+        set = set.with_max_depth(MAX_DEPTH);
+    }
     if options.strict {
         set = set.with_missing_key(MissingKey::Error);
     }

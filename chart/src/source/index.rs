@@ -3,9 +3,12 @@
 //! Mirrors Helm's `pkg/repo/v1/index.go`. Fleet reads the same file leniently (unknown fields and
 //! entries without valid metadata pass), the helm CLI strictly; both are here.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use golib::semver::{Constraint, Version};
+use golib::weight::Budget;
+use golib::{json, yaml};
 use serde_json::Value;
 
 use super::error::LookupError;
@@ -71,31 +74,54 @@ impl Index {
     /// # Errors
     /// [`IndexError`]; a single bad entry is no error for Helm, it is dropped with a warning.
     pub fn load(bytes: &[u8], strictness: Strictness, source: &str) -> Result<Self, IndexError> {
+        Self::load_by(TREE_BYTES, bytes, strictness, source)
+    }
+
+    fn load_by(
+        tree_bytes: usize,
+        bytes: &[u8],
+        strictness: Strictness,
+        source: &str,
+    ) -> Result<Self, IndexError> {
         let strict = strictness == Strictness::Helm;
         if bytes.is_empty() && strict {
             return Err(IndexError::Empty);
         }
-        let (value, rules) = decode(bytes, strict)?;
-        if let Some(problem) = index_schema::check(&value, rules) {
+        let mut index = Self::default();
+        Reader {
+            bytes,
+            strict,
+            tree_bytes,
+        }
+        .each(&mut |value, rules| index.add(value, rules, strict, source))?;
+        if strict && index.api_version.is_empty() {
+            return Err(IndexError::NoApiVersion);
+        }
+        Ok(index)
+    }
+
+    /// Takes what a tree has, which may be but a part of the entries.
+    fn add(
+        &mut self,
+        value: &Value,
+        rules: Rules,
+        strict: bool,
+        source: &str,
+    ) -> Result<(), IndexError> {
+        if let Some(problem) = index_schema::check(value, rules) {
             return Err(IndexError::Decode(match rules.coerce {
                 true => format!("error unmarshaling JSON: while decoding JSON: {problem}"),
                 false => problem,
             }));
         }
-        let mut index = Self {
-            api_version: text(&value, "apiVersion"),
-            ..Self::default()
-        };
-        if let Some(Value::Object(entries)) = index_schema::field(&value, "entries") {
+        self.api_version = text(value, "apiVersion");
+        if let Some(Value::Object(entries)) = index_schema::field(value, "entries") {
             for (name, versions) in entries {
-                let versions = index.versions(name, versions, strict, source);
-                index.entries.insert(name.clone(), versions);
+                let versions = self.versions(name, versions, strict, source);
+                self.entries.insert(name.clone(), versions);
             }
         }
-        if strict && index.api_version.is_empty() {
-            return Err(IndexError::NoApiVersion);
-        }
-        Ok(index)
+        Ok(())
     }
 
     fn versions(&mut self, name: &str, list: &Value, strict: bool, source: &str) -> Vec<Entry> {
@@ -189,21 +215,92 @@ impl Index {
     }
 }
 
-/// The tree, and how to read it. For Helm, valid JSON is JSON and never strict.
-fn decode(bytes: &[u8], strict: bool) -> Result<(Value, Rules), IndexError> {
-    let rules = |unknown_allowed, coerce| Rules {
-        unknown_allowed,
-        coerce,
-    };
-    if strict && let Ok(value) = golib::json::decode(bytes) {
-        return Ok((value, rules(true, false)));
+/// Bytes of tree at a time. Nearly all indexes fit at once.
+const TREE_BYTES: usize = 32 << 20;
+
+/// An index on its way from text to trees, large ones some charts at a time.
+struct Reader<'b> {
+    bytes: &'b [u8],
+    strict: bool,
+    tree_bytes: usize,
+}
+
+impl Reader<'_> {
+    /// Hands out the tree, or one tree after another with some of the charts each. For Helm, valid JSON is JSON and never
+    /// strict.
+    fn each(
+        &self,
+        take: &mut dyn FnMut(&Value, Rules) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let as_json = Rules {
+            unknown_allowed: true,
+            coerce: false,
+        };
+        let as_yaml = Rules {
+            unknown_allowed: !self.strict,
+            coerce: true,
+        };
+        if self.strict {
+            match json::decode_within(self.bytes, &mut Budget::new(self.tree_bytes)) {
+                Ok(value) => return take(&value, as_json),
+                // JSON is YAML too, of which a part can be read.
+                Err(json::Error::TooHeavy(_)) => {
+                    return self.parts(yaml::Decoder::new(), as_json, take);
+                }
+                Err(_) => {}
+            }
+        }
+        let decoder = match self.strict {
+            true => yaml::Decoder::new().strict(),
+            false => yaml::Decoder::new(),
+        };
+        match decoder.decode(self.bytes, &mut Budget::new(self.tree_bytes)) {
+            Ok(value) => take(&value, as_yaml),
+            Err(yaml::Error::TooHeavy(_)) => self.parts(decoder, as_yaml, take),
+            Err(error) => Err(IndexError::Decode(error.to_string())),
+        }
     }
-    let decoded = match strict {
-        true => golib::yaml::decode_strict(bytes),
-        false => golib::yaml::decode(bytes),
-    };
-    let value = decoded.map_err(|error| IndexError::Decode(error.to_string()))?;
-    Ok((value, rules(!strict, true)))
+
+    fn parts(
+        &self,
+        decoder: yaml::Decoder<'_>,
+        rules: Rules,
+        take: &mut dyn FnMut(&Value, Rules) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let names = RefCell::new(BTreeSet::new());
+        let note = |path: &[&str]| match path {
+            [_, name] => {
+                names.borrow_mut().insert((*name).to_owned());
+                false
+            }
+            _ => true,
+        };
+        let failed = |error: yaml::Error| IndexError::Decode(error.to_string());
+        let decode = |decoder: yaml::Decoder<'_>| {
+            decoder.decode(self.bytes, &mut Budget::new(self.tree_bytes))
+        };
+        decode(decoder.keeping(&note)).map_err(failed)?;
+        let names: Vec<String> = names.take().into_iter().collect();
+        let (first, second) = names.split_at(names.len() / 2);
+        let mut parts = vec![second, first];
+        while let Some(part) = parts.pop() {
+            let keep = |path: &[&str]| match path {
+                [_, name, ..] => part
+                    .binary_search_by(|known| known.as_str().cmp(name))
+                    .is_ok(),
+                _ => true,
+            };
+            match decode(decoder.keeping(&keep)) {
+                Ok(value) => take(&value, rules)?,
+                Err(yaml::Error::TooHeavy(_)) if part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
 }
 
 fn text(value: &Value, name: &str) -> String {
@@ -240,4 +337,43 @@ fn sort(entries: &mut Vec<Entry>) {
         keyed.sort_by(|(a, _), (b, _)| b.cmp(a));
     }
     entries.extend(keyed.into_iter().map(|(_, entry)| entry));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Index, Strictness};
+
+    #[test]
+    fn large_indexes_are_read_in_parts() {
+        let version = |chart, version| {
+            format!(
+                "  - {{name: web{chart}, version: 1.0.{version}, urls: [web.tgz], annotations: {{a: b}}}}\n"
+            )
+        };
+        let charts = (0..20).map(|chart| {
+            let versions: String = (0..20).map(|at| version(chart, at)).collect();
+            format!("  web{chart}:\n{versions}")
+        });
+        let text = format!(
+            "apiVersion: v1\nentries:\n{}generated: \"2020-01-01T00:00:00Z\"\n",
+            charts.collect::<String>()
+        );
+        let whole = Index::load(text.as_bytes(), Strictness::Helm, "").expect("it is an index");
+        assert_eq!(whole.entries.len(), 20);
+        let json = golib::json::encode(&golib::yaml::decode(text.as_bytes()).expect("it is YAML"));
+        for strictness in [Strictness::Fleet, Strictness::Helm] {
+            for text in [&text, &json] {
+                // Room for two charts at a time.
+                let index = Index::load_by(80 << 10, text.as_bytes(), strictness, "");
+                assert_eq!(index.expect("it is an index"), whole);
+            }
+        }
+        let too_small = Index::load_by(8 << 10, text.as_bytes(), Strictness::Fleet, "");
+        let error = too_small.expect_err("not even one chart fits").to_string();
+        assert!(error.contains("too large"), "{error}");
+        let wrong = text.replace("web9, version: 1.0.7,", "web9, version: 1.0.7, odd: field,");
+        let error = Index::load_by(80 << 10, wrong.as_bytes(), Strictness::Helm, "");
+        let error = error.expect_err("it is odd").to_string();
+        assert!(error.contains("unknown field \"odd\""), "{error}");
+    }
 }

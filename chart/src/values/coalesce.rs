@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::go_format;
-use super::tree::{Node, Table};
+use super::tree::{Node, Table, Weight};
 use crate::{Chart, Warning};
 
 /// The key below which values reach every subchart.
@@ -23,6 +23,9 @@ pub enum CoalesceError {
         /// What stands there.
         value: Value,
     },
+    /// Aliases and global values multiply what there is.
+    #[error("values are too large: merged they take more than 48 MiB")]
+    TooLarge,
 }
 
 /// How nulls are treated.
@@ -44,7 +47,7 @@ pub fn coalesce_values(
     user: &Value,
     warnings: &mut Vec<Warning>,
 ) -> Result<Value, CoalesceError> {
-    Ok(chart_tree(chart, user, Nulls::Drop, warnings)?.to_value())
+    to_value(&chart_tree(chart, user, Nulls::Drop, warnings)?)
 }
 
 /// Like [`coalesce_values`], keeping nulls.
@@ -56,7 +59,14 @@ pub fn merge_values(
     user: &Value,
     warnings: &mut Vec<Warning>,
 ) -> Result<Value, CoalesceError> {
-    Ok(chart_tree(chart, user, Nulls::Keep, warnings)?.to_value())
+    to_value(&chart_tree(chart, user, Nulls::Keep, warnings)?)
+}
+
+pub(super) fn to_value(table: &Table) -> Result<Value, CoalesceError> {
+    match { Weight::MERGED }.table(table) {
+        true => Ok(table.to_value()),
+        false => Err(CoalesceError::TooLarge),
+    }
 }
 
 pub(super) fn chart_tree(
@@ -66,7 +76,12 @@ pub(super) fn chart_tree(
     warnings: &mut Vec<Warning>,
 ) -> Result<Table, CoalesceError> {
     let values = Table::copy_of(user);
-    coalesce(chart, &values, "", nulls, warnings)?;
+    let mut merging = Merging {
+        nulls,
+        weight: Weight::MERGED,
+        warnings,
+    };
+    merging.coalesce(chart, &values, "")?;
     Ok(values)
 }
 
@@ -83,77 +98,88 @@ fn join(prefix: &str, key: &str) -> String {
     }
 }
 
-fn coalesce(
-    chart: &Chart,
-    values: &Table,
-    prefix: &str,
+struct Merging<'w> {
     nulls: Nulls,
-    warnings: &mut Vec<Warning>,
-) -> Result<(), CoalesceError> {
-    let path = join(prefix, chart.name());
-    coalesce_defaults(chart, values, &path, nulls, warnings);
-    for subchart in &chart.dependencies {
-        let name = subchart.name();
-        let table = match values.get(name) {
-            None => {
-                let table = Table::default();
-                values.insert(name, Node::Table(table.clone()));
-                table
-            }
-            Some(Node::Table(table)) => table,
-            Some(Node::Leaf(value)) => {
-                return Err(CoalesceError::SubchartNotTable {
-                    chart: name.to_owned(),
-                    value: (*value).clone(),
-                });
-            }
-        };
-        coalesce_globals(&table, values, &path, warnings);
-        coalesce(subchart, &table, &path, nulls, warnings)?;
-    }
-    Ok(())
+    weight: Weight,
+    warnings: &'w mut Vec<Warning>,
 }
 
-/// Hands the parent's globals down; the parent's win, recursively.
-fn coalesce_globals(dst: &Table, src: &Table, prefix: &str, warnings: &mut Vec<Warning>) {
-    let mut globals_of = |table: &Table, side| match table.get(GLOBAL_KEY) {
-        None => Some(Table::default()),
-        Some(Node::Table(globals)) => Some(globals),
-        Some(Node::Leaf(_)) => {
-            warnings.push(Warning::GlobalsNotTable { side });
-            None
+impl Merging<'_> {
+    fn coalesce(
+        &mut self,
+        chart: &Chart,
+        values: &Table,
+        prefix: &str,
+    ) -> Result<(), CoalesceError> {
+        let path = join(prefix, chart.name());
+        if !self.weight.value(&chart.values) {
+            return Err(CoalesceError::TooLarge);
         }
-    };
-    let Some(ours) = globals_of(dst, "destination") else {
-        return;
-    };
-    let Some(theirs) = globals_of(src, "source") else {
-        return;
-    };
-    for (key, node) in theirs.entries() {
-        let present = ours.get(&key);
-        match (&node, &present) {
-            (Node::Table(table), None) => ours.insert(key, Node::Table(table.shallow_copy())),
-            (Node::Table(table), Some(Node::Table(defaults))) => {
-                let merged = table.shallow_copy();
-                // Nulls are dropped when the subchart itself is coalesced.
-                coalesce_tables(
-                    &merged,
-                    defaults,
-                    &join(prefix, &key),
-                    Nulls::Keep,
-                    warnings,
-                );
-                ours.insert(key, Node::Table(merged));
-            }
-            (Node::Table(_), Some(Node::Leaf(_))) => {
-                warnings.push(Warning::GlobalConflict { key });
-            }
-            (Node::Leaf(_), Some(Node::Table(_))) => warnings.push(Warning::GlobalIsTable { key }),
-            (Node::Leaf(_), _) => ours.insert(key, node),
+        coalesce_defaults(chart, values, &path, self.nulls, self.warnings);
+        for subchart in &chart.dependencies {
+            let name = subchart.name();
+            let table = match values.get(name) {
+                None => {
+                    let table = Table::default();
+                    values.insert(name, Node::Table(table.clone()));
+                    table
+                }
+                Some(Node::Table(table)) => table,
+                Some(Node::Leaf(value)) => {
+                    return Err(CoalesceError::SubchartNotTable {
+                        chart: name.to_owned(),
+                        value: (*value).clone(),
+                    });
+                }
+            };
+            self.globals(&table, values, &path)?;
+            self.coalesce(subchart, &table, &path)?;
         }
+        Ok(())
     }
-    dst.insert(GLOBAL_KEY, Node::Table(ours));
+
+    /// Hands the parent's globals down; the parent's win, recursively.
+    fn globals(&mut self, dst: &Table, src: &Table, prefix: &str) -> Result<(), CoalesceError> {
+        let mut globals_of = |table: &Table, side| match table.get(GLOBAL_KEY) {
+            None => Some(Table::default()),
+            Some(Node::Table(globals)) => Some(globals),
+            Some(Node::Leaf(_)) => {
+                self.warnings.push(Warning::GlobalsNotTable { side });
+                None
+            }
+        };
+        let Some(ours) = globals_of(dst, "destination") else {
+            return Ok(());
+        };
+        let Some(theirs) = globals_of(src, "source") else {
+            return Ok(());
+        };
+        for (key, node) in theirs.entries() {
+            if !self.weight.entry(&key, &node) {
+                return Err(CoalesceError::TooLarge);
+            }
+            let present = ours.get(&key);
+            match (&node, &present) {
+                (Node::Table(table), None) => ours.insert(key, Node::Table(table.shallow_copy())),
+                (Node::Table(table), Some(Node::Table(defaults))) => {
+                    let merged = table.shallow_copy();
+                    // Nulls are dropped when the subchart itself is coalesced.
+                    let path = join(prefix, &key);
+                    coalesce_tables(&merged, defaults, &path, Nulls::Keep, self.warnings);
+                    ours.insert(key, Node::Table(merged));
+                }
+                (Node::Table(_), Some(Node::Leaf(_))) => {
+                    self.warnings.push(Warning::GlobalConflict { key });
+                }
+                (Node::Leaf(_), Some(Node::Table(_))) => {
+                    self.warnings.push(Warning::GlobalIsTable { key });
+                }
+                (Node::Leaf(_), _) => ours.insert(key, node),
+            }
+        }
+        dst.insert(GLOBAL_KEY, Node::Table(ours));
+        Ok(())
+    }
 }
 
 /// Puts the chart's own defaults under `values`.

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables};
+use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
 use super::go_format;
 use super::tree::{Node, Table};
 use crate::{Chart, Warning};
@@ -53,9 +53,9 @@ pub(crate) fn import_values(
     }
     // What was imported may share tables with the chart's values, and merging changed them: the copy
     // comes after that, as in Helm.
-    let merged = Table::copy_of(&values.to_value());
+    let merged = Table::copy_of(&to_value(&values)?);
     merge_tables(&merged, &std::mem::take(&mut imported), warnings);
-    chart.values = merged.to_value();
+    chart.values = to_value(&merged)?;
     Ok(())
 }
 

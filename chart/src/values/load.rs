@@ -3,10 +3,14 @@
 //! Mirrors `LoadValues` of `pkg/chart/v2/loader/load.go`, and the document reader of Kubernetes'
 //! `apimachinery` it uses.
 
+use golib::weight::Budget;
 use golib::yaml;
 use serde_json::{Map, Value};
 
 use crate::depth::{TooDeep, bounded};
+
+/// Bytes that the values of a chart and its subcharts may take, and those of its user: rendering needs them several times.
+pub(crate) const MAX_VALUES: usize = 32 << 20;
 
 /// A values file that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
@@ -27,10 +31,24 @@ pub enum LoadValuesError {
 /// # Errors
 /// A document separator is followed by text, or a document is no YAML table.
 pub fn load_values(data: &[u8]) -> Result<Value, LoadValuesError> {
+    load_values_within(data, &mut Budget::new(MAX_VALUES))
+}
+
+/// [`load_values`] of one of several files whose values are kept.
+///
+/// # Errors
+/// As [`load_values`], and values heavier than what is left of the budget.
+pub(crate) fn load_values_within(
+    data: &[u8],
+    budget: &mut Budget,
+) -> Result<Value, LoadValuesError> {
     let mut values = Map::new();
     for document in documents(data)? {
-        let read = yaml::decode_into_map(&document).map_err(LoadValuesError::Document)?;
-        let read = bounded(Value::Object(read)).map_err(LoadValuesError::TooDeep)?;
+        let read = yaml::Decoder::new()
+            .floats()
+            .decode_into_map(&document, budget);
+        let read = Value::Object(read.map_err(LoadValuesError::Document)?);
+        let read = bounded(read).map_err(LoadValuesError::TooDeep)?;
         if let Value::Object(read) = read {
             merge_into(&mut values, read);
         }

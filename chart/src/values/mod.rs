@@ -20,4 +20,6 @@ pub mod strvals;
 pub use coalesce::{CoalesceError, GLOBAL_KEY, coalesce_values, merge_values};
 pub(crate) use import::import_values;
 pub use load::{LoadValuesError, load_values, merge_maps};
+pub(crate) use load::{MAX_VALUES, load_values_within};
 pub use path::{PathError, path_value, table};
+pub(crate) use tree::Weight;

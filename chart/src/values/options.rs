@@ -4,10 +4,12 @@
 //! Mirrors `pkg/cli/values/options.go`. Where files come from is the caller's matter.
 
 use golib::json;
+use golib::weight::Budget;
 use serde_json::{Map, Value};
 
+use super::load::{MAX_VALUES, load_values_within};
 use super::strvals::{self, StrvalsError};
-use super::{LoadValuesError, load_values, merge_maps};
+use super::{LoadValuesError, merge_maps};
 use crate::depth::bounded;
 
 /// What the user gave, each group in its order.
@@ -67,12 +69,14 @@ impl Options {
         read: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
     ) -> Result<Value, OptionsError> {
         let mut base = Value::Object(Map::new());
+        let mut budget = Budget::new(MAX_VALUES);
         for file in &self.value_files {
             let data = read(file).map_err(OptionsError::File)?;
-            let values = load_values(&data).map_err(|source| OptionsError::Parse {
-                file: file.clone(),
-                source,
-            })?;
+            let values =
+                load_values_within(&data, &mut budget).map_err(|source| OptionsError::Parse {
+                    file: file.clone(),
+                    source,
+                })?;
             merge_maps(&mut base, values);
         }
         for text in &self.json_values {

@@ -10,6 +10,65 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
+/// Bytes of values that may still be made, about. What is merged is shared; what comes out of it is not, and may be many
+/// times as large: a subchart's defaults once for each of its aliases, global values once for each chart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weight(usize);
+
+impl Weight {
+    /// What the values of a chart and its user may become together.
+    pub(crate) const MERGED: Self = Self(48 << 20);
+
+    /// False if that is too much.
+    fn spend(&mut self, bytes: usize) -> bool {
+        self.0 = self.0.saturating_sub(bytes);
+        self.0 > 0
+    }
+
+    fn entries(&mut self, entries: usize) -> bool {
+        // Nodes of the standard map have room for eleven entries and hold six.
+        let nodes = entries.div_ceil(6);
+        self.spend(nodes * 11 * (size_of::<String>() + size_of::<Value>()))
+    }
+
+    /// False if there is no room for this value.
+    pub(crate) fn value(&mut self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.spend(text.len()),
+            Value::Array(items) => {
+                self.spend(size_of_val(items.as_slice()))
+                    && items.iter().all(|item| self.value(item))
+            }
+            Value::Object(map) => {
+                self.entries(map.len())
+                    && map
+                        .iter()
+                        .all(|(key, value)| self.spend(key.len()) && self.value(value))
+            }
+            _ => true,
+        }
+    }
+
+    /// False if there is no room for one more entry and the table it may be.
+    pub(super) fn entry(&mut self, key: &str, node: &Node) -> bool {
+        let inside = node.as_table().map_or(0, |table| table.0.borrow().len());
+        self.spend(key.len() + size_of::<String>() + size_of::<Value>()) && self.entries(inside)
+    }
+
+    /// False if there is no room for what the table becomes.
+    pub(super) fn table(&mut self, table: &Table) -> bool {
+        let table = table.0.borrow();
+        self.entries(table.len())
+            && table.iter().all(|(key, node)| {
+                self.spend(key.len())
+                    && match node {
+                        Node::Table(table) => self.table(table),
+                        Node::Leaf(value) => self.value(value),
+                    }
+            })
+    }
+}
+
 /// A table, or anything else; lists are never merged, so they are leaves. Cloning shares both.
 #[derive(Debug, Clone)]
 pub(super) enum Node {

@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::Error;
 use crate::strconv;
+use crate::weight::Budget;
 
 /// Go's limit for nested arrays and objects.
 const MAX_DEPTH: usize = 10_000;
@@ -12,9 +13,17 @@ const MAX_DEPTH: usize = 10_000;
 /// not UTF-8 becomes U+FFFD.
 ///
 /// # Errors
-/// Go's `SyntaxError` texts, and [`Error::Type`] for a number beyond a float's range.
+/// Go's `SyntaxError` texts, [`Error::Type`] for a number beyond a float's range, and [`Error::TooHeavy`].
 pub fn decode(text: &[u8]) -> Result<Value, Error> {
-    let (value, error) = decode_partly(text)?;
+    decode_within(text, &mut Budget::default())
+}
+
+/// As [`decode`], with a budget of the caller's.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_within(text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
+    let (value, error) = decode_partly_within(text, budget)?;
     error.map_or(Ok(value), Err)
 }
 
@@ -23,10 +32,22 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 /// # Errors
 /// Go's `SyntaxError` texts.
 pub fn decode_partly(text: &[u8]) -> Result<(Value, Option<Error>), Error> {
+    decode_partly_within(text, &mut Budget::default())
+}
+
+/// As [`decode_partly`], with a budget of the caller's.
+///
+/// # Errors
+/// As [`decode_partly`].
+pub fn decode_partly_within(
+    text: &[u8],
+    budget: &mut Budget,
+) -> Result<(Value, Option<Error>), Error> {
     Parser {
         text,
         at: 0,
         range_error: None,
+        budget,
     }
     .document()
 }
@@ -64,6 +85,7 @@ enum Frame {
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
+    budget: &'a mut Budget,
     /// The first number that no float can hold: reported only when the rest is well-formed, as Go checks syntax first.
     range_error: Option<Error>,
 }
@@ -85,6 +107,7 @@ impl Parser<'_> {
                         };
                     }
                     Some(Frame::Array(items)) => {
+                        self.budget.value(items.len())?;
                         items.push(value);
                         match self.skip_space() {
                             Some(b',') => {
@@ -96,6 +119,7 @@ impl Parser<'_> {
                         }
                     }
                     Some(Frame::Object(entries, key)) => {
+                        self.budget.value_entry(entries.len())?;
                         entries.insert(std::mem::take(key), value);
                         match self.skip_space() {
                             Some(b',') => {
@@ -249,6 +273,7 @@ impl Parser<'_> {
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
+                    self.budget.text(out.len())?;
                     return Ok(out);
                 }
                 Some(b'\\') => {
@@ -340,6 +365,15 @@ impl Parser<'_> {
         };
         Error::Syntax(format!("invalid character {shown} {context}"))
     }
+}
+
+/// Bytes as the text that Go's JSON makes of them: one U+FFFD for each byte that is not UTF-8.
+pub fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        let mut text = String::new();
+        push_go_utf8(&mut text, error.as_bytes());
+        text
+    })
 }
 
 /// Appends text as Go reads it: one U+FFFD for each byte that is not UTF-8.

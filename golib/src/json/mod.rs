@@ -1,16 +1,21 @@
 //! JSON as Go's `encoding/json` reads and prints it, error texts included.
 //!
 //! Integers keep their 64 bits in both directions; where Go decodes into `any`, every number is a float: see [`floats`].
-//! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels.
+//! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels,
+//! and at the weight a [`Budget`](crate::weight::Budget) allows.
 
 mod decode;
 mod encode;
 
 pub(crate) use decode::push_go_utf8;
-pub use decode::{decode, decode_list, decode_map, decode_partly};
+pub use decode::{
+    decode, decode_list, decode_map, decode_partly, decode_partly_within, decode_within, text_of,
+};
 pub use encode::{encode, encode_indent, encode_raw, format_number};
 
 use serde_json::{Number, Value};
+
+use crate::weight::TooHeavy;
 
 /// Why a text was not decoded, printed as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +31,9 @@ pub enum Error {
         /// The Go type that was to be filled.
         wanted: &'static str,
     },
+    /// A text that would fill the memory.
+    #[error(transparent)]
+    TooHeavy(#[from] TooHeavy),
 }
 
 impl Error {
@@ -48,18 +56,31 @@ impl Error {
 
 /// Every number as a float, which is what Go's decoder makes of them in an `any`.
 pub fn floats(mut value: Value) -> Value {
-    let mut pending = vec![&mut value];
-    while let Some(next) = pending.pop() {
+    /// The rest of a collection.
+    enum Rest<'a> {
+        Items(std::slice::IterMut<'a, Value>),
+        Entries(serde_json::map::ValuesMut<'a>),
+    }
+    let mut open = vec![Rest::Items(std::slice::from_mut(&mut value).iter_mut())];
+    while let Some(rest) = open.last_mut() {
+        let next = match rest {
+            Rest::Items(items) => items.next(),
+            Rest::Entries(entries) => entries.next(),
+        };
         match next {
-            Value::Number(number) => {
+            None => {
+                open.pop();
+            }
+            Some(Value::Number(number)) => {
                 if let Some(float) = number.as_f64().and_then(Number::from_f64) {
                     *number = float;
                 }
             }
-            Value::Array(items) => pending.extend(items),
-            Value::Object(entries) => pending.extend(entries.values_mut()),
-            Value::Null | Value::Bool(_) | Value::String(_) => {}
+            Some(Value::Array(items)) => open.push(Rest::Items(items.iter_mut())),
+            Some(Value::Object(entries)) => open.push(Rest::Entries(entries.values_mut())),
+            Some(Value::Null | Value::Bool(_) | Value::String(_)) => {}
         }
     }
+    drop(open);
     value
 }

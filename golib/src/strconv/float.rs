@@ -31,10 +31,7 @@ impl Decimal {
     fn shortest(value: f64, bits: u32) -> Self {
         let value = value.abs();
         let single = bits == 32;
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a 32-bit float is what was asked for"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "a 32-bit float is what was asked for")]
         let text = if single {
             format!("{:e}", value as f32)
         } else {
@@ -47,10 +44,7 @@ impl Decimal {
         }
         let precision = shortest.digits.len() - 1;
         let even = format!("{value:.precision$e}");
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a 32-bit float is what was asked for"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "a 32-bit float is what was asked for")]
         let reads_back = if single {
             even.parse() == Ok(value as f32)
         } else {
@@ -84,10 +78,7 @@ impl Decimal {
 /// Go's `FormatFloat(value, format, precision, bits)`. `format` is one of `e E f g G b x X`; a negative precision asks for
 /// the shortest text that reads back; `bits` is 32 or 64. Any other format gives `%` and that byte.
 pub fn format_float(value: f64, format: u8, precision: i32, bits: u32) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a 32-bit float is what was asked for"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a 32-bit float is what was asked for")]
     let value = if bits == 32 {
         f64::from(value as f32)
     } else {
@@ -195,10 +186,7 @@ fn plain(out: &mut String, decimal: &Decimal, precision: i32) {
 /// Mantissa, binary exponent (before the mantissa's point is counted) and the mantissa's width.
 fn parts(value: f64, bits: u32) -> (u64, i32, u32) {
     let (raw, width, bias) = if bits == 32 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a 32-bit float is what was asked for"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "a 32-bit float is what was asked for")]
         let narrow = value as f32;
         (u64::from(narrow.abs().to_bits()), 23, 127)
     } else {
@@ -429,10 +417,7 @@ impl Literal {
             return f64::INFINITY;
         }
         // Exact: the mantissa fits, and each power of two is taken in steps that stay in range.
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "at most 53 significant bits are left"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "at most 53 significant bits are left")]
         let mut value = mantissa as f64;
         while exponent > 0 {
             let step = exponent.min(512);

@@ -111,8 +111,9 @@ impl Parser<'_> {
                     let outer = self.context.clone();
                     let key = self.key()?;
                     let value = self.value(false)?;
+                    let is_array = matches!(value, Value::Array(_));
                     self.set_value(value)?;
-                    self.set_type(false);
+                    self.set_type(is_array);
                     self.context = outer;
                     self.current_key = key;
                     self.current_key.clear();
@@ -248,7 +249,7 @@ impl Parser<'_> {
             let path = self.context[context.len()..].to_vec();
             let value = self.value(false)?;
             self.set_value(value.clone())?;
-            self.set_type(false);
+            self.set_type(matches!(value, Value::Array(_)));
             insert(&mut table, &path, key, value);
             self.context.clone_from(&context);
             open = self.inline_table_continues()?;

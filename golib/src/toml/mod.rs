@@ -124,6 +124,8 @@ mod tests {
                 "p = {x.y = 1, z = {}}",
                 "[p]\n  [p.x]\n    y = 1\n  [p.z]\n",
             ),
+            // An empty key passes for the array it stands in.
+            ("a = [{\"\" = [1]}, 2]", "a = [{\"\" = [1]}, 2]\n"),
             (
                 "a = [{b = 1}, {b = 2}]",
                 "[[a]]\n  b = 1\n\n[[a]]\n  b = 2\n",

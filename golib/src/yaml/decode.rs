@@ -7,21 +7,22 @@ use super::Error;
 use super::compose::{Document, NodeId, NodeKind};
 use super::resolve::{self, is_merge};
 use super::value::{Key, Raw};
+use crate::weight::{Budget, TooHeavy};
 
 /// Deeper values cannot become JSON in Go, whose decoder stops here.
 const MAX_DEPTH: usize = 10_000;
-/// Text that aliases may repeat, in bytes. Go has no such limit and would fill the memory.
-const MAX_ALIASED_BYTES: usize = 64 << 20;
 
 enum Frame {
     Sequence {
         node: NodeId,
-        next: usize,
+        next: NodeId,
         items: Vec<Raw>,
     },
     Mapping {
         node: NodeId,
-        next: usize,
+        next: NodeId,
+        /// The value of the key being decoded.
+        value: NodeId,
         entries: BTreeMap<Key, Raw>,
         expects: Expects,
     },
@@ -49,27 +50,31 @@ enum Step {
 pub(super) struct Decoder<'a> {
     document: &'a Document<'a>,
     strict: bool,
+    budget: &'a mut Budget,
     frames: Vec<Frame>,
     depth: usize,
     /// Aliases being followed.
     open_aliases: HashSet<NodeId>,
     decoded: usize,
     decoded_in_aliases: usize,
-    aliased_bytes: usize,
     duplicates: Vec<String>,
 }
 
 /// Decodes a document; strictly means that a key given twice is an error.
-pub(super) fn decode(document: &Document<'_>, strict: bool) -> Result<Raw, Error> {
+pub(super) fn decode(
+    document: &Document<'_>,
+    strict: bool,
+    budget: &mut Budget,
+) -> Result<Raw, Error> {
     Decoder {
         document,
         strict,
+        budget,
         frames: Vec::new(),
         depth: 0,
         open_aliases: HashSet::new(),
         decoded: 0,
         decoded_in_aliases: 0,
-        aliased_bytes: 0,
         duplicates: Vec::new(),
     }
     .run()
@@ -78,7 +83,7 @@ pub(super) fn decode(document: &Document<'_>, strict: bool) -> Result<Raw, Error
 impl Decoder<'_> {
     fn run(mut self) -> Result<Raw, Error> {
         self.decoded += 1; // the document itself
-        let mut step = Step::Enter(self.document.root);
+        let mut step = Step::Enter(Document::ROOT);
         loop {
             step = match step {
                 Step::Enter(node) => self.enter(node, None)?,
@@ -107,42 +112,42 @@ impl Decoder<'_> {
         if self.is_alias_bomb() {
             return Err(Error::yaml("document contains excessive aliasing"));
         }
-        match &self.document.nodes[id].kind {
-            NodeKind::Scalar {
-                tag,
-                value,
-                implicit,
-            } => {
-                if in_alias {
-                    self.aliased_bytes += value.len();
+        let document = self.document;
+        match &document.node(id).kind {
+            NodeKind::Scalar { value, implicit } => {
+                let value = resolve::scalar(document.tag(id), value, *implicit)?;
+                if let Raw::Str(text) = &value {
+                    let weight = self.budget.text(text.len());
+                    self.weighed(weight)?;
                 }
-                resolve::scalar(tag, value, *implicit).map(Step::Done)
+                Ok(Step::Done(value))
             }
-            NodeKind::Sequence(children) => {
+            NodeKind::Sequence => {
                 self.deeper()?;
-                let items = Vec::with_capacity(children.len());
                 self.frames.push(Frame::Sequence {
                     node: id,
-                    next: 0,
-                    items,
+                    next: id + 1,
+                    items: Vec::new(),
                 });
                 Ok(Step::Advance)
             }
-            NodeKind::Mapping(_) => {
+            NodeKind::Mapping => {
                 self.deeper()?;
                 let entries = merged.unwrap_or_default();
                 self.frames.push(Frame::Mapping {
                     node: id,
-                    next: 0,
+                    next: id + 1,
+                    value: id,
                     entries,
                     expects: Expects::Key,
                 });
                 Ok(Step::Advance)
             }
-            NodeKind::Alias { name, target } => {
+            NodeKind::Alias { target } => {
                 if !self.open_aliases.insert(id) {
                     return Err(Error::yaml(format!(
-                        "anchor '{name}' value contains itself"
+                        "anchor '{}' value contains itself",
+                        document.anchor(*target)
                     )));
                 }
                 self.frames.push(Frame::Alias(id));
@@ -152,6 +157,14 @@ impl Decoder<'_> {
                 })
             }
         }
+    }
+
+    /// A document that gets too heavy by repeating itself is refused in yaml.v2's words.
+    fn weighed(&self, weight: Result<(), TooHeavy>) -> Result<(), Error> {
+        weight.map_err(|error| match self.open_aliases.is_empty() {
+            true => error.into(),
+            false => Error::yaml("document contains excessive aliasing"),
+        })
     }
 
     fn deeper(&mut self) -> Result<(), Error> {
@@ -165,10 +178,7 @@ impl Decoder<'_> {
     }
 
     /// yaml.v2's rule: of a small document nearly all may come from aliases, of a large one a tenth.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "Go counts so, and the counts are small"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "Go counts so, and the counts are small")]
     fn is_alias_bomb(&self) -> bool {
         const LOW: f64 = 400_000.0;
         const HIGH: f64 = 4_000_000.0;
@@ -180,10 +190,9 @@ impl Decoder<'_> {
         } else {
             0.99 - 0.89 * ((decoded - LOW) / (HIGH - LOW))
         };
-        self.aliased_bytes > MAX_ALIASED_BYTES
-            || self.decoded_in_aliases > 100
-                && self.decoded > 1000
-                && self.decoded_in_aliases as f64 / decoded > allowed
+        self.decoded_in_aliases > 100
+            && self.decoded > 1000
+            && self.decoded_in_aliases as f64 / decoded > allowed
     }
 
     fn advance(&mut self) -> Result<Step, Error> {
@@ -193,10 +202,8 @@ impl Decoder<'_> {
         };
         match frame {
             Frame::Sequence { node, next, items } => {
-                if let NodeKind::Sequence(children) = &document.nodes[*node].kind
-                    && let Some(&child) = children.get(*next)
-                {
-                    *next += 1;
+                if let Some(child) = document.child(*node, *next) {
+                    *next = document.behind(child);
                     return Ok(Step::Enter(child));
                 }
                 let items = std::mem::take(items);
@@ -206,31 +213,30 @@ impl Decoder<'_> {
             Frame::Mapping {
                 node,
                 next,
+                value,
                 entries,
                 expects,
             } => {
-                let NodeKind::Mapping(children) = &document.nodes[*node].kind else {
-                    return Ok(Step::Done(Raw::Null));
-                };
-                let Some(&[key, value]) = children
-                    .get(*next..*next + 2)
-                    .and_then(|pair| pair.first_chunk())
-                else {
+                let pair = document.child(*node, *next).and_then(|key| {
+                    let value = document.child(*node, document.behind(key))?;
+                    Some((key, value))
+                });
+                let Some((key, value_node)) = pair else {
                     let entries = std::mem::take(entries);
                     self.leave();
                     return Ok(Step::Done(Raw::Map(entries)));
                 };
-                *next += 2;
+                *next = document.behind(value_node);
+                *value = value_node;
                 if let NodeKind::Scalar {
-                    tag,
                     value: text,
                     implicit,
-                } = &document.nodes[key].kind
-                    && is_merge(tag, text, *implicit)
+                } = &document.node(key).kind
+                    && is_merge(document.tag(key), text, *implicit)
                 {
                     *expects = Expects::Merged;
                     let entries = std::mem::take(entries);
-                    return self.merge(value, entries);
+                    return self.merge(value_node, entries);
                 }
                 Ok(Step::Enter(key))
             }
@@ -245,16 +251,16 @@ impl Decoder<'_> {
 
     /// Starts merging a mapping, or the mappings of a list: earlier ones win, so the last comes first.
     fn merge(&mut self, id: NodeId, entries: BTreeMap<Key, Raw>) -> Result<Step, Error> {
-        let mut targets = match &self.document.nodes[id].kind {
-            NodeKind::Sequence(children) => children.clone(),
+        let mut targets: Vec<NodeId> = match &self.document.node(id).kind {
+            NodeKind::Sequence => self.document.children(id).collect(),
             _ => vec![id],
         };
         for &target in &targets {
-            let kind = match &self.document.nodes[target].kind {
-                NodeKind::Alias { target, .. } => &self.document.nodes[*target].kind,
+            let kind = match &self.document.node(target).kind {
+                NodeKind::Alias { target } => &self.document.node(*target).kind,
                 kind => kind,
             };
-            if !matches!(kind, NodeKind::Mapping(_)) {
+            if !matches!(kind, NodeKind::Mapping) {
                 let text = "map merge requires map or sequence of maps as the value";
                 return Err(Error::yaml(text));
             }
@@ -287,14 +293,16 @@ impl Decoder<'_> {
                 }
             },
             Frame::Sequence { items, .. } => {
+                let weight = self.budget.element::<Raw>(items.len());
                 items.push(value);
+                self.weighed(weight)?;
                 Ok(Step::Advance)
             }
             Frame::Mapping {
-                node,
-                next,
+                value: value_node,
                 entries,
                 expects,
+                ..
             } => match std::mem::replace(expects, Expects::Key) {
                 Expects::Merged => {
                     if let Raw::Map(merged) = &mut value {
@@ -303,27 +311,23 @@ impl Decoder<'_> {
                     Ok(Step::Advance)
                 }
                 Expects::Key => {
-                    let NodeKind::Mapping(children) = &document.nodes[*node].kind else {
-                        return Ok(Step::Advance);
-                    };
                     let key = value.into_key().map_err(|value| {
                         Error::yaml(format!("invalid map key: {}", value.go_syntax()))
                     })?;
                     *expects = Expects::Value(key);
-                    Ok(Step::Enter(children[*next - 1]))
+                    Ok(Step::Enter(*value_node))
                 }
                 Expects::Value(key) => {
                     if self.strict && entries.contains_key(&key) {
-                        let line = match &document.nodes[*node].kind {
-                            NodeKind::Mapping(children) => document.nodes[children[*next - 1]].line,
-                            _ => 0,
-                        };
+                        let line = document.node(*value_node).line;
                         let key = Raw::from(key).go_syntax_alone();
                         self.duplicates
                             .push(format!("line {line}: key {key} already set in map"));
-                    } else {
-                        entries.insert(key, value);
+                        return Ok(Step::Advance);
                     }
+                    let weight = self.budget.entry::<Key, Raw>(entries.len());
+                    entries.insert(key, value);
+                    self.weighed(weight)?;
                     Ok(Step::Advance)
                 }
             },

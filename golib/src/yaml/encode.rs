@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::emitter::{Collection, Emitter};
 use super::resolve::is_plain_string;
 use super::value::{Key, Raw};
-use super::{Error, order, read};
+use super::{Error, order, read, reader};
 use crate::json;
 use crate::strconv::format_float;
+use crate::weight::Budget;
 
 /// Whose habits are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +237,8 @@ fn survives_json(text: &str) -> bool {
 /// # Errors
 /// As [`encode`], and for text that is neither JSON nor YAML.
 pub fn json_to_yaml(text: &[u8]) -> Result<String, Error> {
-    let value = read(text, false).map_err(|error| match error {
+    let input = reader::read(text);
+    let value = read(&input, false, &mut Budget::default()).map_err(|error| match error {
         Error::Yaml(text) => Error::Encode(text),
         other => other,
     })?;

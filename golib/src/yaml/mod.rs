@@ -5,9 +5,13 @@
 //! block scalar at the end of the text without a newline, and the words of its messages. Writing is yaml.v2's emitter:
 //! natural key order, its choice of quotes and its folding at 80 columns.
 //!
+//! Nearly every document goes from events straight to values (`build`); one with anchors, tags or anything wrong becomes
+//! nodes first (`compose`, `decode`). What is built is counted against a [`Budget`].
+//!
 //! Depth costs memory and never the thread's stack; what aliases may repeat is limited as in Go. The one thing left to the
 //! caller is to drop a deep [`Value`] on a stack that can hold it: its destructor recurses, up to 10,000 levels.
 
+mod build;
 mod compose;
 mod decode;
 mod emitter;
@@ -20,7 +24,6 @@ mod reader;
 mod resolve;
 mod scalar;
 mod scanner;
-mod skim;
 mod token;
 mod value;
 
@@ -31,7 +34,10 @@ pub use value::scalar_text;
 use serde_json::{Map, Value};
 
 use crate::json;
+use crate::weight::{Budget, Part, TooHeavy};
+use build::{Builder, Keep, Stop};
 use compose::Composer;
+use reader::Input;
 use token::Mark;
 use value::{Raw, Target};
 
@@ -47,6 +53,9 @@ pub enum Error {
     /// JSON of another shape than asked for.
     #[error("error unmarshaling JSON: while decoding JSON: {0}")]
     Json(String),
+    /// A document that would fill the memory.
+    #[error("error converting YAML to JSON: yaml: {0}")]
+    TooHeavy(#[from] TooHeavy),
     /// A value that yaml.v2 cannot write.
     #[error("yaml: {0}")]
     Encode(String),
@@ -110,12 +119,105 @@ impl From<Problem> for Error {
     }
 }
 
+/// How a document is read: integers exact and keys given twice no error, unless asked otherwise.
+#[derive(Clone, Copy, Default)]
+pub struct Decoder<'k> {
+    strict: bool,
+    floats: bool,
+    keep: Option<Keep<'k>>,
+}
+
+impl<'k> Decoder<'k> {
+    /// What [`decode`] does.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A key given twice is an error (`UnmarshalStrict`).
+    pub fn strict(self) -> Self {
+        Self {
+            strict: true,
+            ..self
+        }
+    }
+
+    /// Every number is a float (`Unmarshal` into an `any`).
+    pub fn floats(self) -> Self {
+        Self {
+            floats: true,
+            ..self
+        }
+    }
+
+    /// Leaves out values that are not wanted; they are read and checked all the same, and take no memory. `keep` is asked
+    /// for each value of a map that is not inside a list, with the keys that lead to it. What it does not want may be
+    /// there nevertheless, in documents with anchors, tags or keys that are no text.
+    pub fn keeping(self, keep: Keep<'k>) -> Self {
+        Self {
+            keep: Some(keep),
+            ..self
+        }
+    }
+
+    /// The first document as a map; null is an empty one.
+    ///
+    /// # Errors
+    /// As [`Self::decode`], and for a document that is a list or a scalar.
+    pub fn decode_into_map(
+        &self,
+        text: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Map<String, Value>, Error> {
+        match self.decode(text, budget)? {
+            Value::Object(entries) => Ok(entries),
+            Value::Null => Ok(Map::new()),
+            other => Err(wrong_type(&other, "map[string]interface {}")),
+        }
+    }
+
+    /// The first document as a list; null is an empty one.
+    ///
+    /// # Errors
+    /// As [`Self::decode`], and for a document that is a map or a scalar.
+    pub fn decode_into_list(&self, text: &[u8], budget: &mut Budget) -> Result<Vec<Value>, Error> {
+        match self.decode(text, budget)? {
+            Value::Array(items) => Ok(items),
+            Value::Null => Ok(Vec::new()),
+            other => Err(wrong_type(&other, "[]interface {}")),
+        }
+    }
+
+    /// The first document, `Null` for an empty text.
+    ///
+    /// # Errors
+    /// Text that yaml.v2 refuses, what JSON cannot hold (null keys, infinite floats), and [`Error::TooHeavy`].
+    pub fn decode(&self, text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
+        let input = reader::read(text);
+        let before = budget.clone();
+        let mut builder = Builder::new(&input, budget, self.floats, self.strict, self.keep);
+        match builder.document() {
+            Ok(document) => Ok(document.unwrap_or_default()),
+            Err(Stop::TooHeavy(error)) => Err(error.into()),
+            Err(Stop::NotPlain) => {
+                *budget = before;
+                let value = read(&input, self.strict, budget)?.into_json(Target::Any)?;
+                Ok(if self.floats {
+                    json::floats(value)
+                } else {
+                    value
+                })
+            }
+        }
+    }
+}
+
 /// The first document, as `YAMLToJSON` gives it: integers exact, `Null` for an empty text.
 ///
 /// # Errors
-/// Text that yaml.v2 refuses, and what JSON cannot hold (null keys, infinite floats).
+/// Text that yaml.v2 refuses, what JSON cannot hold (null keys, infinite floats), and what is heavier than a [`Budget`]
+/// usually is.
 pub fn decode(text: &[u8]) -> Result<Value, Error> {
-    read(text, false)?.into_json(Target::Any)
+    Decoder::new().decode(text, &mut Budget::default())
 }
 
 /// As [`decode`], of a mapping with at least the entries whose keys are among `wanted`, whatever their case. The rest of the
@@ -124,11 +226,13 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 /// # Errors
 /// As [`decode`].
 pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
-    let input = reader::read(text);
-    match skim::entries(&input, wanted) {
-        Some(value) => Ok(value),
-        None => decode(text),
-    }
+    let keep = |path: &[&str]| match path {
+        [key] => wanted.iter().any(|name| name.eq_ignore_ascii_case(key)),
+        _ => true,
+    };
+    Decoder::new()
+        .keeping(&keep)
+        .decode(text, &mut Budget::default())
 }
 
 /// As [`decode`], with every key given twice an error (`UnmarshalStrict`).
@@ -136,7 +240,7 @@ pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
 /// # Errors
 /// As [`decode`].
 pub fn decode_strict(text: &[u8]) -> Result<Value, Error> {
-    read(text, true)?.into_json(Target::Any)
+    Decoder::new().strict().decode(text, &mut Budget::default())
 }
 
 /// The first document, as `Unmarshal` puts it into an `any`: every number is a float.
@@ -144,7 +248,7 @@ pub fn decode_strict(text: &[u8]) -> Result<Value, Error> {
 /// # Errors
 /// As [`decode`].
 pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
-    decode(text).map(json::floats)
+    Decoder::new().floats().decode(text, &mut Budget::default())
 }
 
 /// The first document, as `Unmarshal` puts it into a `map[string]any`: every number is a float; null is an empty map.
@@ -152,11 +256,9 @@ pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
 /// # Errors
 /// As [`decode`], and for a document that is a list or a scalar.
 pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
-    match decode_floats(text)? {
-        Value::Object(entries) => Ok(entries),
-        Value::Null => Ok(Map::new()),
-        other => Err(wrong_type(&other, "map[string]interface {}")),
-    }
+    Decoder::new()
+        .floats()
+        .decode_into_map(text, &mut Budget::default())
 }
 
 /// The first document, as `Unmarshal` puts it into a `[]any`: every number is a float; null is an empty list.
@@ -164,11 +266,9 @@ pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
 /// # Errors
 /// As [`decode`], and for a document that is a map or a scalar.
 pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
-    match decode_floats(text)? {
-        Value::Array(items) => Ok(items),
-        Value::Null => Ok(Vec::new()),
-        other => Err(wrong_type(&other, "[]interface {}")),
-    }
+    Decoder::new()
+        .floats()
+        .decode_into_list(text, &mut Budget::default())
 }
 
 /// The first document, as `Unmarshal` puts it into a `map[string]string`: numbers and booleans become text, null the empty
@@ -179,7 +279,9 @@ pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
 pub fn decode_into_strings(
     text: &[u8],
 ) -> Result<std::collections::BTreeMap<String, String>, Error> {
-    let entries = match read(text, false)?.into_json(Target::Strings)? {
+    let input = reader::read(text);
+    let raw = read(&input, false, &mut Budget::default())?;
+    let entries = match raw.into_json(Target::Strings)? {
         Value::Object(entries) => entries,
         Value::Null => Map::new(),
         other => return Err(wrong_type(&other, "map[string]string")),
@@ -197,13 +299,26 @@ pub fn decode_into_strings(
 /// Every document of a stream, as yaml.v2's `Decoder` reads them one after the other.
 ///
 /// # Errors
-/// As [`decode`], at the first document that fails.
+/// As [`decode`], at the first document that fails; the weight is that of all documents together.
 pub fn decode_all(text: &[u8]) -> Result<Vec<Value>, Error> {
     let input = reader::read(text);
+    let mut budget = Budget::default();
+    let mut builder = Builder::new(&input, &mut budget, false, false, None);
+    let mut documents = Vec::new();
+    loop {
+        match builder.document() {
+            Ok(Some(document)) => documents.push(document),
+            Ok(None) => return Ok(documents),
+            Err(Stop::TooHeavy(error)) => return Err(error.into()),
+            Err(Stop::NotPlain) => break,
+        }
+    }
+    drop(documents);
+    let mut budget = Budget::default();
     let mut composer = Composer::new(&input);
     let mut documents = Vec::new();
-    while let Some(document) = composer.document()? {
-        documents.push(decode::decode(&document, false)?.into_json(Target::Any)?);
+    while let Some(raw) = next(&mut composer, false, &mut budget)? {
+        documents.push(raw.into_json(Target::Any)?);
     }
     Ok(documents)
 }
@@ -212,12 +327,22 @@ fn wrong_type(value: &Value, wanted: &'static str) -> Error {
     Error::Json(json::Error::wrong_type(value, wanted).to_string())
 }
 
-fn read(text: &[u8], strict: bool) -> Result<Raw, Error> {
-    let input = reader::read(text);
-    match Composer::new(&input).document()? {
-        Some(document) => decode::decode(&document, strict),
-        None => Ok(Raw::Null),
-    }
+/// The first document, by way of its nodes.
+fn read(input: &Input<'_>, strict: bool, budget: &mut Budget) -> Result<Raw, Error> {
+    Ok(next(&mut Composer::new(input), strict, budget)?.unwrap_or_default())
+}
+
+fn next(
+    composer: &mut Composer<'_>,
+    strict: bool,
+    budget: &mut Budget,
+) -> Result<Option<Raw>, Error> {
+    let Some(document) = composer.document(budget)? else {
+        return Ok(None);
+    };
+    let value = decode::decode(&document, strict, budget)?;
+    budget.give_back(Part::Anchors, document.weight());
+    Ok(Some(value))
 }
 
 #[cfg(test)]

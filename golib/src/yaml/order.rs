@@ -63,10 +63,7 @@ fn go_kind(key: &Scalar<'_>) -> u8 {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "Go compares numbers of two types as floats"
-)]
+#[expect(clippy::cast_precision_loss, reason = "Go compares numbers of two types as floats")]
 fn as_float(key: &Scalar<'_>) -> Option<f64> {
     match key {
         Scalar::Bool(value) => Some(f64::from(u8::from(*value))),

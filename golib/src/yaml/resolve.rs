@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::{Number, Value};
+
 use super::Error;
 use super::value::Raw;
 use crate::json::push_go_utf8;
@@ -78,6 +80,44 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
             wanted.short()
         ))),
     }
+}
+
+/// A key of an untagged scalar as JSON has it.
+pub(super) struct PlainKey {
+    pub(super) text: String,
+    /// It was a boolean or a number.
+    pub(super) is_converted: bool,
+}
+
+/// The key an untagged scalar is. `None` for merge keys and what JSON has no text for, or a rare one.
+pub(super) fn plain_key(value: Cow<'_, str>, implicit: bool) -> Option<PlainKey> {
+    let converted = match plain(&value, None).1 {
+        _ if !implicit => None,
+        Plain::Str if value == "<<" => return None,
+        Plain::Str => None,
+        Plain::Bool(value) => Some(value.to_string()),
+        Plain::Int(value) => Some(value.to_string()),
+        Plain::Null | Plain::Uint(_) | Plain::Float(_) => return None,
+    };
+    Some(PlainKey {
+        is_converted: converted.is_some(),
+        text: converted.unwrap_or_else(|| value.into_owned()),
+    })
+}
+
+/// The value of an untagged plain scalar, its numbers as floats where asked. `None` for what JSON cannot hold.
+#[expect(clippy::cast_precision_loss, reason = "floats are asked for")]
+pub(super) fn plain_value(value: Cow<'_, str>, floats: bool) -> Option<Value> {
+    Some(match plain(&value, None).1 {
+        Plain::Null => Value::Null,
+        Plain::Bool(value) => value.into(),
+        Plain::Int(value) if !floats => value.into(),
+        Plain::Uint(value) if !floats => value.into(),
+        Plain::Int(value) => Number::from_f64(value as f64)?.into(),
+        Plain::Uint(value) => Number::from_f64(value as f64)?.into(),
+        Plain::Float(value) => Number::from_f64(value)?.into(),
+        Plain::Str => Value::String(value.into_owned()),
+    })
 }
 
 /// Go's `base64.StdEncoding`: padded, line breaks ignored.

@@ -67,8 +67,8 @@ fn nesting_is_bounded_and_needs_no_stack() {
     }
 }
 
-/// Reading only some entries gives those that reading everything gives, and fails where that fails.
-fn skimming_agrees(text: &[u8]) {
+/// Reading only some entries, and by way of nodes, gives what reading everything gives, and fails where that fails.
+fn ways_of_reading_agree(text: &[u8]) {
     let wanted = ["kind", "metadata"];
     let is_wanted = |key: &str| wanted.iter().any(|name| name.eq_ignore_ascii_case(key));
     let strip = |value: Value| match value {
@@ -78,13 +78,32 @@ fn skimming_agrees(text: &[u8]) {
         }
         other => other,
     };
-    let (all, some) = (decode(text), decode_entries(text, &wanted));
+    let shown = String::from_utf8_lossy(text);
+    let by_nodes = |strict| {
+        let raw = read(&reader::read(text), strict, &mut Budget::default())?;
+        raw.into_json(Target::Any)
+    };
+    let all = decode(text);
+    assert_eq!(all, by_nodes(false), "{shown}");
+    assert_eq!(decode_strict(text), by_nodes(true), "strictly: {shown}");
+    let keep = |path: &[&str]| path.len() > 1 || path.iter().any(|key| is_wanted(key));
+    let mut budget = Budget::default();
+    let some = Decoder::new()
+        .strict()
+        .keeping(&keep)
+        .decode(text, &mut budget);
+    assert_eq!(some.map(strip), by_nodes(true).map(strip), "{shown}");
     assert_eq!(
-        some.map(strip),
-        all.map(strip),
-        "{}",
-        String::from_utf8_lossy(text)
+        decode_floats(text),
+        all.clone().map(json::floats),
+        "floats: {shown}"
     );
+    let some = decode_entries(text, &wanted);
+    assert_eq!(some.map(strip), all.map(strip), "{shown}");
+    if let Ok(documents) = decode_all(text) {
+        let first = documents.into_iter().next().unwrap_or_default();
+        assert_eq!(decode(text), Ok(first), "{shown}");
+    }
 }
 
 #[test]
@@ -109,8 +128,12 @@ fn entries_alone_read_as_within_the_whole() {
         "? kind\n: a\n? [x]\n: b\n",
         "18446744073709551615: a\nkind: b\n",
         "y: a\n1: b\n0x10: c\n",
+        "1: a\n'1': b\n0x1: c\nmetadata: {true: 1, 'true': 2}\n",
+        "a: 1\na: 2\nspec: {b: 1, b: 2}\n",
+        "a: &x [1]\n---\nb: *x\n",
+        "'<<': {a: 1}\nb: [18446744073709551615, -1, 1_000, 1e3, 2001-01-01]\n",
     ] {
-        skimming_agrees(text.as_bytes());
+        ways_of_reading_agree(text.as_bytes());
     }
 }
 
@@ -139,6 +162,43 @@ fn alias_bombs_are_refused() {
             .to_string()
             .ends_with("document contains excessive aliasing")
     );
+}
+
+#[test]
+fn what_would_fill_the_memory_is_refused() {
+    for (most, text) in [
+        ("maps", "{a: b}, ".repeat(200_000)),
+        ("lists", "a, ".repeat(4_000_000)),
+        ("nodes that anchors may name", "&a b, ".repeat(1_000_000)),
+        ("text", format!("\"{}\"", "a".repeat(65 << 20))),
+    ] {
+        for text in [format!("[{text}]"), format!("a: [{text}]")] {
+            let error = decode(text.as_bytes()).unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("takes more than 48 MiB, most of it {most}")),
+                "{error}"
+            );
+        }
+    }
+    // What is not wanted weighs nothing.
+    let text = format!("a: [{}]\nb: 1\n", "{a: b}, ".repeat(200_000));
+    assert_eq!(
+        decode_entries(text.as_bytes(), &["b"]),
+        Ok(serde_json::json!({"b": 1}))
+    );
+    // Megabytes of what charts really hold are fine.
+    let rule = "- alert: KubePodCrashLooping\n  annotations:\n    description: Pod {{ $labels.pod }} is in waiting state.\n    \
+                summary: Pod is crash looping.\n  expr: 'max_over_time(kube_pod_status{reason=\"x\"}[5m]) >= 1'\n  for: 15m\n";
+    let rules = rule.repeat((4 << 20) / rule.len());
+    assert!(decode(rules.as_bytes()).is_ok());
+    // One budget may serve several documents.
+    let mut budget = Budget::new(10 << 20);
+    let decoder = Decoder::new();
+    let some = &rules.as_bytes()[..rule.len() * 5000];
+    assert!(decoder.decode(some, &mut budget).is_ok());
+    let spent = budget.spent();
+    assert!(spent > 5 << 20, "{spent}");
+    assert!(decoder.decode(some, &mut budget).is_err());
 }
 
 #[test]
@@ -270,8 +330,8 @@ proptest! {
             }
             let _ = decode_all(input);
             let _ = decode_strict(input);
-            skimming_agrees(input);
-            skimming_agrees(&[b"kind: a\nspec:\n", input].concat());
+            ways_of_reading_agree(input);
+            ways_of_reading_agree(&[b"kind: a\nspec:\n", input].concat());
         }
     }
 

@@ -27,6 +27,8 @@ pub const TARGETS: [(&str, Target); 5] = [
 const LIMITS: Limits = Limits {
     steps: 300_000,
     bytes: 4 << 20,
+    text: 4 << 20,
+    output: 4 << 20,
     memory: 32 << 20,
     template_depth: 1_000,
     include_depth: 100,

@@ -32,7 +32,7 @@ impl<'t> Machine<'t, '_, '_> {
             Body::Or => return self.and_or(dot, args, last, true),
             Body::Call => {
                 let callee = match (args.first(), &last) {
-                    (Some(first), _) => NodeRef::Expr(first).to_text(),
+                    (Some(first), _) => NodeRef::Expr(first).to_source(self.source()),
                     (None, Some(last)) => describe(last),
                     (None, None) => String::new(),
                 };

@@ -3,20 +3,20 @@
 use super::machine::Machine;
 use super::{MissingKey, Operand};
 use crate::error::Error;
-use crate::parse::{Command, Expr, ExprKind, NodeRef, Number, Pipe};
-use crate::value::{Kind, Str, Type, Value};
+use crate::parse::{Command, Expr, ExprKind, Fields, NodeRef, Number, Pipe};
+use crate::value::{Kind, Type, Value};
 
 impl<'t> Machine<'t, '_, '_> {
     /// The value of a pipeline; its variables are declared or assigned.
     pub(super) fn pipeline(&mut self, dot: &Operand, pipe: &'t Pipe) -> Result<Operand, Error> {
         self.at(NodeRef::Pipe(pipe));
         let mut value = None;
-        for command in &pipe.cmds {
+        for command in &*pipe.cmds {
             // The previous value is this command's last argument.
             value = Some(self.command(dot, command, value)?.stripped());
         }
         let value = value.unwrap_or_default();
-        for name in &pipe.decl {
+        for name in &*pipe.decl {
             if pipe.is_assign {
                 self.set_var(name, value.clone())?;
             } else {
@@ -38,10 +38,10 @@ impl<'t> Machine<'t, '_, '_> {
         match &first.kind {
             ExprKind::Field(fields) => {
                 self.at(NodeRef::Expr(first));
-                return self.fields(dot, dot.clone(), first, fields, args, last);
+                return self.fields(dot, dot.clone(), first, *fields, args, last);
             }
             ExprKind::Chain { base, fields } => {
-                return self.chain(dot, first, base, fields, args, last);
+                return self.chain(dot, first, base, *fields, args, last);
             }
             ExprKind::Identifier(function) => {
                 let call = NodeRef::Command(command);
@@ -52,7 +52,7 @@ impl<'t> Machine<'t, '_, '_> {
                 return self.nested(dot, pipe);
             }
             ExprKind::Variable { name, fields } => {
-                return self.variable(dot, first, name, fields, args, last);
+                return self.variable(dot, first, name, *fields, args, last);
             }
             _ => {}
         }
@@ -119,7 +119,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         expr: &'t Expr,
         base: &'t Expr,
-        fields: &'t [Str],
+        fields: Fields,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -133,7 +133,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         expr: &'t Expr,
         name: &str,
-        fields: &'t [Str],
+        fields: Fields,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -152,14 +152,16 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         mut receiver: Operand,
         expr: &'t Expr,
-        fields: &'t [Str],
+        fields: Fields,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
-        let Some((final_field, fields)) = fields.split_last() else {
+        let source = self.source();
+        let mut names = fields.names(source);
+        let Some(final_field) = names.next_back() else {
             return Ok(receiver);
         };
-        for field in fields {
+        for field in names {
             receiver = self.field(dot, receiver, expr, field, &[], None)?;
         }
         self.field(dot, receiver, expr, final_field, args, last)
@@ -170,7 +172,7 @@ impl<'t> Machine<'t, '_, '_> {
         dot: &Operand,
         receiver: Operand,
         expr: &'t Expr,
-        name: &'t Str,
+        name: &str,
         args: &'t [Expr],
         last: Option<Operand>,
     ) -> Result<Operand, Error> {
@@ -193,7 +195,7 @@ impl<'t> Machine<'t, '_, '_> {
             Value::Object(object) => object.methods(),
             _ => &[],
         };
-        if let Some(method) = methods.iter().find(|method| *name == method.name) {
+        if let Some(method) = methods.iter().find(|method| name == method.name) {
             return self.method(dot, &receiver.value, expr, method, args, last);
         }
         match &receiver.value {
@@ -214,11 +216,10 @@ impl<'t> Machine<'t, '_, '_> {
                     }
                 }
             }
-            Value::Object(object) if object.unexported().contains(&&*name.to_str_lossy()) => self
-                .fail(format!(
-                    "{name} is an unexported field of struct type {static_type}"
-                )),
-            Value::Object(object) => match object.field(&name.to_str_lossy()) {
+            Value::Object(object) if object.unexported().contains(&name) => self.fail(format!(
+                "{name} is an unexported field of struct type {static_type}"
+            )),
+            Value::Object(object) => match object.field(name) {
                 Some(_) if has_args => self.fail(format!(
                     "{name} has arguments but cannot be invoked as function"
                 )),
@@ -240,15 +241,15 @@ impl<'t> Machine<'t, '_, '_> {
         self.at(NodeRef::Expr(expr));
         match &expr.kind {
             ExprKind::Dot => Ok(dot.clone()),
-            ExprKind::Field(fields) => self.fields(dot, dot.clone(), expr, fields, &[], None),
+            ExprKind::Field(fields) => self.fields(dot, dot.clone(), expr, *fields, &[], None),
             ExprKind::Variable { name, fields } => {
-                self.variable(dot, expr, name, fields, &[], None)
+                self.variable(dot, expr, name, *fields, &[], None)
             }
             ExprKind::Pipe(pipe) => self.nested(dot, pipe),
             ExprKind::Identifier(function) => {
                 self.function(dot, expr, NodeRef::Expr(expr), function, &[], None)
             }
-            ExprKind::Chain { base, fields } => self.chain(dot, expr, base, fields, &[], None),
+            ExprKind::Chain { base, fields } => self.chain(dot, expr, base, *fields, &[], None),
             _ => self.constant(expr),
         }
     }
@@ -345,7 +346,7 @@ impl<'t> Machine<'t, '_, '_> {
     }
 
     fn source_of(&self, expr: &Expr) -> String {
-        NodeRef::Expr(expr).to_text()
+        NodeRef::Expr(expr).to_source(self.source())
     }
 }
 

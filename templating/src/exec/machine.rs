@@ -1,13 +1,14 @@
 //! Walking the statements of a template. Mirrors the `walk` functions of Go's `text/template/exec.go`, with a stack of
 //! frames in place of recursion.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Operand, State, TemplateSet};
 use crate::error::{Cause, Error, ErrorKind, ExecError, Location};
 use crate::fmt;
-use crate::parse::{Branch, List, Node, NodeRef, Tree};
-use crate::value::{self, Str, Type, Value};
+use crate::parse::{Branch, List, Node, NodeRef, Source, Tree};
+use crate::value::{self, Object, Str, Type, Value};
 
 /// What is left to do.
 enum Frame<'t> {
@@ -18,6 +19,8 @@ enum Frame<'t> {
     },
     /// The end of an `if` or `with`: its variables go.
     Scope { mark: usize },
+    /// The end of a `range` that takes its `else`, where a `break` ends it, as if it were going round.
+    Else { mark: usize },
     /// A `range` between two turns.
     Range {
         branch: &'t Branch,
@@ -52,6 +55,12 @@ enum Items {
         end: u64,
         make: fn(u64) -> Value,
     },
+    /// As `Count`, in numbers of the host's type.
+    Named {
+        next: i64,
+        end: i64,
+        object: Rc<dyn Object>,
+    },
 }
 
 impl Iterator for Items {
@@ -85,6 +94,14 @@ impl Iterator for Items {
                     return None;
                 }
                 let item = make(*next);
+                *next += 1;
+                Some((Operand::default(), Operand::exact(item)))
+            }
+            Items::Named { next, end, object } => {
+                if *next >= *end {
+                    return None;
+                }
+                let item = object.counted(*next)?;
                 *next += 1;
                 Some((Operand::default(), Operand::exact(item)))
             }
@@ -138,7 +155,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
                         self.frames.pop();
                     }
                 },
-                Frame::Scope { mark } => {
+                Frame::Scope { mark } | Frame::Else { mark } => {
                     self.vars.truncate(*mark);
                     self.frames.pop();
                 }
@@ -154,6 +171,11 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// The text that is being executed.
+    pub(super) fn source(&self) -> &'t Source {
+        &self.tree.source
     }
 
     /// Remembers the node that an error would be about.
@@ -234,7 +256,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         self.limited(spent)?;
         match node {
             Node::Text { start, end } => {
-                let written = self.state.write(&self.tree.source.text[*start..*end]);
+                let written = self.state.write(self.tree.source.range(*start, *end));
                 self.limited(written)
             }
             Node::Action { pipe, .. } => {
@@ -250,17 +272,17 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             Node::With(branch) => self.branch(branch, dot, true),
             Node::Range(branch) => self.range(branch, dot),
             Node::Template { name, pipe, .. } => {
-                self.call_template(node, name, pipe.as_ref(), &dot)
+                self.call_template(node, name, pipe.as_deref(), &dot)
             }
             Node::Break { .. } => {
-                self.unwind_to_range();
-                if let Some(Frame::Range { mark, .. }) = self.frames.pop() {
+                self.unwind_to(|frame| matches!(frame, Frame::Range { .. } | Frame::Else { .. }));
+                if let Some(Frame::Range { mark, .. } | Frame::Else { mark }) = self.frames.pop() {
                     self.vars.truncate(mark);
                 }
                 Ok(())
             }
             Node::Continue { .. } => {
-                self.unwind_to_range();
+                self.unwind_to(|frame| matches!(frame, Frame::Range { .. }));
                 Ok(())
             }
         }
@@ -297,7 +319,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         let body_mark = self.vars.len();
         let items = self.items(branch, value)?;
         let Some(items) = items else {
-            self.frames.push(Frame::Scope { mark });
+            self.frames.push(Frame::Else { mark });
             if let Some(list) = &branch.else_list {
                 self.push_nodes(list, dot);
             }
@@ -347,6 +369,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             Items::Bytes { bytes, .. } => bytes.is_empty(),
             Items::Map { entries, .. } => entries.len() == 0,
             Items::Count { end, .. } => *end == 0,
+            Items::Named { end, .. } => *end <= 0,
         };
         Ok((!is_empty).then_some(items))
     }
@@ -377,7 +400,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         let spent = self.state.spend_steps(1);
         self.limited(spent)?;
         let pipe = &branch.pipe;
-        match (pipe.decl.as_slice(), pipe.is_assign) {
+        match (&*pipe.decl, pipe.is_assign) {
             ([], _) => {}
             ([only], true) => self.set_var(only, element.clone())?,
             ([first, second, ..], true) => {
@@ -399,9 +422,9 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         self.vars[at].1 = value;
     }
 
-    /// Drops everything above the innermost range; the parser made sure there is one.
-    fn unwind_to_range(&mut self) {
-        while !matches!(self.frames.last(), Some(Frame::Range { .. }) | None) {
+    /// Drops everything above the innermost such frame; the parser made sure there is one.
+    fn unwind_to(&mut self, is_it: impl Fn(&Frame<'t>) -> bool) {
+        while self.frames.last().is_some_and(|frame| !is_it(frame)) {
             self.frames.pop();
         }
     }
@@ -441,6 +464,15 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
 
 /// `range` over a number: from 0 up to it, in its own type.
 fn count(value: &Value) -> Option<Items> {
+    if let Value::Object(object) = value
+        && object.counted(0).is_some()
+    {
+        return Some(Items::Named {
+            next: 0,
+            end: value.as_signed()?,
+            object: Rc::clone(object),
+        });
+    }
     let make: fn(u64) -> Value = match value {
         Value::Int(_) => |n| Value::Int(n as i64),
         Value::Int32(_) => |n| Value::Int32(n as i32),

@@ -32,6 +32,8 @@ pub struct TemplateSet {
     missing_key: MissingKey,
     max_depth: usize,
     trees: HashMap<Arc<str>, Arc<Tree>>,
+    /// What was parsed for it, in bytes, about.
+    weight: usize,
     /// The set this one was made from for the time of a `tpl`.
     outer: Option<Arc<TemplateSet>>,
 }
@@ -47,6 +49,7 @@ impl TemplateSet {
             missing_key: MissingKey::default(),
             max_depth: DEFAULT_MAX_DEPTH,
             trees: HashMap::new(),
+            weight: 0,
             outer: None,
         }
     }
@@ -84,15 +87,22 @@ impl TemplateSet {
     /// # Errors
     /// When the text is no template; the set stays as it was.
     pub fn parse(&mut self, name: &str, text: impl Into<Vec<u8>>) -> Result<(), Error> {
-        for tree in self.parse_trees(name, text.into())? {
+        let mut weight = self.weight;
+        for tree in self.parse_trees(name, text.into(), &mut weight)? {
             self.add(&tree);
         }
+        self.weight = weight;
         Ok(())
     }
 
-    pub(crate) fn parse_trees(&self, name: &str, text: Vec<u8>) -> Result<Vec<Arc<Tree>>, Error> {
+    pub(crate) fn parse_trees(
+        &self,
+        name: &str,
+        text: Vec<u8>,
+        weight: &mut usize,
+    ) -> Result<Vec<Arc<Tree>>, Error> {
         let delims = (&*self.left, &*self.right);
-        let trees = parse::parse(name, text, delims, &self.functions, self.max_depth)?;
+        let trees = parse::parse(name, text, delims, &self.functions, self.max_depth, weight)?;
         Ok(trees.into_iter().map(Arc::new).collect())
     }
 

@@ -1,7 +1,10 @@
 //! What one render carries along.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+use golib::weight::Budget;
 
 use super::machine::Machine;
 use super::{Operand, TemplateSet};
@@ -15,10 +18,14 @@ use crate::value::{Str, Value, memory};
 const MAX_NESTED: usize = 1_500;
 /// How many texts given to `tpl` are remembered, and how many bytes of them: a tree takes many times its text.
 const MAX_PARSED: usize = 1024;
-const MAX_PARSED_BYTES: usize = 4 << 20;
+const MAX_PARSED_BYTES: usize = 1 << 20;
 /// Memory that parsing needs for a byte of a large text, at worst, and from where on a text is large.
 const PARSE_FACTOR: u64 = 64;
 const LARGE_TEXT: u64 = 256 << 10;
+/// Room for output from the beginning, in bytes: what a small template needs.
+const FIRST_OUTPUT: usize = 1024;
+/// What a document may weigh once decoded, in bytes.
+const MAX_DOCUMENT: usize = 48 << 20;
 
 /// The state of a render: its output, what it has used of its limits, and the host around it. Functions receive it.
 ///
@@ -28,6 +35,8 @@ pub struct State<'a> {
     limits: Limits,
     steps: u64,
     bytes: u64,
+    /// Output that was handed over.
+    rendered: u64,
     pub(crate) out: Vec<u8>,
     pub(crate) set: Arc<TemplateSet>,
     /// How often each name is being included at the moment.
@@ -41,6 +50,7 @@ pub struct State<'a> {
     stack_base: Option<usize>,
     /// How many templates are being executed inside each other.
     nested: usize,
+    ran_out_of_stack: Cell<bool>,
 }
 
 impl<'a> State<'a> {
@@ -50,7 +60,8 @@ impl<'a> State<'a> {
             limits,
             steps: 0,
             bytes: 0,
-            out: Vec::new(),
+            rendered: 0,
+            out: Vec::with_capacity(FIRST_OUTPUT),
             set,
             including: HashMap::new(),
             parsed: HashMap::new(),
@@ -58,7 +69,13 @@ impl<'a> State<'a> {
             memory_base: memory::live(),
             stack_base: None,
             nested: 0,
+            ran_out_of_stack: Cell::new(false),
         }
+    }
+
+    /// Whether a larger stack, or deeper nesting of what is parsed, may give another result.
+    pub fn ran_out_of_stack(&self) -> bool {
+        self.ran_out_of_stack.get()
     }
 
     /// Executes a template of the set with a value as dot, and gives its output.
@@ -66,7 +83,9 @@ impl<'a> State<'a> {
     /// # Errors
     /// When there is no such template, when it fails, and when a limit is used up.
     pub fn render(&mut self, name: &str, dot: &Value) -> Result<Vec<u8>, Error> {
-        self.render_with(name, dot, <[u8]>::to_vec)
+        let output = self.render_with(name, dot, <[u8]>::to_vec)?;
+        self.rendered += output.len() as u64;
+        Ok(output)
     }
 
     /// [`State::render`], with the output taken from where it was written.
@@ -99,8 +118,13 @@ impl<'a> State<'a> {
             None => {
                 self.spend_parse(text.len()).map_err(TplError::Execute)?;
                 let trees = outer
-                    .parse_trees(outer.name(), text.to_vec())
-                    .map_err(TplError::Parse)?;
+                    .parse_trees(outer.name(), text.to_vec(), &mut 0)
+                    .map_err(|error| {
+                        if error.is_too_deep() {
+                            self.ran_out_of_stack.set(true);
+                        }
+                        TplError::Parse(error)
+                    })?;
                 let trees: Arc<[Arc<Tree>]> = trees.into();
                 self.parsed_bytes += text.len();
                 if self.parsed.len() >= MAX_PARSED || self.parsed_bytes > MAX_PARSED_BYTES {
@@ -161,6 +185,10 @@ impl<'a> State<'a> {
     /// Adds to the output.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.spend_bytes(bytes.len() as u64)?;
+        let output = self.rendered + (self.out.len() + bytes.len()) as u64;
+        if output > self.limits.output {
+            return Err(too_much("writes", self.limits.output));
+        }
         self.out.extend_from_slice(bytes);
         Ok(())
     }
@@ -188,10 +216,10 @@ impl<'a> State<'a> {
     pub fn spend_bytes(&mut self, bytes: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limits.bytes {
-            let limit = self.limits.bytes;
-            return Err(Error::limit(format!(
-                "template produces more than {limit} bytes"
-            )));
+            return Err(too_much("produces", self.limits.bytes));
+        }
+        if bytes > self.limits.text {
+            return Err(too_much("makes a text of", self.limits.text));
         }
         Ok(())
     }
@@ -225,8 +253,21 @@ impl<'a> State<'a> {
         Ok(())
     }
 
+    /// How long the next text may be.
     pub(crate) fn bytes_left(&self) -> u64 {
-        self.limits.bytes.saturating_sub(self.bytes)
+        let left = self.limits.bytes.saturating_sub(self.bytes);
+        left.min(self.limits.text)
+    }
+
+    /// What a document may weigh that is decoded now.
+    pub(crate) fn budget(&self) -> Budget {
+        let held = memory::live().saturating_sub(self.memory_base);
+        let left = self.limits.memory.saturating_sub(held);
+        Budget::new(
+            usize::try_from(left)
+                .unwrap_or(usize::MAX)
+                .min(MAX_DOCUMENT),
+        )
     }
 
     /// Fails when too much of the native stack is used.
@@ -235,10 +276,15 @@ impl<'a> State<'a> {
             .stack_base
             .map_or(0, |base| base.abs_diff(stack_address()));
         if used > self.limits.stack_bytes {
+            self.ran_out_of_stack.set(true);
             return Err(Error::limit("template is nested too deeply"));
         }
         Ok(())
     }
+}
+
+fn too_much(what: &str, limit: u64) -> Error {
+    Error::limit(format!("template {what} more than {limit} bytes"))
 }
 
 /// Why `tpl` failed.

@@ -140,7 +140,9 @@ fn index(item: Operand, indexes: Rest<Operand>) -> Result<Operand, Error> {
                 Operand::element(value, element)
             }
             other => {
-                return Err(format!("can't index item of type {}", other.type_name()).into());
+                // Go looks at what a pointer points to.
+                let name = other.type_name().trim_start_matches('*');
+                return Err(format!("can't index item of type {name}").into());
             }
         };
     }
@@ -164,6 +166,10 @@ fn slice(item: Operand, indexes: Rest<Operand>) -> Result<Operand, Error> {
     };
     let mut bounds = [0, length, length];
     for (bound, index) in bounds.iter_mut().zip(indexes.iter()) {
+        // Go looks into what holds an index for `index`, but not here.
+        if index.is_interface {
+            return Err("cannot index slice/array with type interface {}".into());
+        }
         *bound = position(&index.value, length)?;
     }
     let [from, to, cap] = bounds;

@@ -18,13 +18,18 @@ use crate::value::{LIST, List, Object, Str, Type, Value};
 
 /// Work that making a key counts for: a big RSA key takes a good part of a second.
 const KEY_STEPS: u64 = 1_000_000;
+/// The largest take eight times as long.
+const LARGE_KEY_STEPS: u64 = 8_000_000;
 const TYPE_NAME: &str = "sprig.certificate";
 
 pub(super) fn add(f: &mut Functions) {
     f.add(
         "genPrivateKey",
         |state: &mut State<'_>, kind: Str| -> Result<String, Error> {
-            state.spend_steps(KEY_STEPS)?;
+            state.spend_steps(match &*kind {
+                b"" | b"rsa" => LARGE_KEY_STEPS,
+                _ => KEY_STEPS,
+            })?;
             let key = match &*kind {
                 b"" | b"rsa" => Key::rsa(RsaKeySize::_4096),
                 b"ecdsa" => Key::generate(&rcgen::PKCS_ECDSA_P256_SHA256),

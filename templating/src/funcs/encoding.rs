@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use golib::weight::{Budget, TooHeavy};
 use golib::{json, toml, yaml};
 
 use super::Functions;
@@ -35,23 +36,35 @@ pub(super) fn add(f: &mut Functions) {
     f.alias("toRawJson", "mustToRawJson");
     f.add("fromJson", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(json::decode(&text).map(from_data).unwrap_or_default())
+        match json::decode_within(&text, &mut state.budget()) {
+            Ok(data) => Ok(from_data(data)),
+            Err(json::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(_) => Ok(Value::default()),
+        }
     });
     f.add(
         "mustFromJson",
         |state: &mut State<'_>, text: Str| -> Result<Value, Error> {
             spend_text(state, &text)?;
-            json::decode(&text)
+            json::decode_within(&text, &mut state.budget())
                 .map(from_data)
-                .map_err(|e| Error::message(e.to_string()))
+                .map_err(|error| match error {
+                    json::Error::TooHeavy(error) => too_heavy(error),
+                    error => Error::message(error.to_string()),
+                })
         },
     );
 }
 
 /// Counts a text about to be read: the work, and the strings that will be made of it.
 fn spend_text(state: &mut State<'_>, text: &[u8]) -> Result<(), Error> {
-    state.spend_parse(text.len())?;
+    state.spend_steps(text.len() as u64 / 16)?;
     state.spend_bytes(text.len() as u64)
+}
+
+/// Too much to hold is never left to the template to look at.
+fn too_heavy(error: TooHeavy) -> Error {
+    Error::limit(error.to_string())
 }
 
 /// The text of a value, nothing if it has none.
@@ -168,6 +181,11 @@ fn from_items(items: Vec<serde_json::Value>) -> List {
     items.into_iter().map(from_data).collect()
 }
 
+/// That a number stands where a collection should.
+fn no_collection(wanted: &'static str) -> json::Error {
+    json::Error::wrong_type(&0.into(), wanted)
+}
+
 /// What Helm's `from…` functions return for a text they cannot read.
 fn error_map(error: impl std::fmt::Display) -> Map {
     Map::from_iter([("Error", error.to_string())])
@@ -181,16 +199,21 @@ fn error_list(error: impl std::fmt::Display) -> List {
 pub(super) fn add_helm(f: &mut Functions) {
     f.add("fromJson", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(from_json_map(&text))
+        from_json_map(&text, &mut state.budget())
     });
     f.add("fromJsonArray", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(match json::decode_partly(&text) {
-            Ok((serde_json::Value::Null, _)) => List::nil(&LIST),
-            Ok((serde_json::Value::Array(items), None)) => from_items(items),
-            Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
-            Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
-        })
+        Ok::<_, Error>(
+            match json::decode_partly_within(&text, &mut state.budget()) {
+                Err(json::Error::TooHeavy(error)) => return Err(too_heavy(error)),
+                Ok((serde_json::Value::Null, None)) => List::nil(&LIST),
+                // All there is, is a number that no float can hold.
+                Ok((serde_json::Value::Null, Some(_))) => error_list(no_collection(LIST.name)),
+                Ok((serde_json::Value::Array(items), None)) => from_items(items),
+                Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
+                Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
+            },
+        )
     });
     f.add(
         "toYaml",
@@ -212,17 +235,21 @@ pub(super) fn add_helm(f: &mut Functions) {
     );
     f.add("fromYaml", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(match yaml::decode_into_map(&text) {
-            Ok(entries) => from_object(entries),
-            Err(error) => error_map(error),
-        })
+        let decoder = yaml::Decoder::new().floats();
+        match decoder.decode_into_map(&text, &mut state.budget()) {
+            Ok(entries) => Ok(from_object(entries)),
+            Err(yaml::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(error) => Ok(error_map(error)),
+        }
     });
     f.add("fromYamlArray", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(match yaml::decode_into_list(&text) {
-            Ok(items) => from_items(items),
-            Err(error) => error_list(error),
-        })
+        let decoder = yaml::Decoder::new().floats();
+        match decoder.decode_into_list(&text, &mut state.budget()) {
+            Ok(items) => Ok(from_items(items)),
+            Err(yaml::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(error) => Ok(error_list(error)),
+        }
     });
     f.add(
         "toToml",
@@ -241,7 +268,8 @@ pub(super) fn add_helm(f: &mut Functions) {
         },
     );
     f.add("fromToml", |state: &mut State<'_>, text: Str| {
-        spend_text(state, &text)?;
+        state.spend_parse(text.len())?;
+        state.spend_bytes(text.len() as u64)?;
         Ok::<_, Error>(match toml::decode(&text) {
             Ok(entries) => entries
                 .into_iter()
@@ -253,18 +281,20 @@ pub(super) fn add_helm(f: &mut Functions) {
 }
 
 /// A map; what is wrong with the text stands under `Error`, beside what could be read.
-fn from_json_map(text: &[u8]) -> Map {
-    let (entries, error) = match json::decode_partly(text) {
-        Ok((serde_json::Value::Null, _)) => return Map::nil(&MAP),
+fn from_json_map(text: &[u8], budget: &mut Budget) -> Result<Map, Error> {
+    let (entries, error) = match json::decode_partly_within(text, budget) {
+        Ok((serde_json::Value::Null, None)) => return Ok(Map::nil(&MAP)),
+        Ok((serde_json::Value::Null, Some(_))) => return Ok(error_map(no_collection(MAP.name))),
         Ok((serde_json::Value::Object(entries), error)) => (entries, error),
-        Ok((other, _)) => return error_map(json::Error::wrong_type(&other, MAP.name)),
-        Err(error) => return error_map(error),
+        Ok((other, _)) => return Ok(error_map(json::Error::wrong_type(&other, MAP.name))),
+        Err(json::Error::TooHeavy(error)) => return Err(too_heavy(error)),
+        Err(error) => return Ok(error_map(error)),
     };
     let error = error.map(|error| ("Error".to_owned(), Value::from(error.to_string())));
     let entries = entries
         .into_iter()
         .map(|(key, value)| (key, from_data(value)));
-    entries.chain(error).collect()
+    Ok(entries.chain(error).collect())
 }
 
 /// YAML as Helm writes it: by way of JSON, without the newline at the end.
@@ -384,6 +414,10 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
     if depth > MAX_TOML_DEPTH {
         return Err(Error::message("value nests too deeply for TOML"));
     }
+    // Inside another one a nil list or map is no value.
+    if depth > 0 && value.is_nil() {
+        return Ok(toml::Value::Nil);
+    }
     Ok(match value {
         Value::Nil => toml::Value::Nil,
         Value::Bool(b) => toml::Value::Bool(*b),
@@ -414,6 +448,10 @@ fn toml_data(state: &mut State<'_>, value: &Value, depth: usize) -> Result<toml:
                 Some(text) => toml::Value::String(text.to_string()),
                 None => toml_data(state, &scalar, depth + 1)?,
             },
+            // What makes its own text for JSON does so here.
+            (None, None) if let Some(Value::Str(text)) = object.json() => {
+                toml::Value::String(text.to_string())
+            }
             (None, None) => {
                 let fields = object.fields().into_iter();
                 let fields = fields

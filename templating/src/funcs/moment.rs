@@ -26,7 +26,25 @@ pub(super) struct Span(pub(super) Duration);
 struct Named {
     type_name: &'static str,
     number: i64,
-    name: &'static str,
+}
+
+impl Named {
+    const MONTH: &'static str = "time.Month";
+
+    fn name(self) -> Str {
+        let (names, first): (&[&str], i64) = match self.type_name {
+            Self::MONTH => (&MONTHS, 1),
+            _ => (&WEEK_DAYS, 0),
+        };
+        let at = usize::try_from(self.number - first).ok();
+        match at.and_then(|at| names.get(at)) {
+            Some(name) => (*name).into(),
+            None => {
+                let word = self.type_name.trim_start_matches("time.");
+                format!("%!{word}({})", self.number).into()
+            }
+        }
+    }
 }
 
 impl Object for Moment {
@@ -78,6 +96,10 @@ impl Object for Span {
         Some(Value::Int64(self.0.0))
     }
 
+    fn counted(&self, number: i64) -> Option<Value> {
+        Some(Span(Duration(number)).into())
+    }
+
     fn equals(&self, other: &dyn Object) -> bool {
         other
             .as_any()
@@ -104,11 +126,15 @@ impl Object for Named {
     }
 
     fn text(&self) -> Option<Str> {
-        Some(self.name.into())
+        Some(self.name())
     }
 
     fn scalar(&self) -> Option<Value> {
         Some(Value::Int(self.number))
+    }
+
+    fn counted(&self, number: i64) -> Option<Value> {
+        Some(Value::object(Self { number, ..*self }))
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
@@ -232,22 +258,16 @@ const WEEK_DAYS: [&str; 7] = [
 ];
 
 fn month(time: &Time) -> Value {
-    let number = i64::from(time.date().month);
-    let name = MONTHS[number as usize - 1];
     Value::object(Named {
-        type_name: "time.Month",
-        number,
-        name,
+        type_name: Named::MONTH,
+        number: i64::from(time.date().month),
     })
 }
 
 fn week_day(time: &Time) -> Value {
-    let number = i64::from(time.week_day());
-    let name = WEEK_DAYS[number as usize];
     Value::object(Named {
         type_name: "time.Weekday",
-        number,
-        name,
+        number: i64::from(time.week_day()),
     })
 }
 
@@ -262,6 +282,10 @@ macro_rules! methods {
             },
         }),*]
     };
+}
+
+fn bytes(text: String) -> Value {
+    Value::Bytes(Some(std::rc::Rc::new(text.into())))
 }
 
 const TIME_METHODS: &[Method] = methods! { time_of -> Time:
@@ -280,6 +304,8 @@ const TIME_METHODS: &[Method] = methods! { time_of -> Time:
     UnixNano() = |_, t, _| exact(Value::Int64(t.unix_nano()));
     IsZero() = |_, t, _| exact(t.is_zero());
     String() = |_, t, _| exact(t.to_string());
+    MarshalText() = |_, t, _| exact(bytes(t.to_rfc3339().unwrap_or_default()));
+    MarshalJSON() = |_, t, _| exact(bytes(format!("\"{}\"", t.to_rfc3339().unwrap_or_default())));
     UTC() = |_, t, _| exact(Moment(t.in_zone(Zone::Utc)));
     Local() = |state, t, _| exact(Moment(t.in_zone(local_zone(state))));
     Format(Type::String) = |_, t, args| {
@@ -325,5 +351,5 @@ fn named_of(value: &Value) -> Result<Named, Error> {
 }
 
 const NAMED_METHODS: &[Method] = methods! { named_of -> Named:
-    String() = |_, n, _| exact(n.name);
+    String() = |_, n, _| exact(n.name());
 };

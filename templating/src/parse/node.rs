@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::funcs::Function;
 use crate::value::Str;
 
-/// An offset in the text of a [`Source`].
-pub(crate) type Pos = usize;
+/// An offset in the text of a [`Source`]. Trees are many times as large as what they are made of, so their parts are small.
+pub(crate) type Pos = u32;
 
 /// A text that was parsed: one file, or one string given to `tpl`.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Source {
 impl Source {
     /// Line from 1, column in bytes from 0, and the line itself.
     pub(crate) fn place(&self, pos: Pos) -> (usize, usize, String) {
+        let pos = pos as usize;
         let (before, after) = self.text.split_at(pos.min(self.text.len()));
         let line = before.iter().filter(|&&c| c == b'\n').count() + 1;
         let start = before
@@ -37,6 +38,13 @@ impl Source {
         )
     }
 
+    /// A range of the text.
+    pub(crate) fn range(&self, start: Pos, end: Pos) -> &[u8] {
+        self.text
+            .get(start as usize..end as usize)
+            .unwrap_or_default()
+    }
+
     /// A whole line by its number, for errors that have no column.
     pub(crate) fn line(&self, number: usize) -> String {
         let line = self
@@ -48,7 +56,7 @@ impl Source {
 }
 
 /// A sequence of nodes.
-pub(crate) type List = Vec<Node>;
+pub(crate) type List = Box<[Node]>;
 
 #[derive(Debug)]
 pub(crate) enum Node {
@@ -61,13 +69,13 @@ pub(crate) enum Node {
         pos: Pos,
         pipe: Pipe,
     },
-    If(Branch),
-    With(Branch),
-    Range(Branch),
+    If(Box<Branch>),
+    With(Box<Branch>),
+    Range(Box<Branch>),
     Template {
         pos: Pos,
         name: Arc<str>,
-        pipe: Option<Pipe>,
+        pipe: Option<Box<Pipe>>,
     },
     Break {
         pos: Pos,
@@ -90,14 +98,14 @@ pub(crate) struct Pipe {
     pub(crate) pos: Pos,
     /// The variables are assigned, not declared.
     pub(crate) is_assign: bool,
-    pub(crate) decl: Vec<Arc<str>>,
-    pub(crate) cmds: Vec<Command>,
+    pub(crate) decl: Box<[Arc<str>]>,
+    pub(crate) cmds: Box<[Command]>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) pos: Pos,
-    pub(crate) args: Vec<Expr>,
+    pub(crate) args: Box<[Expr]>,
 }
 
 #[derive(Debug)]
@@ -113,20 +121,22 @@ pub(crate) enum ExprKind {
     Nil,
     Number(Box<super::number::Number>),
     String {
-        quoted: Quoted,
         text: Str,
+        /// How it stands in the source, where that has escapes; otherwise as it is between its marks.
+        escaped: Option<Box<Str>>,
+        is_raw: bool,
     },
     /// `.a.b`
-    Field(Vec<Str>),
+    Field(Fields),
     /// `$x.a.b`; the name includes the dollar.
     Variable {
         name: Arc<str>,
-        fields: Vec<Str>,
+        fields: Fields,
     },
     /// Anything else followed by fields.
     Chain {
         base: Box<Expr>,
-        fields: Vec<Str>,
+        fields: Fields,
     },
     /// The name of a function.
     Identifier(Arc<Function>),
@@ -134,13 +144,25 @@ pub(crate) enum ExprKind {
     Pipe(Box<Pipe>),
 }
 
-/// How a string stands in the source, for messages.
-#[derive(Debug)]
-pub(crate) enum Quoted {
-    /// As it is, between two of these marks.
-    As(char),
-    /// With escapes: all of it.
-    Source(Str),
+/// Fields one after the other: the range of the source that begins with the first one's dot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) start: Pos,
+    pub(crate) end: Pos,
+}
+
+impl Fields {
+    pub(crate) fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// The names; letters and digits are all there can be in one.
+    pub(crate) fn names(self, source: &Source) -> impl DoubleEndedIterator<Item = &str> + '_ {
+        let text = source.range(self.start, self.end);
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        let names = text.strip_prefix('.').map(|names| names.split('.'));
+        names.into_iter().flatten()
+    }
 }
 
 /// Any node, to say where an error happened.
@@ -162,23 +184,14 @@ impl NodeRef<'_> {
         }
     }
 
-    /// An expression as source; statements need [`NodeRef::to_source`].
-    pub(crate) fn to_text(self) -> String {
-        let nothing = Source {
-            name: "".into(),
-            text: Vec::new(),
-        };
-        self.to_source(&nothing)
-    }
-
     /// The node as source, as Go prints it.
     pub(crate) fn to_source(self, source: &Source) -> String {
         let mut out = String::new();
         let written = match self {
             NodeRef::Node(node) => node.write(&mut out, source),
-            NodeRef::Pipe(pipe) => pipe.write(&mut out),
-            NodeRef::Command(command) => command.write(&mut out),
-            NodeRef::Expr(expr) => expr.write(&mut out),
+            NodeRef::Pipe(pipe) => pipe.write(&mut out, source),
+            NodeRef::Command(command) => command.write(&mut out, source),
+            NodeRef::Expr(expr) => expr.write(&mut out, source),
         };
         written.expect("writing to a string does not fail");
         out
@@ -200,11 +213,11 @@ impl Node {
     fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
         match self {
             Node::Text { start, end } => {
-                out.push_str(&String::from_utf8_lossy(&source.text[*start..*end]));
+                out.push_str(&String::from_utf8_lossy(source.range(*start, *end)));
             }
             Node::Action { pipe, .. } => {
                 out.push_str("{{");
-                pipe.write(out)?;
+                pipe.write(out, source)?;
                 out.push_str("}}");
             }
             Node::If(branch) => branch.write("if", out, source)?,
@@ -218,7 +231,7 @@ impl Node {
                 )?;
                 if let Some(pipe) = pipe {
                     out.push(' ');
-                    pipe.write(out)?;
+                    pipe.write(out, source)?;
                 }
                 out.push_str("}}");
             }
@@ -232,14 +245,14 @@ impl Node {
 impl Branch {
     fn write(&self, keyword: &str, out: &mut String, source: &Source) -> fmt::Result {
         write!(out, "{{{{{keyword} ")?;
-        self.pipe.write(out)?;
+        self.pipe.write(out, source)?;
         out.push_str("}}");
-        for node in &self.list {
+        for node in &*self.list {
             node.write(out, source)?;
         }
         if let Some(list) = &self.else_list {
             out.push_str("{{else}}");
-            for node in list {
+            for node in &**list {
                 node.write(out, source)?;
             }
         }
@@ -249,7 +262,7 @@ impl Branch {
 }
 
 impl Pipe {
-    fn write(&self, out: &mut String) -> fmt::Result {
+    fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
         if !self.decl.is_empty() {
             out.push_str(&self.decl.join(", "));
             out.push_str(if self.is_assign { " = " } else { " := " });
@@ -258,19 +271,19 @@ impl Pipe {
             if i > 0 {
                 out.push_str(" | ");
             }
-            command.write(out)?;
+            command.write(out, source)?;
         }
         Ok(())
     }
 }
 
 impl Command {
-    fn write(&self, out: &mut String) -> fmt::Result {
+    fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
         for (i, arg) in self.args.iter().enumerate() {
             if i > 0 {
                 out.push(' ');
             }
-            arg.write_as_part(out)?;
+            arg.write_as_part(out, source)?;
         }
         Ok(())
     }
@@ -278,17 +291,17 @@ impl Command {
 
 impl Expr {
     /// As part of a command or chain, where a pipeline stands in parentheses.
-    fn write_as_part(&self, out: &mut String) -> fmt::Result {
+    fn write_as_part(&self, out: &mut String, source: &Source) -> fmt::Result {
         if let ExprKind::Pipe(pipe) = &self.kind {
             out.push('(');
-            pipe.write(out)?;
+            pipe.write(out, source)?;
             out.push(')');
             return Ok(());
         }
-        self.write(out)
+        self.write(out, source)
     }
 
-    fn write(&self, out: &mut String) -> fmt::Result {
+    fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
         let fields = match &self.kind {
             ExprKind::Bool(value) => return write!(out, "{value}"),
             ExprKind::Dot => {
@@ -300,13 +313,18 @@ impl Expr {
                 return Ok(());
             }
             ExprKind::Number(number) => {
-                out.push_str(&number.text);
+                out.push_str(&number.text.to_str_lossy());
                 return Ok(());
             }
-            ExprKind::String { quoted, text } => {
-                match quoted {
-                    Quoted::As(mark) => write!(out, "{mark}{text}{mark}")?,
-                    Quoted::Source(source) => out.push_str(&source.to_str_lossy()),
+            ExprKind::String {
+                text,
+                escaped,
+                is_raw,
+            } => {
+                let mark = if *is_raw { '`' } else { '"' };
+                match escaped {
+                    None => write!(out, "{mark}{text}{mark}")?,
+                    Some(escaped) => out.push_str(&escaped.to_str_lossy()),
                 }
                 return Ok(());
             }
@@ -314,21 +332,20 @@ impl Expr {
                 out.push_str(function.name());
                 return Ok(());
             }
-            ExprKind::Pipe(pipe) => return pipe.write(out),
+            ExprKind::Pipe(pipe) => return pipe.write(out, source),
             ExprKind::Field(fields) => fields,
             ExprKind::Variable { name, fields } => {
                 out.push_str(name);
                 fields
             }
             ExprKind::Chain { base, fields } => {
-                base.write_as_part(out)?;
+                base.write_as_part(out, source)?;
                 fields
             }
         };
-        for field in fields {
-            out.push('.');
-            out.push_str(&field.to_str_lossy());
-        }
+        out.push_str(&String::from_utf8_lossy(
+            source.range(fields.start, fields.end),
+        ));
         Ok(())
     }
 }
@@ -336,7 +353,7 @@ impl Expr {
 /// Whether a body is only white space, which does not replace another definition of its name.
 pub(crate) fn is_blank(list: &[Node], source: &Source) -> bool {
     list.iter().all(|node| match node {
-        Node::Text { start, end } => String::from_utf8_lossy(&source.text[*start..*end])
+        Node::Text { start, end } => String::from_utf8_lossy(source.range(*start, *end))
             .trim()
             .is_empty(),
         _ => false,

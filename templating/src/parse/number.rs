@@ -3,10 +3,12 @@
 
 use golib::strconv::{parse_float, parse_int, parse_uint, quote, unquote_char};
 
+use crate::value::Str;
+
 /// A literal with every exact reading it has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Number {
-    pub(crate) text: String,
+    pub(crate) text: Str,
     pub(crate) int: Option<i64>,
     pub(crate) uint: Option<u64>,
     pub(crate) float: Option<f64>,
@@ -26,7 +28,7 @@ impl Number {
         }
         let code = unquoted.value;
         Ok(Self {
-            text: text.to_owned(),
+            text: text.into(),
             int: Some(code.into()),
             uint: Some(code.into()),
             float: Some(code.into()),
@@ -52,7 +54,7 @@ impl Number {
 
     fn from_complex(text: &str, re: f64, im: f64) -> Self {
         let mut number = Self {
-            text: text.to_owned(),
+            text: text.into(),
             complex: Some((re, im)),
             ..Self::default()
         };
@@ -72,7 +74,7 @@ impl Number {
             return Ok(Self::from_complex(text, 0.0, im));
         }
         let mut number = Self {
-            text: text.to_owned(),
+            text: text.into(),
             ..Self::default()
         };
         number.uint = parse_uint(text, 0, 64).ok();
@@ -100,11 +102,10 @@ impl Number {
     /// Whether the literal is a float where the parameter leaves it open.
     pub(crate) fn reads_as_float(&self) -> bool {
         let bytes = self.text.as_bytes();
-        let hex_int = bytes.len() > 2
-            && bytes[0] == b'0'
-            && matches!(bytes[1], b'x' | b'X')
-            && !self.text.contains(['p', 'P']);
-        !hex_int && bytes.first() != Some(&b'\'') && self.text.contains(['.', 'e', 'E', 'p', 'P'])
+        let has = |any: &[u8]| bytes.iter().any(|byte| any.contains(byte));
+        let hex_int =
+            bytes.len() > 2 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X') && !has(b"pP");
+        !hex_int && bytes.first() != Some(&b'\'') && has(b".eEpP")
     }
 }
 

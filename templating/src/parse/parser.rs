@@ -5,20 +5,27 @@ use std::sync::Arc;
 
 use super::lex::{Lexer, Token, TokenKind};
 use super::number::Number;
-use super::{Branch, Command, Expr, ExprKind, List, Node, Pipe, Quoted, Source, Tree};
+use super::{Branch, Command, Expr, ExprKind, Fields, List, Node, Pipe, Pos, Source, Tree};
 use crate::error::{Error, ErrorKind, ParseError};
 use crate::funcs::Functions;
 use crate::value::Str;
 
 type Result<T> = std::result::Result<T, Box<ParseError>>;
 
-/// Parses a text into the templates it defines: its own, named like the text, and each `define` and `block`.
+/// What the allocator adds to the two or three pieces of a part, about.
+const ALLOCATIONS: usize = 48;
+/// What parsed texts may take together, in bytes: some thirty times the largest real chart.
+pub(crate) const MAX_WEIGHT: usize = 64 << 20;
+
+/// Parses a text into the templates it defines: its own, named like the text, and each `define` and `block`. Their
+/// weight is added to `weight`.
 pub(crate) fn parse(
     name: &str,
     text: Vec<u8>,
     delims: (&str, &str),
     functions: &Functions,
     max_depth: usize,
+    weight: &mut usize,
 ) -> std::result::Result<Vec<Tree>, Error> {
     let source = Arc::new(Source {
         name: name.into(),
@@ -37,10 +44,15 @@ pub(crate) fn parse(
         body,
         depth: 0,
         max_depth,
+        weight: *weight,
+        nodes: Vec::new(),
+        commands: Vec::new(),
+        expressions: Vec::new(),
     };
     parser
         .file()
         .map_err(|error| Error::from(ErrorKind::Parse(*error)))?;
+    *weight = parser.weight;
     Ok(parser.trees)
 }
 
@@ -88,6 +100,22 @@ struct Parser<'s> {
     /// How many blocks are open.
     depth: usize,
     max_depth: usize,
+    /// Bytes of the trees, about.
+    weight: usize,
+    // What is still open, innermost last: a list is cut off the end when it is complete, at its exact length.
+    nodes: Vec<Node>,
+    commands: Vec<Command>,
+    expressions: Vec<Expr>,
+}
+
+/// Cuts a list off the end of what is open.
+fn cut<T>(open: &mut Vec<T>, start: usize) -> Box<[T]> {
+    open.drain(start..).collect()
+}
+
+/// A place in the text; one as large as that is never parsed.
+fn pos(at: usize) -> Pos {
+    Pos::try_from(at).unwrap_or(Pos::MAX)
 }
 
 /// A node, or what ends a list of nodes.
@@ -177,8 +205,19 @@ impl<'s> Parser<'s> {
             name: Arc::clone(&self.source.name),
             line,
             message: message.into(),
+            is_too_deep: false,
             source_line: self.source.line(line),
         }))
+    }
+
+    fn too_deep<T>(&self, what: &str) -> Result<T> {
+        self.fail(format!("max {what} depth exceeded"))
+            .map_err(|error| {
+                Box::new(ParseError {
+                    is_too_deep: true,
+                    ..*error
+                })
+            })
     }
 
     /// A token as messages show it.
@@ -238,8 +277,8 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The quotation mark and the text of a string that stands in the source as it is.
-    fn plain_string(&self, token: Token) -> Option<(char, Str)> {
+    /// The text of a string that stands in the source as it is.
+    fn plain_string(&self, token: Token) -> Option<Str> {
         let &[mark, ref inside @ .., end] = self.bytes(token) else {
             return None;
         };
@@ -247,7 +286,7 @@ impl<'s> Parser<'s> {
         let changes = if mark == b'`' { b'\r' } else { b'\\' };
         let is_plain =
             mark == end && !inside.contains(&changes) && std::str::from_utf8(inside).is_ok();
-        is_plain.then(|| (char::from(mark), Str::from(inside)))
+        is_plain.then(|| Str::from(inside))
     }
 
     /// Takes a finished template into the set of this text.
@@ -274,8 +313,24 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
+    /// Counts parts of the tree.
+    fn weigh(&mut self, bytes: usize) -> Result<()> {
+        self.weight += bytes;
+        if self.weight > MAX_WEIGHT {
+            return self.fail("template is too large");
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: Node) -> Result<()> {
+        self.nodes.push(node);
+        self.weigh(size_of::<Node>())
+    }
+
     fn file(&mut self) -> Result<()> {
-        let mut root = List::new();
+        if Pos::try_from(self.source.text.len()).is_err() {
+            return self.fail("template is too large");
+        }
         while self.peek().kind != TokenKind::Eof {
             if self.peek().kind == TokenKind::LeftDelim {
                 let delim = self.next();
@@ -286,12 +341,13 @@ impl<'s> Parser<'s> {
                 self.backup2(delim);
             }
             match self.text_or_action()? {
-                Item::Node(node) => root.push(node),
+                Item::Node(node) => self.node(node)?,
                 Item::End => return self.fail("unexpected {{end}}"),
                 Item::Else => return self.fail("unexpected {{else}}"),
             }
         }
         let name = Arc::clone(&self.body.name);
+        let root = cut(&mut self.nodes, 0);
         self.add(name, root)
     }
 
@@ -332,15 +388,15 @@ impl<'s> Parser<'s> {
     fn item_list(&mut self) -> Result<(List, Item)> {
         self.depth += 1;
         if self.depth > self.max_depth {
-            return self.fail("max block depth exceeded");
+            return self.too_deep("block");
         }
-        let mut list = List::new();
+        let start = self.nodes.len();
         while self.peek_non_space().kind != TokenKind::Eof {
             match self.text_or_action()? {
-                Item::Node(node) => list.push(node),
+                Item::Node(node) => self.node(node)?,
                 end => {
                     self.depth -= 1;
-                    return Ok((list, end));
+                    return Ok((cut(&mut self.nodes, start), end));
                 }
             }
         }
@@ -351,8 +407,8 @@ impl<'s> Parser<'s> {
         let token = self.next_non_space();
         match token.kind {
             TokenKind::Text => Ok(Item::Node(Node::Text {
-                start: token.start,
-                end: token.end,
+                start: pos(token.start),
+                end: pos(token.end),
             })),
             TokenKind::LeftDelim => {
                 self.body.action_line = token.line;
@@ -370,11 +426,15 @@ impl<'s> Parser<'s> {
             TokenKind::Block => self.block()?,
             TokenKind::Break => {
                 self.loop_control("{{break}}")?;
-                Node::Break { pos: token.start }
+                Node::Break {
+                    pos: pos(token.start),
+                }
             }
             TokenKind::Continue => {
                 self.loop_control("{{continue}}")?;
-                Node::Continue { pos: token.start }
+                Node::Continue {
+                    pos: pos(token.start),
+                }
             }
             TokenKind::Else => {
                 let next = self.peek_non_space();
@@ -394,7 +454,7 @@ impl<'s> Parser<'s> {
             _ => {
                 self.backup();
                 // Like Go, not skipping the space that may come first: it is where the action is.
-                let pos = self.peek().start;
+                let pos = pos(self.peek().start);
                 Node::Action {
                     pos,
                     pipe: self.pipeline("command", TokenKind::RightDelim)?,
@@ -415,7 +475,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    fn control(&mut self, control: Control) -> Result<Branch> {
+    fn control(&mut self, control: Control) -> Result<Box<Branch>> {
         let vars = self.body.vars.len();
         let pipe = self.pipeline(control.name(), TokenKind::RightDelim)?;
         if control == Control::Range {
@@ -435,15 +495,15 @@ impl<'s> Parser<'s> {
                 self.next();
                 self.depth += 1;
                 if self.depth > self.max_depth {
-                    return self.fail("max block depth exceeded");
+                    return self.too_deep("block");
                 }
                 let branch = self.control(control)?;
                 self.depth -= 1;
-                vec![if control == Control::If {
+                Box::new([if control == Control::If {
                     Node::If(branch)
                 } else {
                     Node::With(branch)
-                }]
+                }])
             } else {
                 let (list, end) = self.item_list()?;
                 if matches!(end, Item::Else) {
@@ -453,12 +513,13 @@ impl<'s> Parser<'s> {
             });
         }
         self.body.vars.truncate(vars);
-        Ok(Branch {
+        self.weigh(size_of::<Branch>())?;
+        Ok(Box::new(Branch {
             pos: pipe.pos,
             pipe,
             list,
             else_list,
-        })
+        }))
     }
 
     fn template_name(&mut self, token: Token, context: &str) -> Result<Arc<str>> {
@@ -477,9 +538,9 @@ impl<'s> Parser<'s> {
         let pipe = self.pipeline(CONTEXT, TokenKind::RightDelim)?;
         self.nested(CONTEXT, Some(Arc::clone(&name)))?;
         Ok(Node::Template {
-            pos: token.start,
+            pos: pos(token.start),
             name,
-            pipe: Some(pipe),
+            pipe: Some(Box::new(pipe)),
         })
     }
 
@@ -490,24 +551,19 @@ impl<'s> Parser<'s> {
         let mut pipe = None;
         if self.next_non_space().kind != TokenKind::RightDelim {
             self.backup();
-            pipe = Some(self.pipeline(CONTEXT, TokenKind::RightDelim)?);
+            pipe = Some(Box::new(self.pipeline(CONTEXT, TokenKind::RightDelim)?));
         }
         Ok(Node::Template {
-            pos: token.start,
+            pos: pos(token.start),
             name,
             pipe,
         })
     }
 
     fn pipeline(&mut self, context: &str, end: TokenKind) -> Result<Pipe> {
-        let pos = self.peek_non_space().start;
-        let mut pipe = Pipe {
-            pos,
-            is_assign: false,
-            decl: Vec::new(),
-            cmds: Vec::with_capacity(1),
-        };
-        self.declarations(&mut pipe, context)?;
+        let pos = pos(self.peek_non_space().start);
+        let (decl, is_assign) = self.declarations(context)?;
+        let start = self.commands.len();
         loop {
             let token = self.next_non_space();
             match token.kind {
@@ -525,31 +581,39 @@ impl<'s> Parser<'s> {
                 | TokenKind::Variable
                 | TokenKind::LeftParen => {
                     self.backup();
-                    pipe.cmds.push(self.command()?);
+                    let command = self.command()?;
+                    self.commands.push(command);
                 }
                 _ => return self.unexpected(token, context),
             }
         }
-        if pipe.cmds.is_empty() {
+        let cmds = cut(&mut self.commands, start);
+        if cmds.is_empty() {
             return self.fail(format!("missing value for {context}"));
         }
-        for (i, command) in pipe.cmds.iter().enumerate().skip(1) {
-            if let [Expr { kind, .. }, ..] = command.args.as_slice()
+        for (i, command) in cmds.iter().enumerate().skip(1) {
+            if let [Expr { kind, .. }, ..] = &*command.args
                 && is_constant(kind)
             {
                 let stage = i + 1;
                 return self.fail(format!("non executable command in pipeline stage {stage}"));
             }
         }
-        Ok(pipe)
+        Ok(Pipe {
+            pos,
+            is_assign,
+            decl,
+            cmds,
+        })
     }
 
     /// `$x :=`, `$x =`, and for `range` `$i, $x :=`.
-    fn declarations(&mut self, pipe: &mut Pipe, context: &str) -> Result<()> {
+    fn declarations(&mut self, context: &str) -> Result<(Box<[Arc<str>]>, bool)> {
+        let mut declared = Vec::new();
         loop {
             let variable = self.peek_non_space();
             if variable.kind != TokenKind::Variable {
-                return Ok(());
+                return Ok((declared.into(), false));
             }
             self.next();
             // One space may have been skipped, and then three tokens go back.
@@ -557,15 +621,15 @@ impl<'s> Parser<'s> {
             let next = self.peek_non_space();
             match next.kind {
                 TokenKind::Assign | TokenKind::Declare => {
-                    pipe.is_assign = next.kind == TokenKind::Assign;
+                    let is_assign = next.kind == TokenKind::Assign;
                     self.next_non_space();
-                    self.declare(pipe, variable);
-                    return Ok(());
+                    declared.push(self.declare(variable));
+                    return Ok((declared.into(), is_assign));
                 }
                 TokenKind::Char if self.bytes(next) == b"," => {
                     self.next_non_space();
-                    self.declare(pipe, variable);
-                    if context == "range" && pipe.decl.len() < 2 {
+                    declared.push(self.declare(variable));
+                    if context == "range" && declared.len() < 2 {
                         match self.peek_non_space().kind {
                             TokenKind::Variable | TokenKind::RightDelim | TokenKind::RightParen => {
                                 continue;
@@ -578,25 +642,24 @@ impl<'s> Parser<'s> {
                 _ if after.kind == TokenKind::Space => self.backup3(variable, after),
                 _ => self.backup2(variable),
             }
-            return Ok(());
+            return Ok((declared.into(), false));
         }
     }
 
-    fn declare(&mut self, pipe: &mut Pipe, variable: Token) {
-        let name: Arc<str> = self.text(variable).into();
-        pipe.decl.push(Arc::clone(&name));
-        self.body.vars.push(name);
+    fn declare(&mut self, variable: Token) -> Arc<str> {
+        let name: Arc<str> = String::from_utf8_lossy(self.bytes(variable)).into();
+        self.body.vars.push(Arc::clone(&name));
+        name
     }
 
     fn command(&mut self) -> Result<Command> {
-        let mut command = Command {
-            pos: self.peek_non_space().start,
-            args: Vec::with_capacity(1),
-        };
+        let pos = pos(self.peek_non_space().start);
+        let start = self.expressions.len();
         loop {
             self.peek_non_space(); // skip leading spaces
             if let Some(operand) = self.operand()? {
-                command.args.push(operand);
+                self.expressions.push(operand);
+                self.weigh(size_of::<Expr>())?;
             }
             let token = self.next();
             match token.kind {
@@ -607,10 +670,12 @@ impl<'s> Parser<'s> {
             }
             break;
         }
-        if command.args.is_empty() {
+        let args = cut(&mut self.expressions, start);
+        if args.is_empty() {
             return self.fail("empty command");
         }
-        Ok(command)
+        self.weigh(size_of::<Command>() + ALLOCATIONS)?;
+        Ok(Command { pos, args })
     }
 
     /// A term and the fields after it.
@@ -618,52 +683,42 @@ impl<'s> Parser<'s> {
         let Some(term) = self.term()? else {
             return Ok(None);
         };
-        let pos = self.peek().start;
         if self.peek().kind != TokenKind::Field {
             return Ok(Some(term));
         }
-        let kind = match term.kind {
-            ExprKind::Field(mut fields) => {
-                self.fields(&mut fields);
-                ExprKind::Field(fields)
-            }
-            ExprKind::Variable { name, mut fields } => {
-                self.fields(&mut fields);
-                ExprKind::Variable { name, fields }
-            }
-            constant if is_constant(&constant) => {
-                let term = Expr {
-                    pos: term.pos,
-                    kind: constant,
-                };
-                let text = super::NodeRef::Expr(&term).to_source(self.source);
-                let text = golib::strconv::quote(&text);
-                return self.fail(format!("unexpected . after term {text}"));
-            }
-            other => {
-                let base = Box::new(Expr {
-                    pos: term.pos,
-                    kind: other,
-                });
-                let mut fields = Vec::new();
-                self.fields(&mut fields);
-                ExprKind::Chain { base, fields }
-            }
-        };
-        Ok(Some(Expr { pos, kind }))
+        if is_constant(&term.kind) {
+            let text = super::NodeRef::Expr(&term).to_source(self.source);
+            let text = golib::strconv::quote(&text);
+            return self.fail(format!("unexpected . after term {text}"));
+        }
+        let (pos, fields) = self.fields(term.pos, None);
+        let base = Box::new(term);
+        Ok(Some(Expr {
+            pos,
+            kind: ExprKind::Chain { base, fields },
+        }))
     }
 
-    /// Takes the field tokens that follow.
-    fn fields(&mut self, fields: &mut Vec<Str>) {
+    /// The fields of a term that begins at `start`, from its own on if it is one. As in Go, a term that has fields behind it
+    /// stands where the first of these does.
+    fn fields(&mut self, start: Pos, own: Option<Token>) -> (Pos, Fields) {
+        let mut at = start;
+        let mut fields = own.map_or(Fields::default(), |token| Fields {
+            start: pos(token.start),
+            end: pos(token.end),
+        });
         while self.peek().kind == TokenKind::Field {
             let token = self.next();
-            fields.push(self.field(token));
+            if at == start {
+                at = pos(token.start);
+            }
+            if fields.is_empty() {
+                fields.start = pos(token.start);
+            }
+            // Each follows the one before without a gap.
+            fields.end = pos(token.end);
         }
-    }
-
-    /// The name of a field token, without its dot.
-    fn field(&self, token: Token) -> Str {
-        Str::from(&*String::from_utf8_lossy(&self.bytes(token)[1..]))
+        (at, fields)
     }
 
     fn term(&mut self) -> Result<Option<Expr>> {
@@ -684,10 +739,12 @@ impl<'s> Parser<'s> {
             TokenKind::Variable => {
                 let name = String::from_utf8_lossy(self.bytes(token));
                 match self.body.vars.iter().find(|var| ***var == *name) {
-                    Some(name) => ExprKind::Variable {
-                        name: Arc::clone(name),
-                        fields: Vec::new(),
-                    },
+                    Some(name) => {
+                        let name = Arc::clone(name);
+                        let (pos, fields) = self.fields(pos(token.start), None);
+                        let kind = ExprKind::Variable { name, fields };
+                        return Ok(Some(Expr { pos, kind }));
+                    }
                     None => {
                         let name = golib::strconv::quote(&*name);
                         return self.fail(format!("undefined variable {name}"));
@@ -695,18 +752,17 @@ impl<'s> Parser<'s> {
                 }
             }
             TokenKind::Field => {
-                // `.Values.name` and the like.
-                let mut fields = Vec::with_capacity(2);
-                fields.push(self.field(token));
-                ExprKind::Field(fields)
+                let (pos, fields) = self.fields(pos(token.start), Some(token));
+                let kind = ExprKind::Field(fields);
+                return Ok(Some(Expr { pos, kind }));
             }
             TokenKind::Bool => ExprKind::Bool(self.bytes(token) == b"true"),
-            TokenKind::CharConstant => self.number(Number::character(&self.text(token)))?,
-            TokenKind::Complex => self.number(Number::complex(&self.text(token)))?,
-            TokenKind::Number => self.number(Number::parse(&self.text(token)))?,
+            TokenKind::CharConstant => self.number(token, Number::character)?,
+            TokenKind::Complex => self.number(token, Number::complex)?,
+            TokenKind::Number => self.number(token, Number::parse)?,
             TokenKind::LeftParen => {
                 if self.body.paren_depth >= self.max_depth {
-                    return self.fail("max expression depth exceeded");
+                    return self.too_deep("expression");
                 }
                 self.body.paren_depth += 1;
                 let pipe = self.pipeline("parenthesized pipeline", TokenKind::RightParen)?;
@@ -716,30 +772,43 @@ impl<'s> Parser<'s> {
                     kind: ExprKind::Pipe(Box::new(pipe)),
                 }));
             }
-            TokenKind::String | TokenKind::RawString => match self.plain_string(token) {
-                Some((mark, text)) => ExprKind::String {
-                    quoted: Quoted::As(mark),
+            TokenKind::String | TokenKind::RawString => {
+                let is_raw = token.kind == TokenKind::RawString;
+                let (text, escaped) = match self.plain_string(token) {
+                    Some(text) => (text, None),
+                    None => {
+                        let source = Str::from(self.text(token));
+                        (self.unquote(token)?.into(), Some(Box::new(source)))
+                    }
+                };
+                self.weigh(token.end - token.start)?;
+                ExprKind::String {
                     text,
-                },
-                None => ExprKind::String {
-                    quoted: Quoted::Source(self.text(token).into()),
-                    text: self.unquote(token)?.into(),
-                },
-            },
+                    escaped,
+                    is_raw,
+                }
+            }
             _ => {
                 self.backup();
                 return Ok(None);
             }
         };
         Ok(Some(Expr {
-            pos: token.start,
+            pos: pos(token.start),
             kind,
         }))
     }
 
-    fn number(&self, number: std::result::Result<Number, String>) -> Result<ExprKind> {
-        match number {
-            Ok(number) => Ok(ExprKind::Number(Box::new(number))),
+    fn number(
+        &mut self,
+        token: Token,
+        read: fn(&str) -> std::result::Result<Number, String>,
+    ) -> Result<ExprKind> {
+        match read(&String::from_utf8_lossy(self.bytes(token))) {
+            Ok(number) => {
+                self.weigh(size_of::<Number>() + ALLOCATIONS)?;
+                Ok(ExprKind::Number(Box::new(number)))
+            }
             Err(message) => self.fail(message),
         }
     }

@@ -6,8 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::{Branch, Command, Expr, ExprKind, List, Node, Pipe, Tree};
-use crate::value::Str;
+use super::{Branch, Command, Expr, ExprKind, Fields, List, Node, Pipe, Source, Tree};
 
 /// The fields of the dot a template may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +43,7 @@ impl Default for Reads {
 pub(crate) fn reads<'t>(tree: &'t Tree, find: &dyn Fn(&str) -> Option<&'t Arc<Tree>>) -> Reads {
     let mut walk = Walk {
         find,
+        source: &tree.source,
         seen: HashSet::new(),
         found: Reads::default(),
     };
@@ -71,13 +71,15 @@ struct Scope {
 
 struct Walk<'a, 't> {
     find: &'a dyn Fn(&str) -> Option<&'t Arc<Tree>>,
+    /// Of the tree that is being read.
+    source: &'t Source,
     seen: HashSet<(Arc<str>, Is)>,
     found: Reads,
 }
 
 impl Walk<'_, '_> {
     fn list(&mut self, list: &List, scope: Scope) {
-        for node in list {
+        for node in &**list {
             self.node(node, scope);
         }
     }
@@ -88,7 +90,7 @@ impl Walk<'_, '_> {
             Node::Action { pipe, .. } => self.pipe(pipe, scope),
             Node::If(branch) => self.branch(branch, scope, scope.dot),
             Node::With(branch) | Node::Range(branch) => self.branch(branch, scope, Is::Other),
-            Node::Template { name, pipe, .. } => self.template(name, pipe.as_ref(), scope),
+            Node::Template { name, pipe, .. } => self.template(name, pipe.as_deref(), scope),
         }
     }
 
@@ -117,13 +119,15 @@ impl Walk<'_, '_> {
                 dot: given,
                 dollar: given,
             };
+            let outer = std::mem::replace(&mut self.source, &tree.source);
             self.list(&tree.root, scope);
+            self.source = outer;
         }
     }
 
     fn pipe(&mut self, pipe: &Pipe, scope: Scope) {
-        for command in &pipe.cmds {
-            for argument in &command.args {
+        for command in &*pipe.cmds {
+            for argument in &*command.args {
                 self.expression(argument, scope);
             }
         }
@@ -135,12 +139,12 @@ impl Walk<'_, '_> {
             return;
         }
         match &expression.kind {
-            ExprKind::Field(fields) if scope.dot == Is::Root => self.path(fields),
+            ExprKind::Field(fields) if scope.dot == Is::Root => self.path(*fields),
             ExprKind::Variable { name, fields } if &**name == "$" && scope.dollar == Is::Root => {
-                self.path(fields);
+                self.path(*fields);
             }
             ExprKind::Chain { base, fields } => match is(base, scope) {
-                Is::Root => self.path(fields),
+                Is::Root => self.path(*fields),
                 Is::Other => self.expression(base, scope),
             },
             ExprKind::Pipe(pipe) => self.pipe(pipe, scope),
@@ -148,8 +152,9 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn path(&mut self, fields: &[Str]) {
-        let path = fields.iter().map(|field| field.to_string()).collect();
+    fn path(&mut self, fields: Fields) {
+        let names = fields.names(self.source);
+        let path = names.map(str::to_owned).collect();
         self.found.extend(Reads::Paths(BTreeSet::from([path])));
     }
 }

@@ -50,6 +50,17 @@ pub(crate) fn deep_equal_counted(a: &Value, b: &Value, steps: &mut u64) -> bool 
             }
             (Value::Bytes(x), Value::Bytes(y)) if x == y => {}
             (Value::Nil, Value::Nil) => {}
+            // Behind a pointer Go looks at what is there.
+            (Value::Object(x), Value::Object(y))
+                if x.type_name() == y.type_name() && !x.equals(y.as_ref()) =>
+            {
+                let (x, y) = (x.fields(), y.fields());
+                if x.is_empty() || x.len() != y.len() {
+                    return false;
+                }
+                let pairs = x.into_iter().zip(y);
+                pending.extend(pairs.map(|((_, left), (_, right))| (left, right)));
+            }
             _ if same_scalar(&a, &b) => {}
             _ => return false,
         }

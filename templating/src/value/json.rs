@@ -102,7 +102,7 @@ pub(crate) fn from_json(
 /// How deep a value may nest; deeper than any real one, and a map that contains itself ends here.
 const MAX_DEPTH: usize = 1000;
 /// How many values the data may have. Shared lists are spelled out, so a small template can ask for any number.
-const MAX_NODES: usize = 4_000_000;
+const MAX_NODES: usize = 1_500_000;
 /// What the data of a list and of a map takes in memory, in values.
 const LIST_NODES: usize = 3;
 const MAP_NODES: usize = 15;

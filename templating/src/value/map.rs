@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::cycles;
 use super::drop::Children;
-use super::memory::{ENTRY, Held};
+use super::memory::{self, Held};
 use super::types::{MAP, MapType};
 use super::{Str, Value};
 use crate::error::Error;
@@ -30,7 +30,7 @@ impl Map {
 
     /// A map of the given type; the values must be of its element type.
     pub fn typed(ty: &'static MapType, entries: BTreeMap<Str, Value>) -> Self {
-        let held = Held::new(entries.len() as u64 * ENTRY);
+        let held = Held::new(memory::entries(entries.len()));
         Self {
             ty,
             entries: Some(Rc::new(Entries(RefCell::new(entries), held))),
@@ -103,10 +103,12 @@ impl Map {
         if Children::is_container(&value) {
             cycles::changed(entries);
         }
-        let old = entries.0.borrow_mut().insert(key.into(), value);
+        let mut map = entries.0.borrow_mut();
+        let old = map.insert(key.into(), value);
         if old.is_none() {
-            entries.1.grow(ENTRY);
+            entries.1.set(memory::entries(map.len()));
         }
+        drop(map);
         drop(old);
         Ok(())
     }
@@ -114,8 +116,9 @@ impl Map {
     /// Removes a key and gives back its value.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Option<Value> {
         let entries = self.entries.as_ref()?;
-        let old = entries.0.borrow_mut().remove(key.as_ref())?;
-        entries.1.shrink(ENTRY);
+        let mut map = entries.0.borrow_mut();
+        let old = map.remove(key.as_ref())?;
+        entries.1.set(memory::entries(map.len()));
         Some(old)
     }
 

@@ -9,10 +9,19 @@ thread_local! {
 
 /// Bytes of one element of a list.
 pub(crate) const ELEMENT: u64 = size_of::<super::Value>() as u64;
-/// Bytes of one entry of a map, with its key, about.
+/// Bytes of one entry of a large map, with its key, about.
 pub(crate) const ENTRY: u64 = 96;
 /// Bytes of an empty list or map.
 const CONTAINER: u64 = 64;
+/// A map's nodes have room for eleven entries, however few there are; filled in order, they are left with six.
+const NODE_ENTRIES: u64 = 11;
+const NODE_FILLED: u64 = 6;
+const NODE: u64 = NODE_ENTRIES * (ELEMENT + size_of::<super::Str>() as u64) + 32;
+
+/// Bytes of a map's entries.
+pub(super) fn entries(count: usize) -> u64 {
+    (count as u64).div_ceil(NODE_FILLED) * NODE
+}
 
 /// Bytes of all lists and maps alive on this thread.
 pub(crate) fn live() -> u64 {
@@ -29,14 +38,10 @@ impl Held {
         Self(Cell::new(bytes))
     }
 
-    pub(super) fn grow(&self, bytes: u64) {
-        self.0.set(self.0.get() + bytes);
-        LIVE.set(LIVE.get() + bytes);
-    }
-
-    pub(super) fn shrink(&self, bytes: u64) {
-        self.0.set(self.0.get().saturating_sub(bytes));
-        LIVE.set(LIVE.get().saturating_sub(bytes));
+    /// The content has another size now.
+    pub(super) fn set(&self, bytes: u64) {
+        let bytes = bytes + CONTAINER;
+        LIVE.set((LIVE.get() + bytes).saturating_sub(self.0.replace(bytes)));
     }
 }
 

@@ -56,6 +56,11 @@ pub trait Object {
         None
     }
 
+    /// A number of the same named type, which `range` counts in.
+    fn counted(&self, _number: i64) -> Option<Value> {
+        None
+    }
+
     /// Go's `==`, asked only for another object of the same type.
     fn equals(&self, _other: &dyn Object) -> bool {
         false

@@ -40,6 +40,24 @@ fn a_parse_error_shows_its_line() {
     );
 }
 
+/// What random cases showed to be otherwise in Go.
+#[test]
+fn errors_name_the_types_go_names() {
+    for (text, want) in [
+        (
+            r#"{{ range (durationRoundTo "1h" "") }}{{ .b }}{{ end }}"#,
+            "can't evaluate field b in type time.Duration",
+        ),
+        (
+            r#"{{ index (semver "1") 0 }}"#,
+            "error calling index: can't index item of type semver.Version",
+        ),
+    ] {
+        let error = render(text).expect_err(text).to_string();
+        assert!(error.ends_with(want), "{error}");
+    }
+}
+
 #[test]
 fn a_refusal_is_found_below_includes() {
     let error = render(r#"{{ define "a" }}{{ fail "no" }}{{ end }}{{ include "a" . }}"#);

@@ -28,6 +28,16 @@ fn a_set_is_shared_between_threads() {
     }
 }
 
+/// In Go the `else` of a range is part of it, so that a `break` there ends this range and not the one around it; a
+/// `continue` goes on with the one around it.
+#[test]
+fn breaks_in_the_else_of_a_range_end_that_range() {
+    let text = "{{ range 2 }}{{ range list }}{{ else }}a{{ break }}b{{ end }}c{{ end }}d";
+    assert_eq!(render(text).unwrap(), "acacd");
+    let text = "{{ range 2 }}{{ range list }}{{ else }}a{{ continue }}b{{ end }}c{{ end }}d";
+    assert_eq!(render(text).unwrap(), "aad");
+}
+
 #[test]
 fn own_functions_take_rust_types() {
     let mut functions = Functions::builtin();

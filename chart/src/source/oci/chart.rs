@@ -64,7 +64,7 @@ pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
     versions.iter().map(ToString::to_string).collect()
 }
 
-/// Picks from [`versions`] (Helm's `GetTagMatchingVersionOrConstraint`).
+/// Picks from `versions` (Helm's `GetTagMatchingVersionOrConstraint`).
 ///
 /// # Errors
 /// When the constraint is none, or nothing satisfies it.

@@ -15,7 +15,15 @@ use super::format::Format;
 use super::number::Decimal;
 use super::resource::{CompileError, Documents, Place, Root, encode, join};
 use super::validate;
+use super::work::Work;
 use crate::Warning;
+
+/// Bytes that a compiled pattern takes at least, while it is used.
+const PATTERN_BYTES: usize = 32 << 10;
+/// Bytes of it for each character with repetitions written out.
+const EFFORT_BYTES: usize = 64;
+/// Bytes that the patterns of one schema may take.
+const MAX_PATTERNS: usize = 16 << 20;
 
 /// A schema by its position in its set.
 pub(super) type Id = usize;
@@ -38,8 +46,8 @@ pub(super) struct Schema {
     pub(super) dynamic_ref: Option<(Id, String)>,
     pub(super) dynamic_anchor: String,
     pub(super) types: Vec<&'static str>,
-    pub(super) allowed: Option<Vec<Value>>,
-    pub(super) constant: Option<Value>,
+    pub(super) allowed: Option<Arc<[Value]>>,
+    pub(super) constant: Option<Arc<Value>>,
     pub(super) not: Option<Id>,
     pub(super) all_of: Vec<Id>,
     pub(super) any_of: Vec<Id>,
@@ -54,7 +62,7 @@ pub(super) struct Schema {
     pub(super) required: Vec<String>,
     pub(super) property_names: Option<Id>,
     pub(super) properties: BTreeMap<String, Id>,
-    pub(super) pattern_properties: Vec<(Regexp, Id)>,
+    pub(super) pattern_properties: Vec<(Arc<Regexp>, Id)>,
     pub(super) additional_properties: Option<Additional>,
     pub(super) dependencies: BTreeMap<String, Dependent>,
     pub(super) dependent_required: BTreeMap<String, Vec<String>>,
@@ -76,7 +84,7 @@ pub(super) struct Schema {
 
     pub(super) min_length: Option<i64>,
     pub(super) max_length: Option<i64>,
-    pub(super) pattern: Option<(Regexp, String)>,
+    pub(super) pattern: Option<(Arc<Regexp>, String)>,
 
     pub(super) maximum: Option<Decimal>,
     pub(super) minimum: Option<Decimal>,
@@ -175,6 +183,9 @@ struct Compiler<'w> {
     schemas: Vec<Schema>,
     known: BTreeMap<Place, Id>,
     compiled: usize,
+    patterns: BTreeMap<String, Arc<Regexp>>,
+    pattern_bytes: usize,
+    work: Work,
     assert_format: bool,
     warnings: &'w mut Vec<Warning>,
 }
@@ -187,6 +198,9 @@ impl<'w> Compiler<'w> {
             schemas: Vec::new(),
             known: BTreeMap::new(),
             compiled: 0,
+            patterns: BTreeMap::new(),
+            pattern_bytes: 0,
+            work: Work::new(),
             assert_format: false,
             warnings,
         }
@@ -229,7 +243,7 @@ impl<'w> Compiler<'w> {
         )?;
         let own = ["http://json-schema.org/", "https://json-schema.org/"];
         if !own.iter().any(|prefix| url.starts_with(prefix)) {
-            check_against_metaschema(&root, "")?;
+            check_against_metaschema(&root, "", &mut self.work)?;
         }
         self.roots.insert(url.to_owned(), root);
         Ok(())
@@ -241,7 +255,10 @@ impl<'w> Compiler<'w> {
         if self.root(&place.url).processed.contains(&place.pointer) {
             return Ok(());
         }
-        let mut root = self.root(&place.url).clone();
+        let mut root = self
+            .roots
+            .remove(&place.url)
+            .expect("it was loaded just now");
         root.lookup(&place.pointer)?;
         let base = root.resource(&place.pointer);
         let (id, draft) = (base.id.clone(), base.draft);
@@ -254,7 +271,7 @@ impl<'w> Compiler<'w> {
             self.warnings,
         )?;
         root.collect_stray_anchors(&place.pointer)?;
-        check_against_metaschema(&root, &place.pointer)?;
+        check_against_metaschema(&root, &place.pointer, &mut self.work)?;
         self.roots.insert(place.url.clone(), root);
         Ok(())
     }
@@ -271,35 +288,32 @@ impl<'w> Compiler<'w> {
 
     fn compile_schema(&mut self, id: Id, place: &Place) -> Result<(), CompileError> {
         let root = self.root(&place.url);
-        let resource = root.resource(&place.pointer).clone();
-        let document = root.document.clone();
-        let value = root.lookup(&place.pointer)?.clone();
-        drop(document);
-        let own_place = Place {
+        let document = Arc::clone(&root.document);
+        let value = root.lookup_in(&document, &place.pointer)?;
+        let resource = root.resource(&place.pointer);
+        let at = |pointer: &str| Place {
             url: place.url.clone(),
-            pointer: resource.pointer.clone(),
+            pointer: pointer.to_owned(),
         };
+        let own_place = at(&resource.pointer);
+        let base = resource.id.clone();
         let mut schema = Schema::empty(place.clone());
         schema.draft = resource.draft;
-        schema.resource = self.enqueue(own_place.clone());
+        let mut anchors = Vec::new();
         if resource.draft >= Draft::Draft2020 && own_place == *place {
             for anchor in &resource.dynamic_anchors {
-                if let Some(pointer) = resource.anchors.get(anchor) {
-                    let at = Place {
-                        url: place.url.clone(),
-                        pointer: pointer.clone(),
-                    };
-                    schema
-                        .dynamic_anchors
-                        .insert(anchor.clone(), self.enqueue(at));
-                }
+                let pointer = resource.anchors.get(anchor);
+                anchors.extend(pointer.map(|pointer| (anchor.clone(), at(pointer))));
             }
         }
-        match &value {
+        schema.resource = self.enqueue(own_place);
+        for (anchor, place) in anchors {
+            schema.dynamic_anchors.insert(anchor, self.enqueue(place));
+        }
+        match value {
             Value::Bool(always) => schema.always = Some(*always),
             Value::Object(object) if object.is_empty() => schema.always = Some(true),
             Value::Object(object) => {
-                let base = resource.id.clone();
                 Keywords {
                     compiler: self,
                     object,
@@ -324,7 +338,7 @@ impl<'w> Compiler<'w> {
         let resource = if url == root.url {
             Some(root.resource(""))
         } else {
-            root.resources.values().find(|resource| resource.id == url)
+            root.named(&url)
         };
         let place = match resource {
             Some(resource) => root.resolve_in(resource, &fragment)?,
@@ -338,10 +352,18 @@ impl<'w> Compiler<'w> {
     }
 }
 
-fn check_against_metaschema(root: &Root, pointer: &str) -> Result<(), CompileError> {
+fn check_against_metaschema(
+    root: &Root,
+    pointer: &str,
+    work: &mut Work,
+) -> Result<(), CompileError> {
     let meta = metaschema(root.resource(pointer).draft);
     let value = root.lookup(pointer)?;
-    validate::validate(value, meta, Some((meta, &root.resources))).map_err(|failure| {
+    let checked = validate::validate(value, meta, Some((meta, &root.resources)), work);
+    if work.is_over() {
+        return Err(CompileError::TooComplex);
+    }
+    checked.map_err(|failure| {
         let place = Place {
             url: root.url.clone(),
             pointer: pointer.to_owned(),
@@ -372,7 +394,7 @@ impl Keywords<'_, '_> {
         if s.draft >= Draft::Draft6 {
             s.contains = self.schema("contains");
             s.property_names = self.schema("propertyNames");
-            s.constant = self.object.get("const").cloned();
+            s.constant = self.object.get("const").cloned().map(Arc::new);
         }
         if s.draft >= Draft::Draft7 {
             s.condition = self.schema("if");
@@ -464,7 +486,8 @@ impl Keywords<'_, '_> {
             }
             _ => Vec::new(),
         };
-        s.allowed = self.object.get("enum").and_then(Value::as_array).cloned();
+        let allowed = self.object.get("enum").and_then(Value::as_array);
+        s.allowed = allowed.map(|values| Arc::from(values.as_slice()));
         s.multiple_of = self.number("multipleOf");
         s.maximum = self.number("maximum");
         s.exclusive_maximum = if self.is_true("exclusiveMaximum") {
@@ -480,7 +503,7 @@ impl Keywords<'_, '_> {
         };
         s.min_length = self.integer("minLength");
         s.max_length = self.integer("maxLength");
-        if let Some(pattern) = self.text("pattern") {
+        if let Some(pattern) = self.object.get("pattern").and_then(Value::as_str) {
             s.pattern = Some((self.regex("pattern", pattern)?, pattern.to_owned()));
         }
         s.min_items = self.integer("minItems");
@@ -523,8 +546,11 @@ impl Keywords<'_, '_> {
             .map(|number| number.to_i64())
     }
 
-    fn regex(&self, keyword: &str, pattern: &str) -> Result<Regexp, CompileError> {
-        Regexp::compile(pattern).map_err(|error| CompileError::InvalidRegex {
+    fn regex(&mut self, keyword: &str, pattern: &str) -> Result<Arc<Regexp>, CompileError> {
+        if let Some(known) = self.compiler.patterns.get(pattern) {
+            return Ok(Arc::clone(known));
+        }
+        let regex = Regexp::compile(pattern).map_err(|error| CompileError::InvalidRegex {
             regex: pattern.to_owned(),
             url: format!(
                 "{}#{}/{keyword}",
@@ -532,7 +558,18 @@ impl Keywords<'_, '_> {
                 encode(&self.place.pointer)
             ),
             why: error.to_string(),
-        })
+        })?;
+        let effort = usize::try_from(regex.effort()).unwrap_or(usize::MAX);
+        let bytes = PATTERN_BYTES.saturating_add(effort.saturating_mul(EFFORT_BYTES));
+        self.compiler.pattern_bytes = self.compiler.pattern_bytes.saturating_add(bytes);
+        if self.compiler.pattern_bytes > MAX_PATTERNS {
+            return Err(CompileError::TooComplex);
+        }
+        let regex = Arc::new(regex);
+        self.compiler
+            .patterns
+            .insert(pattern.to_owned(), Arc::clone(&regex));
+        Ok(regex)
     }
 
     fn enqueue(&mut self, pointer: String) -> Id {
@@ -610,6 +647,12 @@ impl Schema {
     /// The schema's URL with its pointer, as messages and reference cycles show it.
     pub(super) fn location(&self) -> String {
         self.place.shown()
+    }
+
+    /// What looking at a value takes besides the schemas inside, in steps.
+    pub(super) fn cost(&self) -> usize {
+        let listed = self.allowed.as_ref().map_or(0, |allowed| allowed.len());
+        (listed + self.required.len()) / 16
     }
 
     fn empty(place: Place) -> Self {

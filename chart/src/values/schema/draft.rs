@@ -1,6 +1,9 @@
 //! The drafts of JSON Schema: what differs between them, and their own schemas.
 
-use serde_json::Value;
+use std::sync::LazyLock;
+
+use referencing::meta;
+use serde_json::{Value, json};
 
 /// A draft Helm's library knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,16 +119,41 @@ pub(super) enum Position {
     Both,
 }
 
+// Helm's library carries the old drafts as they once were, and a little stricter.
+static DRAFT4: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = strict_enum(&meta::DRAFT4);
+    schema["properties"]["$ref"] = json!({"type": "string"});
+    schema["properties"]["$schema"]["format"] = "uri".into();
+    schema
+});
+static DRAFT6: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = strict_enum(&meta::DRAFT6);
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.remove("examples");
+    }
+    if let Some(patterns) = schema["properties"]["patternProperties"].as_object_mut() {
+        patterns.remove("propertyNames");
+    }
+    schema
+});
+static DRAFT7: LazyLock<Value> = LazyLock::new(|| strict_enum(&meta::DRAFT7));
+
+fn strict_enum(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    schema["properties"]["enum"]["minItems"] = 1.into();
+    schema["properties"]["enum"]["uniqueItems"] = true.into();
+    schema
+}
+
 /// A schema of the JSON Schema project, by its URL.
 pub(super) fn known_document(url: &str) -> Option<&'static Value> {
-    use referencing::meta;
     let path = url
         .strip_prefix("http://")
         .or_else(|| url.strip_prefix("https://"))?;
     let document = match path.strip_prefix("json-schema.org/")? {
-        "draft-04/schema" => &meta::DRAFT4,
-        "draft-06/schema" => &meta::DRAFT6,
-        "draft-07/schema" => &meta::DRAFT7,
+        "draft-04/schema" => &*DRAFT4,
+        "draft-06/schema" => &*DRAFT6,
+        "draft-07/schema" => &*DRAFT7,
         "draft/2019-09/schema" => &meta::DRAFT201909,
         "draft/2019-09/meta/core" => &meta::DRAFT201909_CORE,
         "draft/2019-09/meta/applicator" => &meta::DRAFT201909_APPLICATOR,

@@ -1,6 +1,7 @@
 //! What a value did wrong, in the words of santhosh-tekuri/jsonschema.
 
 use std::fmt;
+use std::sync::Arc;
 
 use golib::strconv;
 use serde_json::Value;
@@ -35,8 +36,8 @@ pub(super) enum Kind {
         got: &'static str,
         want: Vec<&'static str>,
     },
-    Enum(Vec<Value>),
-    Const(Value),
+    Enum(Arc<[Value]>),
+    Const(Arc<Value>),
     Format {
         got: Value,
         want: &'static str,
@@ -89,6 +90,24 @@ impl Failure {
         let mut out = String::new();
         self.print(0, false, &mut out);
         out
+    }
+
+    /// About how many bytes this failure and its line take, without its causes.
+    pub(super) fn weight(&self) -> usize {
+        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
+        let shown = match &self.kind {
+            Kind::Schema(text) | Kind::PropertyNames(text) => text.len(),
+            Kind::RefCycle { url, first, second } => url.len() + first.len() + second.len(),
+            Kind::Enum(values) => values.iter().map(|value| display_length(value) + 2).sum(),
+            Kind::Const(value) => display_length(value),
+            Kind::Format { got, why, .. } => display_length(got) + why.len(),
+            Kind::Required(names) | Kind::AdditionalProperties(names) => texts(names),
+            Kind::Dependency { property, missing } => property.len() + texts(missing),
+            Kind::MinContains { got, .. } | Kind::MaxContains { got, .. } => 8 * got.len(),
+            Kind::Pattern { got, want } => got.len() + want.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + texts(&self.location) + shown
     }
 
     pub(super) fn is_group(&self) -> bool {
@@ -164,7 +183,7 @@ impl fmt::Display for Kind {
                 strconv::quote(url)
             ),
             Self::Type { got, want } => write!(f, "got {got}, want {}", want.join(" or ")),
-            Self::Enum(values) => match values.as_slice() {
+            Self::Enum(values) => match &**values {
                 values if values.iter().any(|v| v.is_array() || v.is_object()) => {
                     f.write_str("'enum' failed")
                 }
@@ -174,7 +193,9 @@ impl fmt::Display for Kind {
                     write!(f, "value must be one of {}", values.join(", "))
                 }
             },
-            Self::Const(Value::Array(_) | Value::Object(_)) => f.write_str("'const' failed"),
+            Self::Const(value) if value.is_array() || value.is_object() => {
+                f.write_str("'const' failed")
+            }
             Self::Const(value) => write!(f, "value must be {}", display(value)),
             Self::Format { got, want, why } => {
                 write!(f, "{} is not valid {want}: {why}", display(got))
@@ -292,6 +313,13 @@ fn quoted(texts: &[String]) -> String {
 fn positions(at: &[usize]) -> String {
     let positions: Vec<String> = at.iter().map(ToString::to_string).collect();
     positions.join(" ")
+}
+
+fn display_length(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        _ => 8,
+    }
 }
 
 fn display(value: &Value) -> String {

@@ -580,7 +580,7 @@ fn uri(text: &str) -> Result<(), String> {
     require(!url.scheme.is_empty(), "relative url")
 }
 
-fn uri_reference(text: &str) -> Result<(), String> {
+pub(super) fn uri_reference(text: &str) -> Result<(), String> {
     require(!text.contains('\\'), "contains \\")?;
     parse_url(text).map(|_| ())
 }

@@ -12,6 +12,7 @@ mod format;
 mod number;
 mod resource;
 mod validate;
+mod work;
 
 use std::fmt;
 
@@ -21,6 +22,7 @@ use serde_json::Value;
 use super::go_format::go_type;
 use super::json_stream;
 use crate::{Chart, Warning};
+use work::Work;
 
 /// The name a schema goes by in messages.
 const SCHEMA_URL: &str = "file:///values.schema.json";
@@ -141,7 +143,7 @@ fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> R
     let set = compile::compile_document(SCHEMA_URL, document, warnings)
         .map_err(|error| error.to_string())?;
     let root = compile::Ref { set: &set, id: 0 };
-    validate::validate(values, root, None).map_err(|failure| {
+    validate::validate(values, root, None, &mut Work::new()).map_err(|failure| {
         let heading = format!("jsonschema validation failed with '{SCHEMA_URL}#'\n");
         let below = |text: String| format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text));
         Misfit {

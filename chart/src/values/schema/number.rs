@@ -77,12 +77,17 @@ impl Decimal {
 
     /// The value as a 64-bit integer, cut off where it does not fit.
     pub(super) fn to_i64(&self) -> i64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "saturating is what limits mean"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "saturating is what limits mean")]
         let value = self.to_f64() as i64;
         value
+    }
+
+    /// What dividing by `divisor` takes, in the steps of a check.
+    pub(super) fn effort(&self, divisor: &Self) -> usize {
+        let zeros = self.exponent.abs_diff(divisor.exponent);
+        let digits = self.digits.len() + divisor.digits.len();
+        let span = digits + usize::try_from(zeros).unwrap_or(MAX_DIGITS);
+        span.min(MAX_DIGITS).pow(2) / 64
     }
 
     /// Whether dividing by `divisor` leaves nothing.

@@ -9,10 +9,15 @@ use serde_json::{Map, Value};
 
 use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
+use super::format;
 use crate::Warning;
 
 /// How deep schemas may lie in schemas.
 const MAX_DEPTH: usize = 128;
+/// Schemas in one document: each is compiled into something of its own.
+const MAX_SCHEMAS: usize = 50_000;
+/// Bytes of the pointers to them all, which grow with depth.
+const MAX_POINTERS: usize = 16 << 20;
 
 /// A schema that cannot be used. The text is santhosh-tekuri/jsonschema's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +60,8 @@ pub(super) enum CompileError {
     ParseUrl { url: String, why: String },
     #[error("schemas are nested too deep")]
     TooDeep,
+    #[error("values and schema are too complex to check")]
+    TooComplex,
 }
 
 /// A place in a schema document: its URL and a JSON pointer.
@@ -82,12 +89,15 @@ pub(super) struct Resource {
 }
 
 /// A schema document.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Root {
     pub(super) url: String,
     pub(super) document: Arc<Value>,
     pub(super) resources: BTreeMap<String, Resource>,
+    /// The pointers of the resources, by their names.
+    ids: BTreeMap<String, String>,
     pub(super) processed: BTreeSet<String>,
+    pointer_bytes: usize,
 }
 
 /// Documents by URL. Nothing is read from files or fetched.
@@ -182,8 +192,24 @@ impl Root {
             url: url.to_owned(),
             document,
             resources: BTreeMap::new(),
+            ids: BTreeMap::new(),
             processed: BTreeSet::new(),
+            pointer_bytes: 0,
         }
+    }
+
+    /// The resource of a name.
+    pub(super) fn named(&self, id: &str) -> Option<&Resource> {
+        self.resources.get(self.ids.get(id)?)
+    }
+
+    fn mark_processed(&mut self, pointer: &str) -> Result<(), CompileError> {
+        self.pointer_bytes += pointer.len();
+        self.processed.insert(pointer.to_owned());
+        if self.processed.len() > MAX_SCHEMAS || self.pointer_bytes > MAX_POINTERS {
+            return Err(CompileError::TooComplex);
+        }
+        Ok(())
     }
 
     /// The resource a place belongs to.
@@ -225,8 +251,7 @@ impl Root {
             if pointer.is_empty() {
                 self.add_resource(pointer, base, fallback);
             }
-            self.processed.insert(pointer.to_owned());
-            return Ok(());
+            return self.mark_processed(pointer);
         };
         let place = Place {
             url: self.url.clone(),
@@ -246,7 +271,7 @@ impl Root {
             base = join(&base, id)?.0;
         }
         if !id.is_empty() || pointer.is_empty() {
-            match self.resources.values().find(|resource| resource.id == base) {
+            match self.named(&base) {
                 Some(other) if other.pointer != pointer => {
                     return Err(CompileError::DuplicateId {
                         id: base,
@@ -262,9 +287,7 @@ impl Root {
             }
         }
         let owner = self
-            .resources
-            .values()
-            .find(|resource| resource.id == base)
+            .named(&base)
             .map(|resource| (resource.pointer.clone(), resource.draft));
         let (owner, owner_draft) = owner.unwrap_or_else(|| (String::new(), fallback));
         self.collect_anchors(schema, pointer, &owner)?;
@@ -289,11 +312,11 @@ impl Root {
                 self.collect(documents, &at, &base, owner_draft, depth + 1, warnings)?;
             }
         }
-        self.processed.insert(pointer.to_owned());
-        Ok(())
+        self.mark_processed(pointer)
     }
 
     fn add_resource(&mut self, pointer: &str, id: &str, draft: Draft) {
+        self.ids.insert(id.to_owned(), pointer.to_owned());
         self.resources.insert(
             pointer.to_owned(),
             Resource {
@@ -338,7 +361,10 @@ impl Root {
             }
             let fragment = text(draft.id_keyword()).and_then(|id| id.split_once('#'));
             if let Some((_, fragment)) = fragment {
-                let fragment = decode(fragment)?;
+                let fragment = decode(fragment).map_err(|why| CompileError::ParseUrl {
+                    url: fragment.to_owned(),
+                    why,
+                })?;
                 if !fragment.is_empty() && !fragment.starts_with('/') {
                     found.push(fragment);
                 }
@@ -397,7 +423,12 @@ impl Root {
         self.lookup_in(&self.document, pointer)
     }
 
-    fn lookup_in<'d>(&self, document: &'d Value, pointer: &str) -> Result<&'d Value, CompileError> {
+    /// The value at a pointer of `document`, which is ours.
+    pub(super) fn lookup_in<'d>(
+        &self,
+        document: &'d Value,
+        pointer: &str,
+    ) -> Result<&'d Value, CompileError> {
         let place = || {
             Place {
                 url: self.url.clone(),
@@ -438,11 +469,16 @@ fn unescape(key: &str) -> Option<String> {
 /// A reference relative to a base, as URL and decoded fragment.
 pub(super) fn join(base: &str, reference: &str) -> Result<(String, String), CompileError> {
     let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-    let fragment = decode(fragment)?;
-    let failed = |error: url::ParseError| CompileError::ParseUrl {
+    let fragment = decode(fragment).map_err(|why| CompileError::ParseUrl {
+        url: reference.to_owned(),
+        why,
+    })?;
+    let failed = |why: String| CompileError::ParseUrl {
         url: path.to_owned(),
-        why: error.to_string(),
+        why,
     };
+    format::uri_reference(path).map_err(failed)?;
+    let failed = |error: url::ParseError| failed(error.to_string());
     let is_absolute = path
         .split_once(':')
         .is_some_and(|(scheme, _)| !scheme.is_empty() && !scheme.contains(['/', '?']));
@@ -458,7 +494,7 @@ pub(super) fn join(base: &str, reference: &str) -> Result<(String, String), Comp
 }
 
 /// Decodes percent escapes as Go's `url.PathUnescape`.
-fn decode(text: &str) -> Result<String, CompileError> {
+fn decode(text: &str) -> Result<String, String> {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -473,10 +509,7 @@ fn decode(text: &str) -> Result<String, CompileError> {
             .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         let Some(byte) = hex else {
             let shown = text.get(at..(at + 3).min(text.len())).unwrap_or(text);
-            return Err(CompileError::ParseUrl {
-                url: text.to_owned(),
-                why: format!("invalid URL escape {}", quote(shown)),
-            });
+            return Err(format!("invalid URL escape {}", quote(shown)));
         };
         out.push(byte);
         at += 3;

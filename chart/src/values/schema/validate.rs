@@ -12,21 +12,25 @@ use super::draft::Draft;
 use super::failure::{Failure, Kind, escape};
 use super::number::Decimal;
 use super::resource::Resource;
+use super::work::Work;
 
 /// Schemas in schemas or values in values beyond which nothing is checked.
 const MAX_DEPTH: usize = 400;
-/// Schemas applied in one check.
-const MAX_STEPS: u64 = 5_000_000;
+/// Bytes of text that are looked at in about the time a schema takes.
+const BYTES_PER_STEP: usize = 256;
 
 /// While schemas are checked themselves: their own schema, and where other drafts begin.
 type Meta<'s> = Option<(Ref<'s>, &'s BTreeMap<String, Resource>)>;
 
 /// Checks a whole document.
-pub(super) fn validate<'s>(value: &Value, schema: Ref<'s>, meta: Meta<'s>) -> Result<(), Failure> {
-    let mut steps = MAX_STEPS;
-    let checked = document(value, schema, meta, &mut steps, 0);
-    if steps == 0 {
-        // Whatever came out, not everything was looked at.
+pub(super) fn validate<'s>(
+    value: &Value,
+    schema: Ref<'s>,
+    meta: Meta<'s>,
+    work: &mut Work,
+) -> Result<(), Failure> {
+    let checked = document(value, schema, meta, work, 0);
+    if work.is_over() {
         return Err(Failure {
             kind: Kind::TooComplex,
             ..Failure::default()
@@ -39,7 +43,7 @@ fn document<'s>(
     value: &Value,
     schema: Ref<'s>,
     meta: Meta<'s>,
-    steps: &mut u64,
+    work: &mut Work,
     depth: usize,
 ) -> Result<(), Failure> {
     let scope = Scope {
@@ -57,7 +61,7 @@ fn document<'s>(
         failures: Vec::new(),
         quick: false,
         meta,
-        steps,
+        work,
         depth,
     };
     let Err(failure) = check.run() else {
@@ -153,6 +157,10 @@ impl Unevaluated {
     fn is_empty(&self) -> bool {
         self.properties.is_empty() && self.items.is_empty()
     }
+
+    fn len(&self) -> usize {
+        self.properties.len() + self.items.len()
+    }
 }
 
 struct Check<'c, 'p, 's> {
@@ -165,7 +173,7 @@ struct Check<'c, 'p, 's> {
     /// Only whether it fails is of interest.
     quick: bool,
     meta: Meta<'s>,
-    steps: &'c mut u64,
+    work: &'c mut Work,
     depth: usize,
 }
 
@@ -173,13 +181,12 @@ impl<'s> Check<'_, '_, 's> {
     fn run(&mut self) -> Result<Unevaluated, Failure> {
         let s = self.schema.schema();
         if self.depth > MAX_DEPTH {
-            *self.steps = 0;
+            self.work.give_up();
         }
-        let Some(left) = self.steps.checked_sub(1).filter(|left| *left > 0) else {
-            *self.steps = 0;
-            return Err(self.failure(Kind::TooComplex));
-        };
-        *self.steps = left;
+        let cost = 1 + 4 * self.left.len() + s.cost();
+        if !self.work.step(cost) {
+            return Err(Failure::default());
+        }
         match s.always {
             Some(true) => return Ok(std::mem::take(&mut self.left)),
             Some(false) => return Err(self.failure(Kind::FalseSchema)),
@@ -228,7 +235,7 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     /// Type, const, enum and format: the first that fails is all that is reported.
-    fn whole_value(&self, s: &Schema) -> Result<(), Failure> {
+    fn whole_value(&mut self, s: &Schema) -> Result<(), Failure> {
         if !s.types.is_empty() {
             let got = type_of(self.value);
             let is_integer = || match self.value {
@@ -320,6 +327,10 @@ impl<'s> Check<'_, '_, 's> {
                 evaluated = true;
                 self.apply_to(*id, value, name.clone());
             }
+            let cost = s.pattern_properties.len() * (1 + name.len() / BYTES_PER_STEP);
+            if !self.work.step(1 + cost) {
+                return false;
+            }
             for (pattern, id) in &s.pattern_properties {
                 if pattern.is_match(name.as_bytes()) {
                     evaluated = true;
@@ -357,12 +368,8 @@ impl<'s> Check<'_, '_, 's> {
     fn property_name(&mut self, schema: Ref<'s>, name: &str) {
         let (schema, meta) = self.in_its_draft(schema);
         let value = Value::String(name.to_owned());
-        if let Err(failure) = document(&value, schema, meta, self.steps, self.depth + 1) {
-            let causes = failure.causes;
-            self.failures.push(Failure {
-                causes,
-                ..self.failure(Kind::PropertyNames(name.to_owned()))
-            });
+        if let Err(failure) = document(&value, schema, meta, self.work, self.depth + 1) {
+            self.fail_because(Kind::PropertyNames(name.to_owned()), failure.causes);
         }
     }
 
@@ -375,6 +382,7 @@ impl<'s> Check<'_, '_, 's> {
             self.fail(Kind::MaxItems([length, want]));
         }
         if s.unique_items
+            && self.work.step(items.iter().map(nodes).sum())
             && let Some(at) = duplicates(items)
         {
             self.fail(Kind::UniqueItems(at));
@@ -428,7 +436,7 @@ impl<'s> Check<'_, '_, 's> {
                 self.fail_because(kind, failures);
             }
             None if matched.is_empty() => self.fail_because(Kind::Contains, failures),
-            _ => {}
+            _ => self.work.forget(&failures),
         }
         if let Some(want) = s.max_contains.filter(|want| count > *want) {
             self.fail(Kind::MaxContains { got: matched, want });
@@ -436,6 +444,9 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn text(&mut self, s: &Schema, text: &str) {
+        if !self.work.step(text.len() / BYTES_PER_STEP + 1) {
+            return;
+        }
         if s.min_length.is_some() || s.max_length.is_some() {
             let length = length(text.chars().count());
             if let Some(want) = s.min_length.filter(|want| length < *want) {
@@ -456,6 +467,10 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn number(&mut self, s: &Schema, got: &Decimal) {
+        let effort = s.multiple_of.as_ref().map_or(0, |want| got.effort(want));
+        if !self.work.step(1 + effort) {
+            return;
+        }
         let mut bound = |keyword, want: &Option<Decimal>, fails: &dyn Fn(&Decimal) -> bool| {
             if let Some(want) = want.as_ref().filter(|want| fails(want)) {
                 self.fail(Kind::Bound {
@@ -524,8 +539,9 @@ impl<'s> Check<'_, '_, 's> {
                 }
             }
         }
-        if !matched {
-            self.fail_because(Kind::AnyOf, failures);
+        match matched {
+            true => self.work.forget(&failures),
+            false => self.fail_because(Kind::AnyOf, failures),
         }
     }
 
@@ -536,7 +552,11 @@ impl<'s> Check<'_, '_, 's> {
             match (self.same_value(*id, "", matched.is_some()), matched) {
                 (Err(failure), None) => failures.push(failure),
                 (Err(_), Some(_)) => {}
-                (Ok(()), None) => matched = Some(index),
+                (Ok(()), None) => {
+                    self.work.forget(&failures);
+                    failures.clear();
+                    matched = Some(index);
+                }
                 (Ok(()), Some(first)) => {
                     self.fail(Kind::OneOf(Some([first, index])));
                     break;
@@ -640,6 +660,9 @@ impl<'s> Check<'_, '_, 's> {
         keyword: &'static str,
         quick: bool,
     ) -> Result<(), Failure> {
+        if self.work.is_over() {
+            return Err(Failure::default());
+        }
         let value_id = self.scope.value_id;
         let scope = Scope {
             schema,
@@ -658,7 +681,7 @@ impl<'s> Check<'_, '_, 's> {
             failures: Vec::new(),
             quick: self.quick || quick,
             meta,
-            steps: self.steps,
+            work: self.work,
             depth: self.depth + 1,
         }
         .run()?;
@@ -667,6 +690,9 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn value_against(&mut self, id: Id, value: &Value, key: String) -> Result<(), Failure> {
+        if self.work.is_over() {
+            return Err(Failure::default());
+        }
         let schema = self.schema.sibling(id);
         let value_id = self.scope.value_id + 1;
         let scope = Scope {
@@ -687,7 +713,7 @@ impl<'s> Check<'_, '_, 's> {
             failures: Vec::new(),
             quick: self.quick,
             meta,
-            steps: self.steps,
+            work: self.work,
             depth: self.depth + 1,
         }
         .run();
@@ -717,15 +743,17 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    fn failure(&self, kind: Kind) -> Failure {
-        if self.quick {
+    fn failure(&mut self, kind: Kind) -> Failure {
+        if self.quick || self.work.is_over() {
             return Failure::default();
         }
-        Failure {
+        let failure = Failure {
             location: self.path.clone(),
             kind,
             causes: Vec::new(),
-        }
+        };
+        self.work.hold(&failure, self.depth);
+        failure
     }
 
     fn fail(&mut self, kind: Kind) {
@@ -737,11 +765,15 @@ impl<'s> Check<'_, '_, 's> {
             causes,
             ..self.failure(kind)
         };
-        self.failures.push(failure);
+        self.note(Err(failure));
     }
 
     fn note(&mut self, outcome: Result<(), Failure>) {
-        self.failures.extend(outcome.err());
+        // One is as good as many where nobody hears of them.
+        let is_enough = (self.quick || self.work.is_over()) && !self.failures.is_empty();
+        if !is_enough {
+            self.failures.extend(outcome.err());
+        }
     }
 }
 
@@ -781,6 +813,16 @@ fn equal(a: &Value, b: &Value) -> bool {
                     .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
         }
         (a, b) => a == b,
+    }
+}
+
+/// How many values there are in a value, itself included.
+fn nodes(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(nodes).sum::<usize>(),
+        Value::Object(object) => 1 + object.values().map(nodes).sum::<usize>(),
+        Value::String(text) => 1 + text.len() / BYTES_PER_STEP,
+        _ => 1,
     }
 }
 

@@ -404,10 +404,7 @@ impl<'p> Parser<'p> {
 
 /// `{2}`, `{2,}`, `{2,3}`: the counts and the rest. No counts: the numbers make no sense.
 /// Nothing at all: this is no repetition, the brace is a character.
-#[expect(
-    clippy::type_complexity,
-    reason = "three outcomes, named in the comment"
-)]
+#[expect(clippy::type_complexity, reason = "three outcomes, named in the comment")]
 fn repeat_count(text: &[u8]) -> Option<(Option<(u64, Option<u64>)>, &[u8])> {
     let (low, rest) = count(text.strip_prefix(b"{")?)?;
     let (high, rest) = match rest.strip_prefix(b",") {

@@ -1,4 +1,5 @@
-//! Random cases to us and to Go: `differential PROGRAM [--seed N] [--count N] [--only KIND] [--case KIND:NUMBER] [--all]`.
+//! Random cases to us and to Go: `differential PROGRAM [--seed N] [--count N] [--only KIND] [--case KIND:NUMBER] [--all]`, or
+//! templates of one's own, a line each: `differential PROGRAM --ask < FILE`.
 //!
 //! PROGRAM is `tests/reference/engine`, which `make tools` builds. A run is determined by its seed (default 1) and count
 //! (default 20,000): the case `KIND:NUMBER` of a seed is always the same one. Differences are made small and shown, one of
@@ -10,7 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fuzzing::differential::{
-    Answer, Difference, KINDS, Kind, Reference, Verdict, both, case_bytes, judge, judge_all, shrink,
+    Answer, Difference, KINDS, Kind, Question, Reference, Verdict, both, case_bytes, judge,
+    judge_all, question, shrink,
 };
 
 /// Enough for every nesting the grammar can write, in an unoptimised build too.
@@ -27,6 +29,7 @@ struct Options {
     only: Option<String>,
     case: Option<u64>,
     all: bool,
+    ask: bool,
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -49,6 +52,7 @@ fn options() -> Result<Options, AnyError> {
         only: None,
         case: None,
         all: false,
+        ask: false,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -64,6 +68,7 @@ fn options() -> Result<Options, AnyError> {
                 options.case = Some(number.parse()?);
             }
             "--all" => options.all = true,
+            "--ask" => options.ask = true,
             _ => options.program = argument.into(),
         }
     }
@@ -77,6 +82,25 @@ fn run(options: &Options) -> Result<ExitCode, AnyError> {
     let mut reference = Reference::start(&options.program)?;
     let mut out = std::io::stdout().lock();
     let mut different = 0;
+    if options.ask {
+        for line in std::io::stdin().lines() {
+            let question = Question {
+                what: "template",
+                dialect: "helm",
+                template: line?,
+                data: serde_json::json!({}),
+                ..Question::default()
+            };
+            let answers = both(question, &mut reference)?;
+            let is_same = answers.ours == answers.theirs;
+            if !is_same || options.all {
+                writeln!(out, "{}", show(&answers))?;
+            }
+            different += u64::from(!is_same);
+        }
+        writeln!(out, "different {different}")?;
+        return Ok(ExitCode::from(u8::from(different > 0)));
+    }
     let shares: u64 = KINDS.iter().map(|kind| kind.share).sum();
     for kind in KINDS {
         let is_only = options.only.as_ref().map(|only| *only == kind.name);
@@ -92,7 +116,8 @@ fn run(options: &Options) -> Result<ExitCode, AnyError> {
         let mut sorts = HashSet::new();
         if options.case.is_some() {
             let bytes = case_bytes(kind, options.seed, numbers.start);
-            writeln!(out, "{}", show(&both(kind, &bytes, &mut reference)?))?;
+            let question = question(kind, &bytes);
+            writeln!(out, "{}", show(&both(question, &mut reference)?))?;
         }
         for start in numbers.clone().step_by(BATCH as usize) {
             let batch = start..(start + BATCH).min(numbers.end);

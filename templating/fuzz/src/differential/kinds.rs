@@ -23,6 +23,13 @@ pub const KINDS: &[Kind] = &[
         share: 30,
         question: |c| language(c, Vocabulary::Helm),
     },
+    #[cfg(feature = "charts")]
+    Kind {
+        name: "chart",
+        max_bytes: 400,
+        share: 12,
+        question: chart,
+    },
     Kind {
         name: "fleet",
         max_bytes: 400,
@@ -118,6 +125,29 @@ fn language(choices: &mut Choices<'_>, vocabulary: Vocabulary) -> Question {
             Vocabulary::Fleet => "fleet",
             _ => "helm",
         },
+        template: case.template,
+        others: case.others,
+        data: case.data,
+        ..Question::default()
+    }
+}
+
+/// A chart whose one manifest calls the template, so that errors pass through Helm's engine and what it makes of them.
+#[cfg(feature = "charts")]
+fn chart(choices: &mut Choices<'_>) -> Question {
+    const CALLS: [&str; 6] = [
+        "{{ include \"c/templates/_t.tpl\" .Values }}",
+        "{{ template \"c/templates/_t.tpl\" .Values }}",
+        "a:\n  {{- include \"c/templates/_t.tpl\" .Values | nindent 2 }}\n",
+        "{{ define \"x\" }}{{ include \"c/templates/_t.tpl\" . }}{{ end }}{{ include \"x\" .Values }}",
+        "{{ tpl \"{{ include \\\"c/templates/_t.tpl\\\" . }}\" .Values }}",
+        "{{ .Files.Get \"_t.tpl\" }}{{ tpl (.Files.Get \"t\") .Values }}",
+    ];
+    let call = choices.pick(&CALLS);
+    let case = grammar::case(choices, Vocabulary::Helm);
+    Question {
+        what: "chart",
+        text: call.to_owned(),
         template: case.template,
         others: case.others,
         data: case.data,
@@ -285,8 +315,9 @@ pub(super) fn explained(
     {
         return Some("Go slices up to the capacity");
     }
-    if question.template.contains("printf .f")
-        && question.template.contains("toDate")
+    // Numbers for the words and the pointer a time consists of, in the base of the verb.
+    if question.template.contains("printf")
+        && question.template.contains("Date")
         && says(ours, "{}")
     {
         return Some("Go prints the inside of times");

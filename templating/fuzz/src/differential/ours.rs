@@ -15,6 +15,8 @@ use super::{Answer, Question};
 pub(super) fn answer(question: &Question) -> Answer {
     catch_unwind(AssertUnwindSafe(|| match question.what {
         "template" => template(question),
+        #[cfg(feature = "charts")]
+        "chart" => chart(question),
         "yaml" => yaml::decode_floats(question.text.as_bytes())
             .map(|value| json::encode(&value).into_bytes())
             .map_err(|error| error.to_string()),
@@ -66,6 +68,45 @@ fn template(question: &Question) -> Answer {
     let dot = Value::from(json::floats(question.data.clone()));
     let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
     state.render("t", &dot).map_err(|error| error.to_string())
+}
+
+/// As the Go program puts the question into a chart.
+#[cfg(feature = "charts")]
+fn chart(question: &Question) -> Answer {
+    use chart::render::{RenderOptions, render};
+    use chart::values::coalesce_values;
+    use chart::{Capabilities, Chart, File, ReleaseInfo};
+
+    let file = |name: String, text: &str| File::new(name, bytes::Bytes::from(text.to_owned()));
+    let mut chart = Chart::default();
+    chart.metadata.name = "c".to_owned();
+    chart.metadata.version = "0.1.0".to_owned();
+    chart.metadata.api_version = "v2".to_owned();
+    let others = question
+        .others
+        .iter()
+        .enumerate()
+        .map(|(at, (name, text))| {
+            let name = golib::strconv::quote(name);
+            let text = format!("{{{{ define {name} }}}}{text}{{{{ end }}}}");
+            file(format!("templates/_{at}.tpl"), &text)
+        });
+    chart.templates = others
+        .chain([
+            file("templates/_t.tpl".to_owned(), &question.template),
+            file("templates/m.yaml".to_owned(), &question.text),
+        ])
+        .collect();
+    chart.files = [file("t".to_owned(), &question.template)]
+        .into_iter()
+        .collect();
+    let user = json::floats(question.data.clone());
+    let values =
+        coalesce_values(&chart, &user, &mut Vec::new()).map_err(|error| error.to_string())?;
+    let (release, capabilities) = (ReleaseInfo::install("rel", "ns"), Capabilities::default());
+    let options = RenderOptions::new(&release, &capabilities, &SystemHost);
+    let files = render(&chart, &values, &options).map_err(|error| error.to_string())?;
+    Ok(json::encode(&Json::from_iter(files)).into_bytes())
 }
 
 fn versions(question: &Question) -> Answer {

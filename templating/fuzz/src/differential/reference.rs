@@ -26,6 +26,7 @@ impl Reference {
             .env("TZ", "UTC")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -38,10 +39,10 @@ impl Reference {
         })
     }
 
-    /// The answer; nothing when Go does not always give the same, or none within five seconds.
+    /// The answer; nothing when Go does not always give the same, none within five seconds, or dies.
     ///
     /// # Errors
-    /// When the program has ended, or says something else than answers.
+    /// When the program cannot be started again, or says something else than answers.
     pub fn ask(&mut self, question: &Question) -> io::Result<Option<Answer>> {
         let answers = self.ask_all(std::slice::from_ref(question))?;
         Ok(answers.into_iter().next().flatten())
@@ -74,7 +75,14 @@ impl Reference {
             // What cannot be written any more shows as an answer that is missing.
             scope.spawn(|| write_all(requests, questions));
             for _ in questions {
-                let body = read(&mut self.answers)?;
+                let body = match read(&mut self.answers) {
+                    // It died of the question: Go cannot survive a stack that overflows.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        answers.push(None);
+                        return Ok(false);
+                    }
+                    body => body?,
+                };
                 let is_endless = body["endless"].as_bool() == Some(true);
                 answers.push(match is_endless {
                     true => None,

@@ -1,6 +1,8 @@
 //! Random templates and the values they run on.
 
+mod documents;
 mod functions;
+mod patterns;
 mod statements;
 mod texts;
 mod values;
@@ -9,10 +11,9 @@ use serde_json::Value as Json;
 
 use crate::Choices;
 
-pub use texts::{
-    constraint, duration, glob, json_text, layout, pattern, printf_format, subject, time_text,
-    toml_text, version, words, yaml_text,
-};
+pub use documents::{json_text, toml_text, yaml_text};
+pub use patterns::{pattern, subject};
+pub use texts::{constraint, duration, glob, layout, printf_format, time_text, version, words};
 pub use values::{small_value, value};
 
 /// Which functions templates may call.

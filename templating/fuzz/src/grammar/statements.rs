@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use golib::strconv;
 
 use super::functions::{self, Row};
-use super::{Vocabulary, texts, values};
+use super::{Vocabulary, documents, patterns, texts, values};
 use crate::Choices;
 
 /// How deep expressions nest in each other, and statements.
@@ -357,8 +357,8 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
 
     fn argument(&mut self, letter: char, depth: usize) -> String {
         let text = match letter {
-            'r' => texts::pattern(self.choices),
-            'R' => texts::replacement(self.choices),
+            'r' => patterns::pattern(self.choices),
+            'R' => patterns::replacement(self.choices),
             'v' => texts::version(self.choices),
             'c' => texts::constraint(self.choices),
             'f' => texts::layout(self.choices),
@@ -377,9 +377,9 @@ impl<'c, 'b, 'n> Writer<'c, 'b, 'n> {
                     "../x",
                 ])
                 .to_owned(),
-            'y' => texts::yaml_text(self.choices),
-            'j' => texts::json_text(self.choices),
-            'o' => texts::toml_text(self.choices),
+            'y' => documents::yaml_text(self.choices),
+            'j' => documents::json_text(self.choices),
+            'o' => documents::toml_text(self.choices),
             'p' => texts::path(self.choices),
             'x' => texts::printf_format(self.choices, self.vocabulary == Vocabulary::Everything),
             'k' => match self.choices.chance(5) {

@@ -1,0 +1,57 @@
+//! What checking one document may cost: a hostile schema is given up, not followed.
+
+use super::failure::Failure;
+
+/// Schemas applied in one check, and what else takes time in proportion.
+const MAX_STEPS: u64 = 5_000_000;
+/// Bytes of failures held at once; their text takes about as much again.
+const MAX_HELD: usize = 16 << 20;
+
+/// What is left of the allowance of one check.
+#[derive(Debug)]
+pub(super) struct Work {
+    steps: u64,
+    room: usize,
+}
+
+impl Work {
+    pub(super) fn new() -> Self {
+        Self {
+            steps: MAX_STEPS,
+            room: MAX_HELD,
+        }
+    }
+
+    /// Whether nothing more is looked at: whatever comes out then is not the whole truth.
+    pub(super) fn is_over(&self) -> bool {
+        self.steps == 0
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.steps = 0;
+    }
+
+    /// Takes `cost` steps; false if there are not that many left.
+    pub(super) fn step(&mut self, cost: usize) -> bool {
+        let cost = u64::try_from(cost).unwrap_or(u64::MAX);
+        self.steps = self.steps.saturating_sub(cost);
+        self.steps > 0
+    }
+
+    /// Makes room for a failure that lies `depth` schemas deep.
+    pub(super) fn hold(&mut self, failure: &Failure, depth: usize) {
+        // Each level may indent the line.
+        match self.room.checked_sub(failure.weight() + 2 * depth) {
+            Some(room) => self.room = room,
+            None => self.give_up(),
+        }
+    }
+
+    /// Failures nobody will hear of take no room any more.
+    pub(super) fn forget(&mut self, failures: &[Failure]) {
+        for failure in failures {
+            self.room = (self.room + failure.weight()).min(MAX_HELD);
+            self.forget(&failure.causes);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What decoded documents weigh. A few bytes of text (`{a: b},`) can stand for a map that takes a hundred times as much
+//! memory, so a bound on the text is none on what is made of it: decoders count what they build, and stop.
+
+use serde_json::Value;
+
+/// Bytes that decoded documents may take together.
+///
+/// The default of 48 MiB holds what is made of 5 MiB of the densest YAML that real charts have; of ordinary values it is
+/// some 20 MiB. One budget may serve several documents that are kept at the same time; what was spent on one that failed stays spent.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limit: usize,
+    spent: [usize; PARTS],
+}
+
+const PARTS: usize = 4;
+
+/// What a document's weight consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Lists, by their elements.
+    Lists,
+    /// Maps, by their entries.
+    Maps,
+    /// Strings and keys.
+    Text,
+    /// What is remembered of the document while anchors may still be asked for.
+    Anchors,
+}
+
+/// A document would take more memory than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("document is too large: decoded it takes more than {} MiB, most of it {}", .limit >> 20, .most.in_words())]
+pub struct TooHeavy {
+    /// What weighed most of all when the limit was reached.
+    pub most: Part,
+    /// The limit in bytes.
+    pub limit: usize,
+}
+
+impl Part {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Lists => "lists",
+            Self::Maps => "maps",
+            Self::Text => "text",
+            Self::Anchors => "nodes that anchors may name",
+        }
+    }
+}
+
+/// What the allocator adds to a piece of memory, about.
+const ALLOCATION: usize = 16;
+/// A standard B-tree's node has room for eleven entries, however few there are; filled in order, it is left with six.
+const NODE_ENTRIES: usize = 11;
+const NODE_FILLED: usize = 6;
+
+impl Budget {
+    /// At most so many bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            spent: [0; PARTS],
+        }
+    }
+
+    /// What the documents read so far weigh, in bytes.
+    pub fn spent(&self) -> usize {
+        self.spent.iter().sum()
+    }
+
+    pub(crate) fn spend(&mut self, part: Part, bytes: usize) -> Result<(), TooHeavy> {
+        let spent = &mut self.spent[part as usize];
+        *spent = spent.saturating_add(bytes);
+        if self.spent() <= self.limit {
+            return Ok(());
+        }
+        let parts = [Part::Lists, Part::Maps, Part::Text, Part::Anchors];
+        let most = parts
+            .into_iter()
+            .max_by_key(|&part| self.spent[part as usize])
+            .unwrap_or(part);
+        Err(TooHeavy {
+            most,
+            limit: self.limit,
+        })
+    }
+
+    /// Gives back what was remembered and is forgotten.
+    pub(crate) fn give_back(&mut self, part: Part, bytes: usize) {
+        let spent = &mut self.spent[part as usize];
+        *spent = spent.saturating_sub(bytes);
+    }
+
+    /// A string of its own.
+    pub(crate) fn text(&mut self, length: usize) -> Result<(), TooHeavy> {
+        match length {
+            0 => Ok(()),
+            _ => self.spend(Part::Text, length + ALLOCATION),
+        }
+    }
+
+    /// One more element, behind `length` others.
+    pub(crate) fn element<T>(&mut self, length: usize) -> Result<(), TooHeavy> {
+        // Room for four is made at once.
+        let slots = match length {
+            0 => 4,
+            1..=3 => return Ok(()),
+            _ => 1,
+        };
+        self.spend(Part::Lists, slots * size_of::<T>())
+    }
+
+    /// One more entry, beside `length` others.
+    pub(crate) fn entry<K, V>(&mut self, length: usize) -> Result<(), TooHeavy> {
+        if !length.is_multiple_of(NODE_FILLED) {
+            return Ok(());
+        }
+        let node = NODE_ENTRIES * (size_of::<K>() + size_of::<V>()) + 2 * ALLOCATION;
+        self.spend(Part::Maps, node)
+    }
+
+    /// One more value of a list of values.
+    pub(crate) fn value(&mut self, length: usize) -> Result<(), TooHeavy> {
+        self.element::<Value>(length)
+    }
+
+    /// One more entry of a map of values.
+    pub(crate) fn value_entry(&mut self, length: usize) -> Result<(), TooHeavy> {
+        self.entry::<String, Value>(length)
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(48 << 20)
+    }
+}
