@@ -41,9 +41,10 @@ kills: tools ## Kill the agent 200 times in the middle of its work and count the
 compare: tools ## Hold `fleetagent template` against helm over every chart below CHARTS=folder
 	@cargo run --quiet --package testbed --bin compare -- $(CHARTS)
 
-check: ## Formatting, lints as errors, dependency rules
+check: ## Formatting, lints and faults of the documentation as errors, dependency rules
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 	@$(MAKE) --no-print-directory deny
 
 # A machine without the registry still runs the other checks, and says what it left out.

@@ -68,7 +68,7 @@ pub struct AgentArgs {
           value_name = "BOOL")]
     pub debug: bool,
 
-    /// With --debug: how much to log; above 0 includes the HTTP client
+    /// With --debug: how much to log; above 0 includes requests to the API servers
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub debug_level: i64,
 
@@ -126,11 +126,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         let names = ["template", "values"];
         names.iter().any(|known| name == known)
     });
+    let last = args.last().map(|last| last.to_string_lossy().into_owned());
     let matches = pflag::command(Cli::command()).try_get_matches_from(args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(message) = pflag::message(&error).filter(|_| is_command) {
+            let message = pflag::message(&error, last.as_deref().unwrap_or_default());
+            if let Some(message) = message.filter(|_| is_command) {
                 writeln!(std::io::stderr(), "Error: {message}").ok();
                 return ExitCode::FAILURE;
             }

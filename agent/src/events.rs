@@ -59,6 +59,8 @@ pub enum Reason {
     RemovalReleased,
     /// A release record that the ledger does not know.
     UnknownRelease,
+    /// A release record is not the one that was written.
+    RecordChanged,
     /// The agent was registered again, or took a changed credential.
     Registered,
     /// Upstream refuses the credential, or another one does not work.
@@ -71,6 +73,8 @@ pub enum Reason {
     ValuesFailed,
     /// The chart does not render.
     RenderFailed,
+    /// The cluster does not serve a kind of object.
+    KindMissing,
     /// The cluster refuses an object, or does not answer.
     ApplyFailed,
     /// A hook failed.
@@ -108,12 +112,14 @@ impl Reason {
             Self::RemovalHeld => "RemovalHeld",
             Self::RemovalReleased => "RemovalReleased",
             Self::UnknownRelease => "UnknownRelease",
+            Self::RecordChanged => "RecordChanged",
             Self::Registered => "Registered",
             Self::CredentialRefused => "CredentialRefused",
             Self::UpstreamRestored => "UpstreamRestored",
             Self::SourceFailed => "SourceFailed",
             Self::ValuesFailed => "ValuesFailed",
             Self::RenderFailed => "RenderFailed",
+            Self::KindMissing => "KindMissing",
             Self::ApplyFailed => "ApplyFailed",
             Self::HookFailed => "HookFailed",
             Self::Forbidden => "Forbidden",

@@ -6,7 +6,8 @@
 //! impersonation goes through the configured kubeconfig.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::error::Error as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -15,12 +16,14 @@ use release::kube::Cluster;
 use release::storage::{Objects, RecordKind, Storage};
 use tokio::time::Instant;
 
-use crate::{error, requests};
+use crate::error;
+use crate::requests::{self, Heard};
 
 /// The account used when a bundle names none, if it exists.
 const FALLBACK_ACCOUNT: &str = "fleet-default";
 
-/// How long an account that was looked up is believed to exist or not.
+/// How long an account that was found is believed to exist. That one is missing is remembered for looks alone: what follows from it
+/// may be that a bundle deploys with the agent's own rights.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
 /// The agent itself: system namespace, watches, copies of nothing.
@@ -89,26 +92,68 @@ pub struct Identities {
     client: Client,
     cluster: Cluster,
     namespace: String,
+    heard: Heard,
     /// By account; one handle each, so that what its bundles ask at the same time is asked once.
     accounts: Mutex<HashMap<String, (Client, Cluster)>>,
-    /// Held while looking, so that many bundles look once.
-    seen: tokio::sync::Mutex<HashMap<String, (Instant, bool)>>,
+    seen: Mutex<HashMap<String, Arc<Question>>>,
+}
+
+/// What an account is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To deploy.
+    Deploy,
+    /// To look at what was deployed, and to keep it so.
+    Look,
+}
+
+/// Whether an account exists; held while asking, so that many bundles ask once.
+type Question = tokio::sync::Mutex<Option<Answer>>;
+
+/// An answer, and when it was asked for: it is one to everybody who wanted to know by then.
+struct Answer {
+    asked: Instant,
+    outcome: kube::Result<bool>,
+}
+
+impl Answer {
+    /// Whether it is one to somebody who wants to know since `came`.
+    fn is_for(&self, came: Instant, purpose: Purpose) -> bool {
+        let is_lasting = match (&self.outcome, purpose) {
+            (Ok(exists), Purpose::Deploy) => *exists,
+            (outcome, Purpose::Look) => outcome.is_ok(),
+            (Err(_), Purpose::Deploy) => false,
+        };
+        self.asked >= came || is_lasting && self.asked.elapsed() < REMEMBERED
+    }
+
+    fn tell(&self) -> kube::Result<bool> {
+        match &self.outcome {
+            Ok(exists) => Ok(*exists),
+            Err(kube::Error::Api(status)) => Err(kube::Error::Api(status.clone())),
+            Err(failed) => {
+                let cause = failed.source().map_or_else(String::new, error::chain);
+                Err(kube::Error::Service(cause.into()))
+            }
+        }
+    }
 }
 
 impl Identities {
-    /// Identities on the cluster `config` leads to; accounts live in `namespace`.
+    /// Identities on the cluster `config` leads to; accounts live in `namespace`. What that cluster says is `heard`.
     ///
     /// # Errors
     /// No client can be built from the configuration.
-    pub fn new(config: kube::Config, namespace: &str) -> kube::Result<Self> {
-        let client = requests::client(config.clone())?;
+    pub fn new(config: kube::Config, namespace: &str, heard: &Heard) -> kube::Result<Self> {
+        let client = requests::client(config.clone(), heard)?;
         Ok(Self {
             cluster: Cluster::new(client.clone()),
             config,
             client,
             namespace: namespace.to_owned(),
+            heard: heard.clone(),
             accounts: Mutex::default(),
-            seen: tokio::sync::Mutex::default(),
+            seen: Mutex::default(),
         })
     }
 
@@ -119,18 +164,27 @@ impl Identities {
         }
     }
 
+    /// Definitions changed: what the cluster serves is asked anew.
+    pub fn forget_discovery(&self) {
+        self.cluster.forget_discovery();
+    }
+
     /// The account a bundle deploys with: the named one, which must exist, else `fleet-default` if
     /// it exists, else the agent's.
     ///
     /// # Errors
     /// The named account does not exist or cannot be looked up.
-    pub async fn deployment(&self, named: &str) -> Result<DeploymentClient, IdentityError> {
+    pub async fn deployment(
+        &self,
+        named: &str,
+        purpose: Purpose,
+    ) -> Result<DeploymentClient, IdentityError> {
         let wanted = if named.is_empty() {
             FALLBACK_ACCOUNT
         } else {
             named
         };
-        let exists = self.exists(wanted).await;
+        let exists = self.exists(wanted, purpose).await;
         match exists {
             Ok(true) => self.account(wanted),
             Ok(false) if named.is_empty() => self.account(""),
@@ -177,23 +231,33 @@ impl Identities {
         let mut config = self.config.clone();
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
-        let client = requests::client(config)?;
+        let client = requests::client(config, &self.heard)?;
         let made = (client.clone(), self.cluster.acting_as(client));
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)
     }
 
-    async fn exists(&self, name: &str) -> kube::Result<bool> {
-        let mut seen = self.seen.lock().await;
-        let known = seen.get(name).copied();
-        if let Some((at, exists)) = known.filter(|(at, _)| at.elapsed() < REMEMBERED) {
-            tracing::trace!(account = name, age = ?at.elapsed(), "account is remembered");
-            return Ok(exists);
+    async fn exists(&self, name: &str, purpose: Purpose) -> kube::Result<bool> {
+        let came = Instant::now();
+        let question = {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(seen.entry(name.to_owned()).or_default())
+        };
+        let mut question = question.lock().await;
+        if let Some(answer) = question
+            .as_ref()
+            .filter(|answer| answer.is_for(came, purpose))
+        {
+            return answer.tell();
         }
+        let asked = Instant::now();
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
-        let exists = accounts.get_metadata_opt(name).await?.is_some();
-        seen.insert(name.to_owned(), (Instant::now(), exists));
-        Ok(exists)
+        let found = accounts.get_metadata_opt(name).await;
+        let answer = question.insert(Answer {
+            asked,
+            outcome: found.map(|found| found.is_some()),
+        });
+        answer.tell()
     }
 }
 
@@ -211,5 +275,32 @@ impl IdentityError {
     /// Whether the cluster was asked and said no.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Account { source, .. } if error::has_code(source, 404))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_an_account_is_missing_is_never_remembered_by_a_deploy() {
+        let second = Duration::from_secs(1);
+        let asked = Instant::now();
+        let answer = |outcome| Answer { asked, outcome };
+        let unreachable = || kube::Error::Service("no answer".into());
+        // Those who came while it was on its way share it, whatever it is.
+        for outcome in [Ok(true), Ok(false), Err(unreachable())] {
+            assert!(answer(outcome).is_for(asked, Purpose::Deploy));
+        }
+        tokio::time::advance(second).await;
+        let lasts = |outcome, purpose| answer(outcome).is_for(Instant::now(), purpose);
+        assert!(lasts(Ok(true), Purpose::Deploy));
+        assert!(!lasts(Ok(false), Purpose::Deploy));
+        assert!(lasts(Ok(false), Purpose::Look));
+        assert!(!lasts(Err(unreachable()), Purpose::Look));
+        tokio::time::advance(second).await;
+        assert!(!lasts(Ok(true), Purpose::Deploy));
+        let told = answer(Err(unreachable())).tell().unwrap_err();
+        assert_eq!(error::chain(&told), error::chain(&unreachable()));
     }
 }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use release::storage::Testimony;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
@@ -29,6 +30,9 @@ pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals
 /// Where the ledger keeps its [`Origin`], as JSON.
 const ORIGIN_ANNOTATION: &str = "fleet.cattle.io/upstream";
 
+/// Revisions of a release that are remembered by digest: all that is ever gone back to.
+const MAX_REVISIONS: usize = 8;
+
 /// An upstream that is this many writes further than when it was last seen was restored from a
 /// backup: etcd's documented restore skips a thousand million revisions.
 const LEAP: u64 = 500_000_000;
@@ -44,6 +48,13 @@ impl ReleaseKey {
     /// Neither part can hold an underscore, so one tells them apart in a ConfigMap's key.
     fn data_key(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
+    }
+
+    /// Whether the API server takes it as a ConfigMap's key. One that it refuses would keep all others from being written.
+    fn is_storable(&self) -> bool {
+        let key = self.data_key();
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        key.len() <= 253 && !key.starts_with("..") && key.bytes().all(is_allowed)
     }
 
     fn from_data_key(key: &str) -> Option<Self> {
@@ -75,6 +86,43 @@ pub struct LedgerEntry {
     /// Its removal was proven and has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
+    /// What each revision was written with, as a digest; none for a release whose records are older
+    /// than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<BTreeMap<i64, String>>,
+}
+
+impl LedgerEntry {
+    /// What the entry says of a revision's record.
+    pub fn testimony(&self, revision: i64) -> Testimony {
+        let Some(revisions) = &self.revisions else {
+            return Testimony::Absent;
+        };
+        match revisions.get(&revision) {
+            Some(digest) => Testimony::Digest(digest.clone()),
+            None => Testimony::Unknown,
+        }
+    }
+
+    /// This entry with what another one knows of the records.
+    #[must_use]
+    pub fn with_revisions_of(self, other: &Self) -> Self {
+        Self {
+            revisions: other.revisions.clone(),
+            ..self
+        }
+    }
+
+    /// This entry with the digest of one more revision; the oldest beyond [`MAX_REVISIONS`] go.
+    #[must_use]
+    pub fn noting(mut self, revision: i64, digest: String) -> Self {
+        let revisions = self.revisions.get_or_insert_default();
+        revisions.insert(revision, digest);
+        while revisions.len() > MAX_REVISIONS {
+            revisions.pop_first();
+        }
+        self
+    }
 }
 
 /// Why upstream is not the one the bundles came from.
@@ -101,6 +149,10 @@ pub struct Origin {
     /// Whether the agent's own BundleDeployment was ever listed.
     #[serde(default)]
     pub has_own: bool,
+    /// When it last took a report of this agent, in seconds since 1970. A backup remembers an older one, whatever was written after
+    /// it was restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<i64>,
 }
 
 impl Origin {
@@ -111,6 +163,9 @@ impl Origin {
         }
         let (before, after) = (self.version, now.version);
         if before != 0 && after != 0 && (after < before || after - before > LEAP) {
+            return Err(Break::Restored);
+        }
+        if now.reported.is_some() && now.reported < self.reported {
             return Err(Break::Restored);
         }
         Ok(())
@@ -183,6 +238,10 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn record(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
+        if !key.is_storable() {
+            let problem = format!("{}/{} cannot be a release", key.namespace, key.name);
+            return Err(kube::Error::Service(problem.into()));
+        }
         {
             let mut book = self.lock();
             if book.entries.get(&key) == Some(&entry) && !book.pending.contains_key(&key) {
@@ -191,6 +250,24 @@ impl Ledger {
             book.pending.insert(key.clone(), Some(entry));
         }
         self.flush(Some(&key)).await
+    }
+
+    /// Believes a revision that was there before the ledger knew any of its release; written with the
+    /// next write.
+    pub fn adopt_revision(&self, key: ReleaseKey, entry: LedgerEntry) {
+        self.lock().pending.insert(key, Some(entry));
+    }
+
+    /// Forgets the digest of a revision that is gone; written with the next write.
+    pub fn forget_revision(&self, key: &ReleaseKey, revision: i64) {
+        let mut book = self.lock();
+        let Some(mut entry) = book.wanted(key).cloned() else {
+            return;
+        };
+        let revisions = entry.revisions.as_mut();
+        if revisions.is_some_and(|known| known.remove(&revision).is_some()) {
+            book.pending.insert(key.clone(), Some(entry));
+        }
     }
 
     /// Forgets a release that was removed.
@@ -307,6 +384,7 @@ impl Ledger {
             if let (Some(before), None) = (&before, found) {
                 origin.version = origin.version.max(seen);
                 origin.has_own |= before.has_own;
+                origin.reported = origin.reported.max(before.reported);
             }
             // A version alone is not worth a write.
             let is_news = before
@@ -319,6 +397,18 @@ impl Ledger {
             self.flush(None).await?;
         }
         Ok(found)
+    }
+
+    /// Takes note of a report that upstream took, in seconds since 1970.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn reported(&self, at: i64) -> kube::Result<()> {
+        match &mut self.lock().origin {
+            Some(origin) => origin.reported = Some(at),
+            None => return Ok(()),
+        }
+        self.flush(None).await
     }
 
     /// Takes note of a version upstream told, which no later list may fall behind.
@@ -507,12 +597,29 @@ mod tests {
         assert_eq!(ReleaseKey::from_data_key("no-separator"), None);
     }
 
+    #[rstest]
+    #[case::usual("apps", "web.1", true)]
+    #[case::path("../..", "web", false)]
+    #[case::blank("apps", "a b", false)]
+    fn only_what_can_be_a_key_is_written(
+        #[case] namespace: &str,
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        let key = ReleaseKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        assert_eq!(key.is_storable(), expected);
+    }
+
     fn origin(server: &str, version: u64) -> Origin {
         Origin {
             server: server.into(),
             namespace: "cluster-a".into(),
             version,
             has_own: false,
+            reported: Some(100),
         }
     }
 
@@ -523,6 +630,8 @@ mod tests {
     #[case::another_server(origin("b", 8), Err(Break::Elsewhere))]
     #[case::another_namespace(Origin { namespace: "cluster-b".into(), ..origin("a", 8) }, Err(Break::Elsewhere))]
     #[case::an_old_backup(origin("a", 6), Err(Break::Restored))]
+    #[case::an_old_backup_that_was_written_to(Origin { reported: Some(99), ..origin("a", 8) }, Err(Break::Restored))]
+    #[case::reports_that_cannot_be_read(Origin { reported: None, ..origin("a", 8) }, Ok(()))]
     #[case::a_backup_whose_revisions_were_bumped(origin("a", 1_000_000_007), Err(Break::Restored))]
     fn an_upstream_continues_or_not(#[case] now: Origin, #[case] expected: Result<(), Break>) {
         assert_eq!(origin("a", 7).continues(&now), expected);

@@ -2,6 +2,8 @@
 //!
 //! The only crate that knows `fleet.cattle.io`. What a chart or a release is lives below it.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "whoever reads about a program has its source")]
+
 pub mod api;
 pub mod bundle;
 pub mod cli;
@@ -14,6 +16,7 @@ pub mod leader;
 pub mod ledger;
 pub mod memory;
 pub mod metrics;
+pub mod records;
 pub mod register;
 pub mod requests;
 pub mod run;

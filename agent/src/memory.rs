@@ -2,10 +2,7 @@
 
 /// Returns free heap pages to the system. glibc keeps what a burst of rendering used (measured:
 /// 57 MB against 6 MB after this call); other C libraries return it by themselves.
-#[expect(
-    unsafe_code,
-    reason = "malloc_trim has no safe wrapper; it takes no pointers"
-)]
+#[expect(unsafe_code, reason = "malloc_trim has no safe wrapper; it takes no pointers")]
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {

@@ -1,24 +1,49 @@
-//! Counting requests to the API servers: `rest_client_requests_total`, with client-go's labels.
+//! The clients of the API servers, and what all requests have in common: they are counted, none waits for ever, and the last sign of
+//! life of a server is known.
 //!
-//! One family for the process, as client-go has one registry: clients are made in several places and live as long as their
-//! credential. Requests on behalf of bundles count too; nothing of a request but its method, its server and the status code is kept.
+//! `rest_client_requests_total` has client-go's labels, in one family for the process, as client-go has one registry: clients are
+//! made in several places and live as long as their credential. Requests on behalf of bundles count too; of a request only its method,
+//! its server and the status code are kept, and its path is told at the log level `trace`. client-go has no time limit of its own: a
+//! server that takes a connection and never answers holds its caller for ever there.
 
-use std::sync::LazyLock;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
-use kube::client::{Body, ClientBuilder};
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use tower_layer::layer_fn;
-use tower_service::Service;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::{Instant, Sleep};
+use tower::retry::RetryLayer;
+use tower::{BoxError, Layer, Service, ServiceBuilder};
+use tower_http::decompression::DecompressionLayer;
+
+/// How long a server may take to begin the answer to a question, and between two parts of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The same for what changes something: admission webhooks may take 30 s each, the API server gives up after 60 s itself.
+const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
 
 /// Name of the metric, without the suffix that counters get.
 pub const NAME: &str = "rest_client_requests";
+
+/// Connections that wait for their next request, per server. What a burst opens beyond them is closed after use.
+const KEPT_CONNECTIONS: usize = 8;
+/// How long they wait.
+const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// What client-go calls the code of a request that no server answered.
 const NO_ANSWER: &str = "<error>";
@@ -37,54 +62,260 @@ pub fn counts() -> impl prometheus_client::registry::Metric {
     REQUESTS.clone()
 }
 
-/// A client whose requests are counted.
+/// When a server was last heard: an answer, or a part of one. Cheap to clone, all clones share.
+#[derive(Clone, Debug)]
+pub struct Heard(Arc<Mutex<Instant>>);
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Heard {
+    /// The last sign of life; the beginning, if there was none yet.
+    pub fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+/// A server took too long.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+struct Silent(Duration);
+
+/// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
+/// as long as the server likes.
+///
+/// kube's own stack keeps every connection that a burst opened, with 50 KiB of buffers each, until the server ends it.
+/// The layers are those of `ClientBuilder::try_from`. Through a proxy it is kube's stack: the connector's type is another.
 ///
 /// # Errors
 /// The configuration is no good.
-pub fn client(config: kube::Config) -> kube::Result<Client> {
+pub fn client(config: kube::Config, heard: &Heard) -> kube::Result<Client> {
+    check_token(&config)?;
     let authority = config.cluster_url.authority();
-    let host = authority.map_or_else(String::new, ToString::to_string);
-    let counted = layer_fn(|inner| Counted {
-        inner,
-        host: host.clone(),
-    });
-    Ok(ClientBuilder::try_from(config)?
-        .with_layer(&counted)
-        .build())
+    let common = Common {
+        host: authority.map_or_else(String::new, ToString::to_string),
+        heard: heard.clone(),
+    };
+    if config.proxy_url.is_some() {
+        let kubes = ClientBuilder::try_from(config)?;
+        return Ok(kubes.with_layer(&common).build());
+    }
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector()?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let connections = legacy::Builder::new(TokioExecutor::new())
+        .pool_max_idle_per_host(KEPT_CONNECTIONS)
+        .pool_idle_timeout(KEPT_FOR)
+        .pool_timer(TokioTimer::new())
+        .build::<_, Body>(connector);
+    let retries = config.default_retry.then(RetryPolicy::server_retry);
+    let service = ServiceBuilder::new()
+        .layer(common)
+        .layer(config.base_uri_layer())
+        .layer(DecompressionLayer::new().gzip(!config.disable_compression))
+        .option_layer(retries.map(RetryLayer::new))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-struct Counted<S> {
-    inner: S,
+/// kube panics over a token that cannot be sent: one with a line break, usually.
+fn check_token(config: &kube::Config) -> kube::Result<()> {
+    let token = config.auth_info.token.as_ref();
+    let can_be_sent = |token: &SecretString| HeaderValue::from_str(token.expose_secret()).is_ok();
+    match token.is_none_or(can_be_sent) {
+        true => Ok(()),
+        false => Err(kube::Error::Service(
+            "the token holds a character that cannot be sent".into(),
+        )),
+    }
+}
+
+#[derive(Clone)]
+struct Common {
     /// The server all requests go to.
     host: String,
+    heard: Heard,
 }
 
-impl<S, B> Service<Request<Body>> for Counted<S>
+impl<S> Layer<S> for Common {
+    type Service = Requests<S>;
+
+    fn layer(&self, inner: S) -> Requests<S> {
+        let common = self.clone();
+        Requests { inner, common }
+    }
+}
+
+struct Requests<S> {
+    inner: S,
+    common: Common,
+}
+
+impl<S, B> Service<Request<Body>> for Requests<S>
 where
-    S: Service<Request<Body>, Response = Response<B>>,
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
 {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Response = Response<Answer<B>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().to_string();
-        let host = self.host.clone();
-        let answer = self.inner.call(request);
+        let path = request.uri().path().to_owned();
+        let Common { host, heard } = self.common.clone();
+        let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
+        let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
-            let answer = answer.await;
+            let answer = answer.await.unwrap_or_else(|_| Err(Silent(limit).into()));
             let code = answer.as_ref().map_or_else(
                 |_| NO_ANSWER.to_owned(),
                 |answer| answer.status().as_u16().to_string(),
             );
+            tracing::trace!(method, host, path, code, "request");
             REQUESTS.get_or_create(&Labels { code, method, host }).inc();
-            answer
+            let answer = answer?;
+            heard.now();
+            Ok(answer.map(|body| Answer {
+                body: Box::pin(body),
+                limit: (!is_watch).then_some(limit),
+                deadline: None,
+                heard,
+            }))
         }
         .boxed()
+    }
+}
+
+fn patience(method: &Method) -> Duration {
+    if method == Method::GET {
+        PATIENCE
+    } else {
+        PATIENCE_WITH_CHANGES
+    }
+}
+
+fn is_watch(uri: &http::Uri) -> bool {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    parameters.any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
+}
+
+/// The body of an answer, whose parts come in time.
+struct Answer<B> {
+    body: Pin<Box<B>>,
+    /// Between two parts; absent for a watch.
+    limit: Option<Duration>,
+    deadline: Option<Pin<Box<Sleep>>>,
+    heard: Heard,
+}
+
+impl<B> HttpBody for Answer<B>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(part) = this.body.as_mut().poll_frame(context) {
+            this.deadline = None;
+            if let Some(Ok(_)) = part {
+                this.heard.now();
+            }
+            return Poll::Ready(part.map(|part| part.map_err(Into::into)));
+        }
+        let Some(limit) = this.limit else {
+            return Poll::Pending;
+        };
+        let deadline = this
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        deadline
+            .as_mut()
+            .poll(context)
+            .map(|()| Some(Err(Silent(limit).into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_are_told_from_lists() {
+        let is_one = |uri: &str| is_watch(&uri.parse().unwrap());
+        assert!(is_one("/api/v1/secrets?limit=5&watch=true"));
+        assert!(!is_one("/api/v1/secrets?labelSelector=watch%3Dtrue"));
+        assert!(!is_one("/api/v1/watch=true"));
+    }
+
+    #[tokio::test]
+    async fn a_token_that_cannot_be_sent_is_an_error() {
+        let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+        config.auth_info.token = Some("s3cret\nmore".to_owned().into());
+        let failed = client(config, &Heard::default()).err().unwrap();
+        let text = crate::error::chain(&failed);
+        assert!(
+            text.contains("cannot be sent") && !text.contains("s3cret"),
+            "{text}"
+        );
+    }
+
+    struct Never;
+
+    impl HttpBody for Never {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_breaks_off_ends_and_a_watch_waits() {
+        use http_body_util::BodyExt as _;
+        let answer = |limit| Answer {
+            body: Box::pin(Never),
+            limit,
+            deadline: None,
+            heard: Heard::default(),
+        };
+        let failed = answer(Some(PATIENCE)).collect().await.unwrap_err();
+        assert_eq!(failed.to_string(), "no answer within 30s");
+        let watch = tokio::time::timeout(Duration::from_secs(3600), answer(None).collect()).await;
+        assert!(watch.is_err());
     }
 }

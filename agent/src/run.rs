@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, AgentConfig, Settings};
+use crate::config::{self, Settings};
 use crate::events::{Events, Reason};
 use crate::identity::Identities;
 use crate::leader::Candidate;
@@ -70,13 +70,14 @@ struct Process {
     fetcher: Fetcher,
     metrics: Metrics,
     events: Arc<Events>,
+    health: Health,
 }
 
 async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
     let config = local_config(&settings).await?;
-    let identities = Arc::new(
-        Identities::new(config, &settings.namespace).context("failed to create local client")?,
-    );
+    let health = Health::new(settings.timing.unready_after);
+    let identities = Identities::new(config, &settings.namespace, health.ear(Side::Local));
+    let identities = Arc::new(identities.context("failed to create local client")?);
     let metrics = Metrics::default();
     let events = Events::new(
         &identities.agent(),
@@ -90,6 +91,7 @@ async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()>
         fetcher: Fetcher::new(chart::source::Settings::from_environment()),
         metrics,
         events: Arc::new(events),
+        health,
     };
     let settings = &process.settings;
     let Some(election) = settings.election else {
@@ -105,6 +107,8 @@ async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()>
         tracing::info!(identity = settings.identity, "holding the lease");
         process.metrics.leading(true);
         let ended = tokio::select! {
+            // First: a process that was stopped for a while must know that it lost before it does anything.
+            biased;
             () = candidate.lead() => None,
             result = Box::pin(process.work(stop.clone())) => Some(result),
         };
@@ -139,22 +143,19 @@ impl Process {
             hostname: settings.hostname.clone(),
             timing: settings.timing,
             events: Arc::clone(&self.events),
+            heard: self.health.ear(Side::Upstream).clone(),
         };
-        let health = Health::new(settings.timing.unready_after);
+        let health = &self.health;
         let mut servers = JoinSet::new();
         loop {
-            let upstream = tokio::select! {
+            let (upstream, config) = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                upstream = registrar.register() => upstream,
+                registered = registrar.register() => registered,
             };
             health.contact(Side::Upstream);
             if servers.is_empty() {
-                self.open_ports(&mut servers, &health, &stop).await?;
+                self.open_ports(&mut servers, &stop).await?;
             }
-            let config = registrar.agent_config().await.unwrap_or_else(|failed| {
-                tracing::error!(error = %crate::error::chain(&failed), "using default settings");
-                AgentConfig::default()
-            });
             tracing::info!(namespace = upstream.namespace, "registered");
             let identities = Arc::clone(&self.identities);
             let session = Session {
@@ -190,15 +191,17 @@ impl Process {
     async fn open_ports(
         &self,
         servers: &mut JoinSet<()>,
-        health: &Health,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
         let sites = [
             (
                 self.settings.metrics_address,
-                Site::Metrics(self.metrics.clone()),
+                Site::Metrics(Box::new(self.metrics.clone())),
             ),
-            (self.settings.probe_address, Site::Probes(health.clone())),
+            (
+                self.settings.probe_address,
+                Site::Probes(self.health.clone()),
+            ),
         ];
         for (address, site) in sites {
             let Some(address) = address else { continue };

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::requests::Heard;
 
 /// A client that sends no complete request head within this time is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +39,7 @@ pub enum Side {
 pub struct Health {
     /// Since when each has not; `None` while all is well.
     trouble_since: Arc<Mutex<[Option<Instant>; 2]>>,
+    heard: [Heard; 2],
     unready_after: Duration,
 }
 
@@ -46,8 +48,20 @@ impl Health {
     pub fn new(unready_after: Duration) -> Self {
         Self {
             trouble_since: Arc::default(),
+            heard: <[Heard; 2]>::default(),
             unready_after,
         }
+    }
+
+    /// What the clients of this cluster are to be made with.
+    pub fn ear(&self, side: Side) -> &Heard {
+        &self.heard[side as usize]
+    }
+
+    /// Whether this cluster has been silent for so long that it should be asked for a sign of life. A watch is told something
+    /// about once a minute even where nothing happens.
+    pub fn is_silent(&self, side: Side) -> bool {
+        self.ear(side).last().elapsed() >= self.unready_after / 3
     }
 
     /// This cluster answered just now.
@@ -55,9 +69,10 @@ impl Health {
         self.lock()[side as usize] = None;
     }
 
-    /// This cluster did not answer, or not as it should.
+    /// This cluster did not answer, or not as it should: since it was last heard.
     pub fn trouble(&self, side: Side) {
-        self.lock()[side as usize].get_or_insert_with(Instant::now);
+        let last = self.ear(side).last();
+        self.lock()[side as usize].get_or_insert(last);
     }
 
     /// Whether this cluster is not known to answer.
@@ -94,7 +109,7 @@ impl Health {
 #[derive(Clone)]
 pub enum Site {
     /// `/metrics`.
-    Metrics(Metrics),
+    Metrics(Box<Metrics>),
     /// `/healthz` and `/readyz`.
     Probes(Health),
 }
@@ -188,10 +203,13 @@ mod tests {
     async fn readiness_follows(side: Side) {
         let health = Health::new(Duration::from_secs(300));
         let probes = Site::Probes(health.clone());
-        tokio::time::advance(Duration::from_secs(900)).await;
+        assert!(!health.is_silent(side));
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert!(health.is_silent(side));
         health.trouble(side);
         assert_eq!(probes.answer("/readyz").status(), StatusCode::OK);
-        tokio::time::advance(Duration::from_secs(301)).await;
+        // Counted from the last sign of life.
+        tokio::time::advance(Duration::from_secs(201)).await;
         assert_eq!(
             probes.answer("/readyz").status(),
             StatusCode::INTERNAL_SERVER_ERROR

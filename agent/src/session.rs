@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use crate::controllers::bundle_deployment::deploy::Deployer;
 use crate::controllers::bundle_deployment::reconcile::{Reconciler, Rooms};
 use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
+use crate::controllers::definitions::Definitions;
 use crate::controllers::drift::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{self, Collector};
@@ -35,10 +36,14 @@ use crate::memory;
 use crate::metrics::{Controller, Metrics, Outcome};
 use crate::register::{Registrar, Upstream};
 use crate::server::{Health, Side};
-use crate::watching;
+use crate::watching::{self, Broken};
 
 /// How long passes in progress may go on after a termination was requested.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long after a burst nothing of it is needed any more: connections are closed by then, and what
+/// was remembered of bundles in motion is forgotten.
+const SETTLED: Duration = Duration::from_secs(65);
 
 /// Everything a session works with.
 pub struct Session {
@@ -82,16 +87,19 @@ impl Session {
             ledger = self.load_ledger() => ledger,
         };
         let timing = self.settings.timing;
-        let queue = Arc::new(Queue::new(Backoff {
+        let backoff = Backoff {
             min: timing.backoff_min,
             max: timing.backoff_max,
-        }));
+        };
+        let queue = Arc::new(Queue::new(backoff, self.metrics.clone()));
         let store = Arc::new(Store::default());
         let drift = Arc::new(DriftWatches::new(
             self.identities.agent(),
             Arc::clone(&queue),
             timing.drift_delay,
         ));
+        let identities = Arc::clone(&self.identities);
+        let definitions = Arc::new(Definitions::new(identities, Arc::clone(&queue)));
         let collector = Arc::new(Collector::new(
             &self.upstream,
             &self.settings.namespace,
@@ -122,6 +130,7 @@ impl Session {
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
             drift: Arc::clone(&drift),
+            definitions: Arc::clone(&definitions),
             events: Arc::clone(&self.events),
             health: self.health.clone(),
             collector: Arc::clone(&collector),
@@ -144,6 +153,7 @@ impl Session {
             first: timing.first_checkin,
             interval: self.settings.checkin_interval,
             health: self.health.clone(),
+            ledger: Arc::clone(&ledger),
         };
         let workers = Workers {
             queue: Arc::clone(&queue),
@@ -171,6 +181,7 @@ impl Session {
             ended = self.watch_bundles(&watching) => ended,
             ended = self.watch_credentials() => ended,
             () = facts.run() => Ended::Stopped,
+            () = definitions.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, interval) => Ended::Stopped,
             ended = self.check_clusters(&ledger, &restart) => ended,
@@ -208,11 +219,10 @@ impl Session {
             ..
         } = watching;
         let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
-            self.upstream.watching.clone(),
+            self.upstream.client.clone(),
             &self.upstream.namespace,
         );
-        let events = watcher(api, watcher::Config::default()).backoff(watching::Backoff::default());
-        let mut events = std::pin::pin!(events);
+        let mut events = watching::watch(api, watcher::Config::default(), Broken::Resume);
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
@@ -267,15 +277,13 @@ impl Session {
             for name in names {
                 queue.wake(&name, Pass::Full);
             }
-            self.metrics
-                .queued(Controller::BundleDeployment, queue.depth());
         }
         // The stream has no end of its own.
         Ended::CredentialDead
     }
 
-    /// Asks clusters that are in trouble whether they are well again, and upstream whether it is
-    /// in a state from before: then a resumed watch would be deaf, and is started anew. Ends when
+    /// Asks clusters that are in trouble whether they are well again, clusters that say nothing for a sign of life, and upstream
+    /// whether it is in a state from before: then a resumed watch would be deaf, and is started anew. Ends when
     /// the credential is dead, which a watch that lives on does not notice.
     async fn check_clusters(&self, ledger: &Ledger, restart: &Notify) -> Ended {
         let bundles = Api::<BundleDeployment>::namespaced(
@@ -290,13 +298,18 @@ impl Session {
             if std::mem::replace(&mut breaks, ledger.breaks()) != breaks {
                 restart.notify_one();
             }
-            if self.health.is_troubled(Side::Local) {
+            if self.should_ask(Side::Local) {
                 let local = self.identities.agent().client();
-                if local.apiserver_version().await.is_ok() {
-                    self.health.contact(Side::Local);
+                match local.apiserver_version().await {
+                    Ok(_) => self.health.contact(Side::Local),
+                    Err(failed) => {
+                        let error = error::text(&failed);
+                        tracing::warn!(error, "the local cluster does not answer");
+                        self.health.trouble(Side::Local);
+                    }
                 }
             }
-            if !self.health.is_troubled(Side::Upstream) && checked.elapsed() < CONTINUITY_CHECK {
+            if !self.should_ask(Side::Upstream) && checked.elapsed() < CONTINUITY_CHECK {
                 continue;
             }
             let seen = ledger.seen_version();
@@ -324,6 +337,10 @@ impl Session {
         }
     }
 
+    fn should_ask(&self, side: Side) -> bool {
+        self.health.is_troubled(side) || self.health.is_silent(side)
+    }
+
     /// Ends when another credential is stored and works; until then the one in use is kept. A
     /// bootstrap Secret that appears, or a credential that goes, leads to another registration
     /// while work goes on.
@@ -334,9 +351,7 @@ impl Session {
         );
         let watch = |name: &str| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            watcher(secrets.clone(), config)
-                .backoff(watching::Backoff::default())
-                .boxed()
+            watching::watch(secrets.clone(), config, Broken::Relist)
         };
         let mut bootstrap = watch(BOOTSTRAP_NAME);
         let mut credential = watch(AGENT_NAME);
@@ -446,6 +461,8 @@ impl Workers {
         // Not spawned: dropping the session must end every pass at once.
         let mut running = FuturesUnordered::new();
         let mut drifting = 0;
+        // When there is memory to give back once more.
+        let mut settled = None;
         loop {
             let room = Room {
                 full: running.len() - drifting < self.limit,
@@ -459,10 +476,15 @@ impl Workers {
                 }
                 Some(pass) = running.next() => {
                     drifting -= usize::from(pass == Pass::Drift);
-                    self.metrics.queued(Controller::BundleDeployment, self.queue.depth());
                     if running.is_empty() {
                         memory::give_back();
+                        settled = Some(Instant::now() + SETTLED);
                     }
+                }
+                () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    self.reconciler.forget_resting();
+                    memory::give_back();
+                    settled = None;
                 }
             }
         }
@@ -474,12 +496,8 @@ impl Workers {
 
     /// One pass, with its panic caught and its figures kept; gives back what it was for.
     async fn pass(&self, name: String, pass: Pass) -> Pass {
-        let controller = match pass {
-            Pass::Full => Controller::BundleDeployment,
-            Pass::Drift => Controller::Drift,
-        };
-        self.metrics.started(controller);
-        let start = Instant::now();
+        let controller = pass.controller();
+        let running = self.metrics.begin(controller);
         let passing = AssertUnwindSafe(Box::pin(self.reconciler.reconcile(&name, pass)));
         let next = passing.catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(name, "a reconcile panicked");
@@ -491,7 +509,7 @@ impl Workers {
             Next::After(_) | Next::FullAfter(_) => Outcome::RequeueAfter,
             Next::Retry => Outcome::Error,
         };
-        self.metrics.finished(controller, outcome, start.elapsed());
+        running.end(outcome);
         self.queue.finish(&name, pass, next);
         pass
     }

@@ -34,7 +34,10 @@ pub struct LogOptions {
 pub fn init(options: &LogOptions) {
     let wanted = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
     let filter = wanted.and(discreet());
-    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    // A log that cannot be written (a full disk, a closed pipe) is lost; saying so on the same stream would panic.
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
     // An error means a subscriber is there already (tests); then its owner decides.
     match options.encoder {
         Encoder::Json => {

@@ -1,10 +1,69 @@
-//! What all our watches share: how they back off, and what an error says about the credential.
+//! What all our watches share: how they go on after an error, and what it says about the credential.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::runtime::utils::Backoff as ResettableBackoff;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use kube::runtime::watcher;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+/// What a watch does when its connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// Goes on where it was: what was deleted meanwhile is told as deleted, not just missing from a list.
+    Resume,
+    /// Begins with a list: what it would resume from may be in the future of a server that was restored.
+    Relist,
+}
+
+/// Watches for ever. When the server ends or refuses a watch, it begins anew with a list once it has backed off. kube's watcher
+/// resumes even where it is told `410 Gone` before the first event, for ever, and starts its back-off over with each attempt to list.
+pub fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    broken: Broken,
+) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let state = (None, Backoff::default(), None);
+    stream::unfold(state, move |(current, mut backoff, pause)| {
+        let mut current = current.unwrap_or_else(&begin);
+        async move {
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
+            let event = current.next().await?;
+            let (current, pause) = match &event {
+                Err(failed) if broken == Broken::Resume && is_broken(failed) => {
+                    (Some(current), backoff.next())
+                }
+                Err(_) => (None, backoff.next()),
+                // Comes before anything is asked.
+                Ok(watcher::Event::Init) => (Some(current), None),
+                Ok(_) => {
+                    backoff.reset();
+                    (Some(current), None)
+                }
+            };
+            Some((event, (current, backoff, pause)))
+        }
+    })
+    .boxed()
+}
+
+/// Whether the connection ended a watch, not the server.
+fn is_broken(failed: &watcher::Error) -> bool {
+    match failed {
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            !matches!(error, kube::Error::Api(_))
+        }
+        _ => false,
+    }
+}
 
 /// 0.5 s doubling to 10 s with jitter; back to the start after a success.
 #[derive(Debug, Default)]
@@ -15,6 +74,10 @@ pub struct Backoff {
 impl Backoff {
     const MIN: Duration = Duration::from_millis(500);
     const MAX: Duration = Duration::from_secs(10);
+
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
 }
 
 impl Iterator for Backoff {
@@ -26,12 +89,6 @@ impl Iterator for Backoff {
             .min(Self::MAX);
         self.failures = self.failures.saturating_add(1);
         Some(pause.mul_f64(1.0 - 0.2 * rand::random::<f64>()))
-    }
-}
-
-impl ResettableBackoff for Backoff {
-    fn reset(&mut self) {
-        self.failures = 0;
     }
 }
 
@@ -117,6 +174,16 @@ mod tests {
         assert!(is_credential_dead(&watcher::Error::InitialListFailed(
             service
         )));
+    }
+
+    #[test]
+    fn only_broken_connections_are_gone_on_from() {
+        let reset = || kube::Error::Service("connection reset".into());
+        assert!(is_broken(&watcher::Error::WatchFailed(reset())));
+        assert!(is_broken(&watcher::Error::WatchStartFailed(reset())));
+        assert!(!is_broken(&start_failed(410)));
+        assert!(!is_broken(&watcher::Error::InitialListFailed(reset())));
+        assert!(!is_broken(&watcher::Error::NoResourceVersion));
     }
 
     #[test]

@@ -22,10 +22,7 @@ pub struct Release {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub info: Option<Info>,
     /// The chart, without its subcharts.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "shared_chart"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared_chart")]
     pub chart: Option<Arc<Chart>>,
     /// The user's values, as given.
     #[serde(skip_serializing_if = "Map::is_empty")]

@@ -107,6 +107,14 @@ impl AgentProcess {
             .terminate(deadline)
     }
 
+    /// The running process.
+    ///
+    /// # Errors
+    /// When the agent does not run.
+    pub fn process(&self) -> Result<&Process> {
+        self.process.as_ref().context("the agent does not run")
+    }
+
     /// Waits for the agent to end by itself.
     ///
     /// # Errors
@@ -123,10 +131,7 @@ impl AgentProcess {
     /// # Errors
     /// When the agent does not run.
     pub fn memory_kib(&self) -> Result<Memory> {
-        self.process
-            .as_ref()
-            .context("the agent does not run")?
-            .memory_kib()
+        self.process()?.memory_kib()
     }
 
     /// Everything the agent has logged, over its restarts.
@@ -155,19 +160,28 @@ impl AgentProcess {
 pub fn built() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BUILT
-        .get_or_init(|| match std::env::var_os("FLEETAGENT_BINARY") {
-            Some(path) => Ok(PathBuf::from(path)),
-            None => build(cfg!(debug_assertions)).map_err(|e| format!("{e:#}")),
-        })
+        .get_or_init(|| named_or_built(cfg!(debug_assertions)).map_err(|e| format!("{e:#}")))
         .clone()
         .map_err(anyhow::Error::msg)
 }
 
-/// Builds the agent, with or without optimisation, and gives its path.
+/// The agent of this checkout with full optimisation, brought up to date first, or the one
+/// `FLEETAGENT_BINARY` names.
 ///
 /// # Errors
 /// When it does not compile.
-pub fn build(debug: bool) -> Result<PathBuf> {
+pub fn optimised() -> Result<PathBuf> {
+    named_or_built(false)
+}
+
+fn named_or_built(debug: bool) -> Result<PathBuf> {
+    match std::env::var_os("FLEETAGENT_BINARY") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => build(debug),
+    }
+}
+
+fn build(debug: bool) -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("the crate is in a workspace")?;

@@ -14,6 +14,7 @@ pub struct Helm {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
+    driver: &'static str,
 }
 
 impl Helm {
@@ -27,9 +28,17 @@ impl Helm {
                 program: tool.path()?,
                 kubeconfig: kubeconfig.to_owned(),
                 home: home.join(format!("{tool:?}")),
+                driver: "secret",
             })
         };
         Ok([helm(Tool::Helm3)?, helm(Tool::Helm4)?])
+    }
+
+    /// The same helm with its records elsewhere: `secret` or `configmap`.
+    #[must_use]
+    pub fn with_driver(mut self, driver: &'static str) -> Self {
+        self.driver = driver;
+        self
     }
 
     /// Runs helm and gives its standard output.
@@ -40,6 +49,7 @@ impl Helm {
         let output = Command::new(&self.program)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
+            .env("HELM_DRIVER", self.driver)
             .env("HELM_CACHE_HOME", self.home.join("cache"))
             .env("HELM_CONFIG_HOME", self.home.join("config"))
             .env("HELM_DATA_HOME", self.home.join("data"))

@@ -15,6 +15,7 @@ pub mod corpus;
 pub mod fleet;
 pub mod helm;
 pub mod kills;
+pub mod meddler;
 pub mod ports;
 pub mod process;
 pub mod registry;

@@ -166,6 +166,22 @@ impl Process {
         }
     }
 
+    /// Stops it where it is (SIGSTOP), as a machine does that is suspended.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn freeze(&self) -> Result<()> {
+        signal("-STOP", self.id())
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn thaw(&self) -> Result<()> {
+        signal("-CONT", self.id())
+    }
+
     /// Ends it at once (SIGKILL) and reaps it.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

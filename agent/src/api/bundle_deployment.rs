@@ -61,10 +61,7 @@ impl BundleDeployment {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleDeploymentSpec {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub paused: bool,
     #[serde(deserialize_with = "null_as_default")]
     pub staged_options: BundleDeploymentOptions,
@@ -77,10 +74,7 @@ pub struct BundleDeploymentSpec {
     #[serde(rename = "deploymentID", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub deployment_id: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub depends_on: Vec<BundleRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correct_drift: Option<CorrectDrift>,
@@ -92,25 +86,13 @@ pub struct BundleDeploymentSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helm_chart_options: Option<BundleHelmOptions>,
     /// Hex SHA-256 of the values Secret of the same name; empty when there is none.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub values_hash: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub downstream_resources_generation: i64,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub off_schedule: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub waiting_for_values: bool,
 }
 
@@ -130,18 +112,12 @@ impl BundleDeploymentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleRef {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// States the other may be in; empty means `Ready` alone.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub accepted_states: Vec<String>,
 }
 
@@ -153,10 +129,7 @@ pub struct BundleHelmOptions {
     #[serde(rename = "helmOpSecretName", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub secret_name: String,
-    #[serde(
-        rename = "helmOpInsecureSkipTLSVerify",
-        skip_serializing_if = "is_default"
-    )]
+    #[serde(rename = "helmOpInsecureSkipTLSVerify", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub insecure_skip_tls_verify: bool,
     /// PEM certificates.

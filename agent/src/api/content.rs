@@ -12,10 +12,7 @@ use super::{is_default, null_as_default};
 pub struct Content {
     pub metadata: ObjectMeta,
     /// gzip of the manifest JSON.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub content: ByteString,
     /// Hex SHA-256 of the *uncompressed* JSON; empty when unknown.
     #[serde(rename = "sha256sum", skip_serializing_if = "is_default")]

@@ -17,10 +17,7 @@ pub struct BundleDeploymentOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kustomize: Option<KustomizeOptions>,
     /// Namespace of the release unless `target_namespace` is set.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub default_namespace: String,
     /// `namespace` in JSON: every object is forced into it.
     #[serde(rename = "namespace", skip_serializing_if = "is_default")]
@@ -28,30 +25,18 @@ pub struct BundleDeploymentOptions {
     pub target_namespace: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helm: Option<HelmOptions>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub service_account: String,
     /// Absent means true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create_namespace: Option<bool>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub force_sync_generation: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<DiffOptions>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub keep_resources: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub delete_namespace: bool,
     #[serde(rename = "ignore", skip_serializing_if = "Option::is_none")]
     pub ignore_options: Option<IgnoreOptions>,
@@ -66,15 +51,9 @@ pub struct BundleDeploymentOptions {
     #[serde(rename = "deleteCRDResources", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub delete_crd_resources: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub downstream_resources: Vec<DownstreamResource>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub overwrites: Vec<OverwrittenResource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_target_namespace_selector: Option<LabelSelector>,
@@ -102,93 +81,45 @@ impl BundleDeploymentOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HelmOptions {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub values_files: Vec<String>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub chart: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub repo: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub release_name: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub version: String,
     /// Seconds to wait for readiness; 0 waits for hooks only.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub timeout_seconds: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Map<String, Value>>,
     /// Rendered upstream; the agent renders them only where the controller did not.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub template_values: BTreeMap<String, String>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub values_from: Vec<ValuesFrom>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub force: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub take_ownership: bool,
     /// Revisions kept; 0 means the agent's default of two.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub max_history: i64,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub wait_for_jobs: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub atomic: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub disable_pre_process: bool,
     #[serde(rename = "disableDNS", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub disable_dns: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub skip_schema_validation: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub disable_dependency_update: bool,
 }
 
@@ -208,16 +139,10 @@ pub struct ValuesFrom {
 pub struct KeySelector {
     pub name: String,
     /// Defaults to the release namespace.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
     /// Defaults to `values.yaml`.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub key: String,
 }
 
@@ -225,10 +150,7 @@ pub struct KeySelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct YamlOptions {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub overlays: Vec<String>,
 }
 
@@ -236,10 +158,7 @@ pub struct YamlOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KustomizeOptions {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub dir: String,
 }
 
@@ -247,10 +166,7 @@ pub struct KustomizeOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiffOptions {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub compare_patches: Vec<ComparePatch>,
 }
 
@@ -258,35 +174,17 @@ pub struct DiffOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ComparePatch {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub api_version: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub json_pointers: Vec<String>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub operations: Vec<Operation>,
 }
 
@@ -294,20 +192,11 @@ pub struct ComparePatch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Operation {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub op: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub path: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub value: String,
 }
 
@@ -315,10 +204,7 @@ pub struct Operation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IgnoreOptions {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub conditions: Vec<BTreeMap<String, String>>,
 }
 
@@ -326,20 +212,11 @@ pub struct IgnoreOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CorrectDrift {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub enabled: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub force: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub keep_fail_history: bool,
 }
 
@@ -347,15 +224,9 @@ pub struct CorrectDrift {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DownstreamResource {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -363,20 +234,11 @@ pub struct DownstreamResource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OverwrittenResource {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
 }
 

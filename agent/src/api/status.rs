@@ -11,62 +11,35 @@ use super::{is_default, null_as_default};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleDeploymentStatus {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub conditions: Vec<Condition>,
     #[serde(rename = "appliedDeploymentID", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub applied_deployment_id: String,
     /// `<namespace>/<name>:<revision>`.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub release: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub ready: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub non_modified: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub non_ready_status: Vec<NonReadyStatus>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub modified_status: Vec<ModifiedStatus>,
     /// One of the two lists above was cut.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub incomplete_state: bool,
     #[serde(deserialize_with = "null_as_default")]
     pub display: BundleDeploymentDisplay,
     /// Written by every monitor pass, 0 included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_generation: Option<i64>,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub resources: Vec<BundleDeploymentResource>,
     #[serde(deserialize_with = "null_as_default")]
     pub resource_counts: ResourceCounts,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub downstream_resources_generation: i64,
 }
 
@@ -79,25 +52,13 @@ pub struct Condition {
     /// `True`, `False` or `Unknown`.
     pub status: String,
     /// RFC 3339; changes only together with status or message.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_update_time: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_transition_time: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub reason: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub message: String,
 }
 
@@ -105,20 +66,11 @@ pub struct Condition {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BundleDeploymentDisplay {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub deployed: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub monitored: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub state: String,
 }
 
@@ -126,25 +78,13 @@ pub struct BundleDeploymentDisplay {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleDeploymentResource {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub api_version: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
     /// `null` while unknown, as Go prints its zero time.
     pub created_at: Option<Time>,
@@ -154,30 +94,15 @@ pub struct BundleDeploymentResource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NonReadyStatus {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub uid: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub api_version: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
     #[serde(deserialize_with = "null_as_default")]
     pub summary: Summary,
@@ -187,25 +112,13 @@ pub struct NonReadyStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub state: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub error: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub transitioning: bool,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub message: Vec<String>,
 }
 
@@ -213,47 +126,26 @@ pub struct Summary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModifiedStatus {
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub kind: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub api_version: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub namespace: String,
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub name: String,
     /// Upstream's `Create`: no owned object of that name.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub missing: bool,
     /// With `missing`: the object is there but carries another owner's marks, or none.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub exist: bool,
     /// Upstream's `Delete`: owned, and not in the manifest any more.
     #[serde(rename = "delete", skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "null_as_default")]
     pub extra: bool,
     /// JSON merge patch from the live object to the wanted one.
-    #[serde(
-        skip_serializing_if = "is_default",
-        deserialize_with = "null_as_default"
-    )]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub patch: String,
 }
 

@@ -91,7 +91,7 @@ pub fn from_manifest(
 /// `.fleetignore` names are left out, as Fleet does when it unpacks a chart.
 ///
 /// # Errors
-/// When the archive holds no acceptable chart, or a malformed `.fleetignore`.
+/// When the archive holds no acceptable chart, lacks charts it depends on, or has a malformed `.fleetignore`.
 pub fn from_archive(
     fetched: &FetchedChart,
     options: &BundleDeploymentOptions,
@@ -118,7 +118,9 @@ pub fn from_archive(
             kept.push(file(found.name, found.data));
         }
     }
-    load(kept, options, identity)
+    let package = load(kept, options, identity)?;
+    chart::rendered::check_dependencies(&package.chart)?;
+    Ok(package)
 }
 
 /// Without its byte-order mark and, as in the archive Fleet makes, last changed in 1970.

@@ -70,6 +70,9 @@ pub enum BundleError {
         /// What is wrong with them.
         problem: String,
     },
+    /// A fetched chart lacks charts it depends on. None are fetched for it.
+    #[error(transparent)]
+    Incomplete(#[from] ::chart::rendered::NotInstallable),
     /// An overlay does not apply.
     #[error("{problem}")]
     Overlay {
@@ -127,6 +130,7 @@ impl BundleError {
             Self::Fetch(error) => error.reason(),
             Self::Archive { .. } => "InvalidArchive",
             Self::Load(_) => "InvalidChart",
+            Self::Incomplete(_) => "DependenciesMissing",
         }
     }
 }

@@ -140,10 +140,7 @@ mod tests {
     #[case("app", "app")]
     #[case("a/b", "a-b")]
     #[case("bundle.name.example.com", "bundle-name-example-com-645ef821")]
-    #[case(
-        "long-name-test--App_-_12.factor",
-        "long-name-test-app-12-factor-0efbac37"
-    )]
+    #[case("long-name-test--App_-_12.factor", "long-name-test-app-12-factor-0efbac37")]
     #[case(
         "12345678901234567890123456789012345678901234567890123a",
         "12345678901234567890123456789012345678901234567-fdba4"

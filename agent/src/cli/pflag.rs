@@ -38,8 +38,8 @@ pub fn command(command: Command) -> Command {
     })
 }
 
-/// What pflag says where clap said `error`; `None` for help and the like.
-pub fn message(error: &clap::Error) -> Option<String> {
+/// What pflag says where clap said `error` about a command line that ends in `last`; `None` for help and the like.
+pub fn message(error: &clap::Error, last: &str) -> Option<String> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -55,9 +55,13 @@ pub fn message(error: &clap::Error) -> Option<String> {
             let letter = flag.chars().nth(1).unwrap_or_default();
             Some(format!("unknown shorthand flag: '{letter}' in {flag}"))
         }
-        ErrorKind::InvalidValue if value.is_empty() => {
-            Some(format!("flag needs an argument: {flag}"))
-        }
+        // Nothing follows the last argument: it is to blame, in the form it has.
+        ErrorKind::InvalidValue if value.is_empty() => Some(match last.chars().last() {
+            Some(letter) if !last.starts_with("--") => {
+                format!("flag needs an argument: {letter:?} in {last}")
+            }
+            _ => format!("flag needs an argument: {flag}"),
+        }),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let cause = error.source().map(ToString::to_string).unwrap_or_default();
             Some(format!(
@@ -72,7 +76,8 @@ pub fn message(error: &clap::Error) -> Option<String> {
 
 /// The flag with its shorthand, as pflag names it.
 fn full_name(flag: &str) -> String {
-    const SHORTHANDS: [(&str, &str); 5] = [
+    const SHORTHANDS: [(&str, &str); 6] = [
+        ("--show-only", "-s"),
         ("--values", "-f"),
         ("--namespace", "-n"),
         ("--labels", "-l"),

@@ -1,5 +1,6 @@
 //! The heartbeat: `status.agent` of this cluster upstream. Mirrors `clusterstatus/ticker.go`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::Cluster;
 use crate::error;
+use crate::ledger::Ledger;
 use crate::server::{Health, Side};
 
 /// The first report comes once.
@@ -25,6 +27,8 @@ pub struct Heartbeat {
     pub first: Duration,
     pub interval: Duration,
     pub health: Health,
+    /// Remembers what upstream took: one restored from a backup does not.
+    pub ledger: Arc<Ledger>,
 }
 
 impl Heartbeat {
@@ -42,7 +46,8 @@ impl Heartbeat {
                 _ = first.tick() => {}
                 _ = regular.tick() => {}
             }
-            let operations = report(&self.namespace, Timestamp::now());
+            let now = Timestamp::now();
+            let operations = report(&self.namespace, now);
             let patch = match serde_json::from_value::<json_patch::Patch>(operations) {
                 Ok(patch) => Patch::Json::<Cluster>(patch),
                 Err(error) => {
@@ -55,7 +60,13 @@ impl Heartbeat {
                 .patch_status(&self.cluster_name, &parameters, &patch)
                 .await
             {
-                Ok(_) => self.health.contact(Side::Upstream),
+                Ok(_) => {
+                    self.health.contact(Side::Upstream);
+                    if let Err(failed) = self.ledger.reported(now.as_second()).await {
+                        let error = error::text(&failed);
+                        tracing::warn!(error, "cannot write the ledger");
+                    }
+                }
                 Err(failed) => {
                     self.health.trouble(Side::Upstream);
                     tracing::error!(error = %error::text(&failed), "failed to report cluster status");

@@ -12,23 +12,27 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::queue::{Pass, Queue};
 use crate::api::LABEL_OBJECT_SET_HASH;
 use crate::error;
 use crate::identity::AgentClient;
-use crate::watching;
+use crate::watching::{self, Broken};
 
 /// Changes to a bundle that is not ready yet are looked at this soon: it is probably becoming so.
 const UNREADY_DELAY: Duration = Duration::from_millis(300);
+
+/// But not more often than this: coming up takes several changes.
+const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Objects of one bundle, by kind, namespace and name, as a monitor pass saw them.
 pub type Seen = HashMap<ObjectId, String>;
 
 /// An object of a kind that is clear from the context.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
     /// `group/Kind`, the group empty for core.
     pub kind: String,
@@ -77,8 +81,12 @@ struct Watched {
     hash: String,
     seen: Seen,
     is_ready: bool,
-    /// While live objects are being read: the last event of each, to be judged by what was read.
+    /// While a pass is under way: the last event of each object, to be judged by what it saw.
     meanwhile: Option<HashMap<ObjectId, Option<String>>>,
+    /// What changed since the last look.
+    news: BTreeSet<ObjectId>,
+    /// When that was; never for a bundle that is new.
+    looked: Option<Instant>,
 }
 
 impl Bundles {
@@ -90,8 +98,8 @@ impl Bundles {
         self.by_hash.insert(hash.to_owned(), bundle.to_owned());
     }
 
-    /// Live objects are about to be read. Without this, what happens between reading and the first
-    /// [`Bundles::looked`] of a new bundle would be nobody's.
+    /// A pass begins that may read live objects or write them. Without this, what happens between that
+    /// and the first [`Bundles::looked`] of a new bundle would be nobody's.
     fn looking(&mut self, bundle: &str, hash: &str) {
         self.hash_of(bundle, hash);
         let watched = self.by_name.entry(bundle.to_owned()).or_insert(Watched {
@@ -99,40 +107,59 @@ impl Bundles {
             seen: Seen::new(),
             is_ready: false,
             meanwhile: None,
+            news: BTreeSet::new(),
+            looked: None,
         });
         hash.clone_into(&mut watched.hash);
         watched.meanwhile = Some(HashMap::new());
     }
 
-    /// Live objects were read. Whether something newer has been told since.
+    /// All live objects were read. Whether something newer has been told since.
     fn looked(&mut self, bundle: &str, hash: &str, seen: Seen, is_ready: bool) -> bool {
         self.hash_of(bundle, hash);
-        let meanwhile = self
-            .by_name
-            .get_mut(bundle)
-            .and_then(|watched| watched.meanwhile.take())
-            .unwrap_or_default();
-        let news = meanwhile
-            .iter()
-            .any(|(object, told)| is_news(seen.get(object).map(String::as_str), told.as_deref()));
-        let watched = Watched {
+        let former = self.by_name.remove(bundle);
+        let mut watched = Watched {
             hash: hash.to_owned(),
             seen,
             is_ready,
-            meanwhile: None,
+            meanwhile: former.and_then(|former| former.meanwhile),
+            news: BTreeSet::new(),
+            looked: Some(Instant::now()),
         };
+        let news = watched.judge();
         self.by_name.insert(bundle.to_owned(), watched);
         news
     }
 
-    /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to wake
-    /// and whether each was ready.
-    fn told(
-        &mut self,
-        hash: &str,
-        object: &ObjectId,
-        version: Option<&str>,
-    ) -> Vec<(String, bool)> {
+    /// Some live objects were read again. Whether something newer has been told since.
+    fn looked_again(&mut self, bundle: &str, seen: Seen, is_ready: bool) -> bool {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
+            return false;
+        };
+        watched.news.retain(|object| !seen.contains_key(object));
+        watched.seen.extend(seen);
+        watched.is_ready = is_ready;
+        watched.looked = Some(Instant::now());
+        watched.judge()
+    }
+
+    /// The pass ended, whether it looked or not. Whether something new was told meanwhile.
+    fn ended(&mut self, bundle: &str) -> bool {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
+            return false;
+        };
+        if watched.looked.is_some() {
+            return watched.judge();
+        }
+        if let Some(watched) = self.by_name.remove(bundle) {
+            self.by_hash.remove(&watched.hash);
+        }
+        false
+    }
+
+    /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to
+    /// wake.
+    fn told(&mut self, hash: &str, object: &ObjectId, version: Option<&str>) -> Vec<String> {
         let owner = self.by_hash.get(hash);
         let is_known = owner
             .and_then(|owner| self.by_name.get(owner))
@@ -146,7 +173,7 @@ impl Bundles {
                 false => continue,
             };
             if watched.tell(object, version) {
-                woken.push((name.clone(), watched.is_ready));
+                woken.push(name.clone());
             }
         }
         woken
@@ -154,15 +181,42 @@ impl Bundles {
 }
 
 impl Watched {
-    /// Whether an event is news; while objects are being read that is decided later.
+    /// Judges what was told during a pass by what it saw. Whether any of it is news.
+    fn judge(&mut self) -> bool {
+        let seen = &self.seen;
+        let news = self.meanwhile.take().unwrap_or_default();
+        let news = news.into_iter().filter(|(object, told)| {
+            is_news(seen.get(object).map(String::as_str), told.as_deref())
+        });
+        let before = self.news.len();
+        self.news.extend(news.map(|(object, _)| object));
+        self.news.len() > before
+    }
+
+    /// Whether an event is news; during a pass that is decided later.
     fn tell(&mut self, object: &ObjectId, version: Option<&str>) -> bool {
         match &mut self.meanwhile {
             Some(meanwhile) => {
                 meanwhile.insert(object.clone(), version.map(str::to_owned));
                 false
             }
-            None => is_news(self.seen.get(object).map(String::as_str), version),
+            None => {
+                let is_news = is_news(self.seen.get(object).map(String::as_str), version);
+                if is_news {
+                    self.news.insert(object.clone());
+                }
+                is_news
+            }
         }
+    }
+
+    /// How long what changed is collected.
+    fn pause(&self, delay: Duration) -> Duration {
+        if self.is_ready {
+            return delay;
+        }
+        let since = self.looked.map_or(UNREADY_PAUSE, |looked| looked.elapsed());
+        delay.min(UNREADY_DELAY.max(UNREADY_PAUSE.saturating_sub(since)))
     }
 }
 
@@ -181,10 +235,38 @@ impl DriftWatches {
         }
     }
 
-    /// Live objects of a bundle are about to be read; [`DriftWatches::refresh`] follows, or another
-    /// try.
-    pub fn looking(&self, bundle: &str, hash: &str) {
+    /// A pass over a bundle begins: events are held until it has looked or ends.
+    pub fn begin(&self, bundle: &str, hash: &str) {
         self.shared.lock().looking(bundle, hash);
+    }
+
+    /// The pass ended.
+    pub fn end(&self, bundle: &str) {
+        let news = self.shared.lock().ended(bundle);
+        if news {
+            self.shared.wake(bundle);
+        }
+    }
+
+    /// What changed since the bundle was last looked at; none if it never was.
+    pub fn news(&self, bundle: &str) -> Option<Vec<ObjectId>> {
+        let bundles = self.shared.lock();
+        let watched = bundles.by_name.get(bundle)?;
+        watched.looked?;
+        Some(watched.news.iter().cloned().collect())
+    }
+
+    /// Some objects of a watched bundle were looked at again.
+    pub fn update(&self, bundle: &str, seen: Seen, is_ready: bool) {
+        let news = self.shared.lock().looked_again(bundle, seen, is_ready);
+        if news {
+            self.shared.wake(bundle);
+        }
+    }
+
+    /// Asks for a look at a bundle in a while, whether something changes or not.
+    pub fn look_after(&self, bundle: &str, delay: Duration) {
+        self.shared.queue.wake_after(bundle, Pass::Drift, delay);
     }
 
     /// Watches these kinds for a bundle, and no others. `seen` are the objects as they are known:
@@ -199,7 +281,7 @@ impl DriftWatches {
     ) {
         let news = self.shared.lock().looked(bundle, hash, seen, is_ready);
         if news {
-            self.shared.wake(bundle, is_ready);
+            self.shared.wake(bundle);
         }
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted: HashMap<_, _> = kinds
@@ -249,16 +331,17 @@ impl Shared {
     /// An object with this hash is there in this version, or gone (`None`).
     fn changed(&self, hash: &str, object: &ObjectId, version: Option<&str>) {
         let told = self.lock().told(hash, object, version);
-        for (bundle, is_ready) in told {
-            self.wake(&bundle, is_ready);
+        for bundle in told {
+            self.wake(&bundle);
         }
     }
 
-    fn wake(&self, bundle: &str, is_ready: bool) {
-        let delay = match is_ready {
-            true => self.delay,
-            false => self.delay.min(UNREADY_DELAY),
-        };
+    fn wake(&self, bundle: &str) {
+        let delay = self
+            .lock()
+            .by_name
+            .get(bundle)
+            .map_or(self.delay, |watched| watched.pause(self.delay));
         self.queue.wake_after(bundle, Pass::Drift, delay);
     }
 }
@@ -280,8 +363,7 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
     let kind = ObjectId::kind_of(&resource);
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
-    let events = watcher(api, config).backoff(watching::Backoff::default());
-    let mut events = std::pin::pin!(events);
+    let mut events = watching::watch(api, config, Broken::Relist);
     while let Some(event) = events.next().await {
         let (object, is_gone) = match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
@@ -352,7 +434,7 @@ mod tests {
         assert!(bundles.told("h", &deployment(), told).is_empty());
         assert_eq!(bundles.looked("web", "h", seen("7"), false), expected);
         let later = bundles.told("h", &deployment(), Some("9"));
-        assert_eq!(later, [("web".to_owned(), false)]);
+        assert_eq!(later, ["web"]);
     }
 
     #[test]
@@ -363,16 +445,13 @@ mod tests {
         bundles.looked("taker", "t", Seen::new(), true);
         let mut woken = bundles.told("t", &deployment(), Some("8"));
         woken.sort();
-        assert_eq!(
-            woken,
-            [("former".to_owned(), true), ("taker".to_owned(), true)]
-        );
+        assert_eq!(woken, ["former", "taker"]);
         bundles.looked("former", "f", Seen::new(), false);
         bundles.looked("taker", "t", seen("8"), true);
         assert!(bundles.told("t", &deployment(), Some("8")).is_empty());
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.told("x", &deployment(), Some("9"));
-        assert_eq!(lost, [("taker".to_owned(), true)]);
+        assert_eq!(lost, ["taker"]);
     }
 
     #[test]
@@ -382,6 +461,25 @@ mod tests {
         bundles.looking("web", "new");
         assert!(!bundles.looked("web", "new", seen("7"), true));
         let woken = bundles.told("new", &deployment(), Some("8"));
-        assert_eq!(woken, [("web".to_owned(), true)]);
+        assert_eq!(woken, ["web"]);
+    }
+
+    #[test]
+    fn what_happens_during_a_pass_is_news_unless_it_saw_it() {
+        let mut bundles = Bundles::default();
+        let news = |bundles: &Bundles| bundles.by_name["web"].news.len();
+        bundles.looked("web", "h", seen("5"), false);
+        bundles.looking("web", "h");
+        assert!(bundles.told("h", &deployment(), Some("6")).is_empty());
+        assert!(!bundles.looked_again("web", seen("6"), false));
+        assert_eq!(news(&bundles), 0);
+        bundles.looking("web", "h");
+        assert!(bundles.told("h", &deployment(), Some("7")).is_empty());
+        assert!(bundles.ended("web"));
+        assert_eq!(news(&bundles), 1);
+        // A pass that never came to look leaves nothing behind.
+        bundles.looking("other", "o");
+        assert!(!bundles.ended("other"));
+        assert!(!bundles.by_name.contains_key("other") && !bundles.by_hash.contains_key("o"));
     }
 }

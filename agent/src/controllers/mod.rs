@@ -1,7 +1,8 @@
-//! The loops: BundleDeployments, drift of live objects, heartbeat, garbage collection.
+//! The loops: BundleDeployments, drift of live objects, kinds that come late, heartbeat, garbage collection.
 
 pub mod bundle_deployment;
 pub mod cluster_status;
+pub mod definitions;
 pub mod drift;
 pub mod facts;
 pub mod garbage;

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::metrics::{Controller, Metrics};
+
 /// What a bundle is woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
@@ -18,6 +20,16 @@ pub enum Pass {
     Full,
     /// Look at live objects, and correct them if wanted.
     Drift,
+}
+
+impl Pass {
+    /// Whose figures it counts among.
+    pub fn controller(self) -> Controller {
+        match self {
+            Self::Full => Controller::BundleDeployment,
+            Self::Drift => Controller::Drift,
+        }
+    }
 }
 
 /// How a pass wants to be followed up.
@@ -93,38 +105,46 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn wake(&mut self, name: &str, pass: Pass, at: Instant) {
+    /// Whether it was not waiting for such a pass yet.
+    fn wake(&mut self, name: &str, pass: Pass, at: Instant) -> bool {
         let entry = self.entries.entry(name.to_owned()).or_default();
         let slot = match pass {
             Pass::Full => &mut entry.full,
             Pass::Drift => &mut entry.drift,
         };
+        let is_new = slot.is_none();
         *slot = Some(slot.map_or(at, |due| due.min(at)));
+        is_new
     }
 
-    /// The bundle that has been due longest, if any. A full pass covers a drift pass.
-    fn take(&mut self, now: Instant, room: Room) -> Option<(String, Pass)> {
+    /// The bundle that has been due longest, if any, and since when. A full pass covers a drift pass.
+    fn take(&mut self, now: Instant, room: Room) -> Option<(String, Pass, Instant)> {
         let (name, entry) = self
             .entries
             .iter_mut()
             .filter(|(_, entry)| !entry.running && entry.due(room).is_some_and(|due| due <= now))
             .min_by_key(|(_, entry)| entry.due(room))?;
+        let since = entry.due(room)?;
         entry.running = true;
         let full_is_due = room.full && entry.full.is_some_and(|due| due <= now);
         entry.drift = None;
         if full_is_due {
             entry.full = None;
         }
-        Some((
-            name.clone(),
-            if full_is_due { Pass::Full } else { Pass::Drift },
-        ))
+        let pass = if full_is_due { Pass::Full } else { Pass::Drift };
+        Some((name.clone(), pass, since))
     }
 
-    fn finish(&mut self, name: &str, pass: Pass, next: Next, now: Instant, backoff: Backoff) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
+    /// The pass it waits for next because of this one, and whether that is for later.
+    fn finish(
+        &mut self,
+        name: &str,
+        pass: Pass,
+        next: Next,
+        now: Instant,
+        backoff: Backoff,
+    ) -> Option<(Pass, bool)> {
+        let entry = self.entries.get_mut(name)?;
         entry.running = false;
         entry.failures = match next {
             Next::Retry => entry.failures.saturating_add(1),
@@ -136,13 +156,14 @@ impl Schedule {
             Next::FullAfter(pause) => Some((Pass::Full, pause)),
             Next::Retry => Some((pass, backoff.pause(entry.failures, rand::random()))),
         };
-        match again {
-            Some((pass, pause)) => self.wake(name, pass, now + pause),
-            None if entry.due(Room::ANY).is_none() => {
+        let Some((pass, pause)) = again else {
+            if entry.due(Room::ANY).is_none() {
                 self.entries.remove(name);
             }
-            None => {}
-        }
+            return None;
+        };
+        let is_new = self.wake(name, pass, now + pause);
+        is_new.then_some((pass, !pause.is_zero()))
     }
 
     fn next_due(&self, room: Room) -> Option<Instant> {
@@ -153,10 +174,15 @@ impl Schedule {
             .min()
     }
 
-    fn depth(&self, now: Instant) -> usize {
-        let due =
-            |entry: &&Entry| !entry.running && entry.due(Room::ANY).is_some_and(|due| due <= now);
-        self.entries.values().filter(due).count()
+    /// Bundles due for everything, and for a look alone, that nobody works on.
+    fn depth(&self, now: Instant) -> (usize, usize) {
+        let is_due = |slot: Option<Instant>| slot.is_some_and(|due| due <= now);
+        let waiting = self.entries.values().filter(|entry| !entry.running);
+        waiting.fold((0, 0), |(full, drift), entry| match entry {
+            entry if is_due(entry.full) => (full + 1, drift),
+            entry if is_due(entry.drift) => (full, drift + 1),
+            _ => (full, drift),
+        })
     }
 }
 
@@ -166,15 +192,17 @@ pub struct Queue {
     schedule: Mutex<Schedule>,
     changed: Notify,
     backoff: Backoff,
+    metrics: Metrics,
 }
 
 impl Queue {
     /// An empty queue.
-    pub fn new(backoff: Backoff) -> Self {
+    pub fn new(backoff: Backoff, metrics: Metrics) -> Self {
         Self {
             schedule: Mutex::default(),
             changed: Notify::new(),
             backoff,
+            metrics,
         }
     }
 
@@ -185,7 +213,16 @@ impl Queue {
 
     /// Asks for a pass in a while. An earlier date that is already set stays.
     pub fn wake_after(&self, name: &str, pass: Pass, delay: Duration) {
-        self.lock().wake(name, pass, Instant::now() + delay);
+        let now = Instant::now();
+        let is_new = {
+            let mut schedule = self.lock();
+            let is_new = schedule.wake(name, pass, now + delay);
+            self.count(&schedule, now);
+            is_new
+        };
+        if is_new {
+            self.metrics.added(pass.controller(), !delay.is_zero());
+        }
         self.changed.notify_one();
     }
 
@@ -196,9 +233,11 @@ impl Queue {
     pub async fn take(&self, room: Room) -> (String, Pass) {
         loop {
             let next = {
-                let mut schedule = self.lock();
-                if let Some(taken) = schedule.take(Instant::now(), room) {
-                    return taken;
+                let (mut schedule, now) = (self.lock(), Instant::now());
+                if let Some((name, pass, since)) = schedule.take(now, room) {
+                    self.count(&schedule, now);
+                    self.metrics.taken(pass.controller(), now - since);
+                    return (name, pass);
                 }
                 schedule.next_due(room)
             };
@@ -217,14 +256,23 @@ impl Queue {
 
     /// Ends a pass.
     pub fn finish(&self, name: &str, pass: Pass, next: Next) {
-        self.lock()
-            .finish(name, pass, next, Instant::now(), self.backoff);
+        let now = Instant::now();
+        let again = {
+            let mut schedule = self.lock();
+            let again = schedule.finish(name, pass, next, now, self.backoff);
+            self.count(&schedule, now);
+            again
+        };
+        if let Some((pass, is_delayed)) = again {
+            self.metrics.added(pass.controller(), is_delayed);
+        }
         self.changed.notify_one();
     }
 
-    /// Bundles due and not being worked on.
-    pub fn depth(&self) -> usize {
-        self.lock().depth(Instant::now())
+    fn count(&self, schedule: &Schedule, now: Instant) {
+        let (full, drift) = schedule.depth(now);
+        self.metrics.queued(Pass::Full.controller(), full);
+        self.metrics.queued(Pass::Drift.controller(), drift);
     }
 
     fn lock(&self) -> MutexGuard<'_, Schedule> {
@@ -245,21 +293,19 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    fn taken(schedule: &mut Schedule, now: Instant, room: Room) -> Option<Pass> {
+        schedule.take(now, room).map(|(_, pass, _)| pass)
+    }
+
     #[test]
     fn one_bundle_is_never_taken_twice() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         schedule.wake("b", Pass::Full, now);
-        assert_eq!(
-            schedule.take(now, Room::ANY),
-            Some(("b".into(), Pass::Full))
-        );
+        assert_eq!(taken(&mut schedule, now, Room::ANY), Some(Pass::Full));
         schedule.wake("b", Pass::Drift, now);
         assert_eq!(schedule.take(now, Room::ANY), None);
         schedule.finish("b", Pass::Full, Next::Idle, now, BACKOFF);
-        assert_eq!(
-            schedule.take(now, Room::ANY),
-            Some(("b".into(), Pass::Drift))
-        );
+        assert_eq!(taken(&mut schedule, now, Room::ANY), Some(Pass::Drift));
         schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
         assert!(schedule.entries.is_empty());
     }
@@ -270,10 +316,8 @@ mod tests {
         schedule.wake("b", Pass::Drift, now + second(5));
         schedule.wake("b", Pass::Drift, now + second(8));
         assert_eq!(schedule.take(now + second(4), Room::ANY), None);
-        assert_eq!(
-            schedule.take(now + second(5), Room::ANY),
-            Some(("b".into(), Pass::Drift))
-        );
+        let due = now + second(5);
+        assert_eq!(taken(&mut schedule, due, Room::ANY), Some(Pass::Drift));
         schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
         assert_eq!(schedule.take(now + second(9), Room::ANY), None);
     }
@@ -322,7 +366,7 @@ mod tests {
             full: false,
             ..Room::ANY
         };
-        assert_eq!(schedule.take(now, no_full), Some(("b".into(), Pass::Drift)));
+        assert_eq!(taken(&mut schedule, now, no_full), Some(Pass::Drift));
     }
 
     #[test]
@@ -332,15 +376,30 @@ mod tests {
         schedule.take(now, Room::ANY);
         schedule.finish("b", Pass::Drift, Next::FullAfter(second(1)), now, BACKOFF);
         let later = now + second(1);
-        assert_eq!(
-            schedule.take(later, Room::ANY),
-            Some(("b".into(), Pass::Full))
-        );
+        assert_eq!(taken(&mut schedule, later, Room::ANY), Some(Pass::Full));
+    }
+
+    #[test]
+    fn only_what_is_due_and_idle_counts_as_waiting() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        assert!(schedule.wake("a", Pass::Full, now));
+        assert!(!schedule.wake("a", Pass::Full, now));
+        schedule.wake("a", Pass::Drift, now);
+        schedule.wake("b", Pass::Drift, now);
+        schedule.wake("c", Pass::Full, now + second(1));
+        assert_eq!(schedule.depth(now), (1, 1));
+        assert_eq!(schedule.depth(now + second(1)), (2, 1));
+        let (name, pass, since) = schedule.take(now, Room::ANY).unwrap();
+        assert_eq!(since, now);
+        let again = schedule.finish(&name, pass, Next::Retry, now, BACKOFF);
+        assert_eq!(again, Some((pass, true)));
+        let again = schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
+        assert_eq!(again, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn taking_waits_until_something_is_due() {
-        let queue = Queue::new(BACKOFF);
+        let queue = Queue::new(BACKOFF, Metrics::default());
         queue.wake_after("late", Pass::Drift, second(5));
         queue.wake_after("soon", Pass::Full, second(1));
         assert_eq!(queue.take(Room::ANY).await.0, "soon");

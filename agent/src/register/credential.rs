@@ -176,6 +176,37 @@ mod tests {
         assert!(!crate::error::chain(&error).contains("s3cret"));
     }
 
+    #[tokio::test]
+    async fn each_mode_trusts_its_authorities() {
+        let given = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let bootstrap = Bootstrap {
+            api_server_ca: given.into(),
+            ..bootstrap()
+        };
+        let text = kubeconfig(&bootstrap, "t1", "cluster-ns").unwrap();
+        let strict = client_config(&text, TlsMode::Strict).await.unwrap();
+        let strict = strict.root_cert.unwrap();
+        assert_eq!(strict.len(), 1);
+        let both = client_config(&text, TlsMode::SystemStore).await.unwrap();
+        let both = both.root_cert.unwrap();
+        let system = rustls_native_certs::load_native_certs().certs.len();
+        assert_eq!(both.len(), 1 + system);
+        assert_eq!(both[0], strict[0]);
+        // Without a given one client-go trusts the system's, in any mode.
+        let text = kubeconfig(
+            &Bootstrap {
+                api_server_ca: Vec::new(),
+                ..bootstrap
+            },
+            "t1",
+            "ns",
+        );
+        let none = client_config(&text.unwrap(), TlsMode::Strict)
+            .await
+            .unwrap();
+        assert!(none.root_cert.is_none());
+    }
+
     #[test]
     fn the_secret_survives_a_round_trip() {
         let credential = Credential {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, TypeMeta};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
 use kube::{Api, Client};
 use rand::seq::IndexedRandom as _;
 
@@ -23,19 +23,17 @@ use crate::api::{
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
 use crate::events::{Events, Reason};
+use crate::requests::{self, Heard};
 use bootstrap::Bootstrap;
 pub use credential::{Credential, CredentialError};
 
-/// No answer within this time counts as a failure.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time to reach upstream's API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Upstream, reachable.
 #[derive(Clone)]
 pub struct Upstream {
-    /// For requests that are answered once.
     pub client: Client,
-    /// For watches: waits as long as it takes.
-    pub watching: Client,
     /// Address of its API server.
     pub server: String,
     /// What opened it.
@@ -89,8 +87,6 @@ pub enum RegisterError {
     Store(#[source] kube::Error),
     #[error("failed to print the kubeconfig")]
     Print(#[source] golib::yaml::Error),
-    #[error("upstream does not answer")]
-    Silent,
 }
 
 /// Registers this cluster.
@@ -104,18 +100,20 @@ pub struct Registrar {
     pub hostname: String,
     pub timing: Timing,
     pub events: Arc<Events>,
+    /// What upstream says is heard here.
+    pub heard: Heard,
 }
 
 impl Registrar {
-    /// Returns once upstream lists our BundleDeployments; tries for ever.
+    /// Returns once upstream lists our BundleDeployments, with the configuration that led there; tries for ever.
     ///
     /// # Cancellation
     /// Safe: the stored credential is only replaced by one that works.
-    pub async fn register(&self) -> Upstream {
+    pub async fn register(&self) -> (Upstream, AgentConfig) {
         let mut failures = 0;
         loop {
             let failed = match self.attempt(false).await {
-                Ok(upstream) => return upstream,
+                Ok(registered) => return registered,
                 Err(failed) => failed,
             };
             let text = error::chain(&failed);
@@ -168,7 +166,7 @@ impl Registrar {
             return Ok(false);
         }
         let config = self.agent_config().await?;
-        connect(&stored, config.tls_mode).await?;
+        self.connect(&stored, config.tls_mode).await?;
         Ok(true)
     }
 
@@ -183,51 +181,58 @@ impl Registrar {
         }
     }
 
-    async fn attempt(&self, anew: bool) -> Result<Upstream, RegisterError> {
+    async fn attempt(&self, anew: bool) -> Result<(Upstream, AgentConfig), RegisterError> {
         let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
-        let config = self.agent_config().await?;
-        let stored = self.secret(&secrets, AGENT_NAME).await?;
-        let current = match &stored {
+        let (config, stored, bootstrap) = tokio::try_join!(
+            self.agent_config(),
+            self.secret(&secrets, AGENT_NAME),
+            self.secret(&secrets, BOOTSTRAP_NAME),
+        )?;
+        let current = match stored {
             None => None,
             Some(secret) => {
-                let credential = Credential::from_data(&secret.data.clone().unwrap_or_default());
-                Some(connect(&credential, config.tls_mode).await)
+                let credential = Credential::from_data(&secret.data.unwrap_or_default());
+                Some(self.connect(&credential, config.tls_mode).await)
             }
         };
-        let upstream = match current {
-            Some(Ok(upstream)) if !anew => upstream,
-            current => {
-                let bootstrap = self.secret(&secrets, BOOTSTRAP_NAME).await?;
-                match (bootstrap, current) {
-                    (Some(bootstrap), current) => {
-                        if let Some(Err(failed)) = current {
-                            let error = error::chain(&failed);
-                            tracing::error!(error, "current credential failed, registering again");
-                        }
-                        self.request(&secrets, &bootstrap, config).await?
-                    }
-                    (None, Some(Ok(upstream))) => upstream,
-                    (None, Some(Err(failed))) => return Err(failed),
-                    (None, None) => {
-                        return Err(RegisterError::NoBootstrap {
-                            namespace: self.namespace.clone(),
-                            name: BOOTSTRAP_NAME,
-                        });
-                    }
+        let upstream = match (current, &bootstrap) {
+            (Some(Ok(upstream)), None) => upstream,
+            (Some(Ok(upstream)), Some(_)) if !anew => upstream,
+            (current, Some(bootstrap)) => {
+                if let Some(Err(failed)) = current {
+                    let error = error::chain(&failed);
+                    tracing::error!(error, "current credential failed, registering again");
                 }
+                self.request(&secrets, bootstrap, config.clone()).await?
+            }
+            (Some(Err(failed)), None) => return Err(failed),
+            (None, None) => {
+                return Err(RegisterError::NoBootstrap {
+                    namespace: self.namespace.clone(),
+                    name: BOOTSTRAP_NAME,
+                });
             }
         };
-        // Looked for first: a DELETE that deletes nothing is still one in the audit log.
-        let is_left = matches!(secrets.get_metadata_opt(BOOTSTRAP_NAME).await, Ok(Some(_)));
-        if is_left
-            && let Err(failed) = secrets
-                .delete(BOOTSTRAP_NAME, &DeleteParams::default())
-                .await
+        if let Some(bootstrap) = bootstrap {
+            self.discard(&secrets, bootstrap).await;
+        }
+        Ok((upstream, config))
+    }
+
+    /// Deletes the bootstrap Secret as it was read: one that was changed meanwhile leads to another registration.
+    async fn discard(&self, secrets: &Api<Secret>, bootstrap: Secret) {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: bootstrap.metadata.uid,
+                resource_version: bootstrap.metadata.resource_version,
+            }),
+            ..DeleteParams::default()
+        };
+        if let Err(failed) = secrets.delete(BOOTSTRAP_NAME, &parameters).await
             && !error::has_code(&failed, 404)
         {
             tracing::warn!(error = %error::text(&failed), "cannot delete the bootstrap secret");
         }
-        Ok(upstream)
     }
 
     async fn secret(
@@ -286,7 +291,7 @@ impl Registrar {
             // credential only.
             asking.root_cert = Some(Vec::new());
         }
-        let asking = client(asking)?;
+        let asking = self.client(asking)?;
 
         tracing::info!(client_id, "creating a clusterregistration");
         let client_random = random_token();
@@ -314,8 +319,9 @@ impl Registrar {
         };
         let registrations =
             Api::<ClusterRegistration>::namespaced(asking.clone(), &bootstrap.cluster_namespace);
-        answered(registrations.create(&PostParams::default(), &registration))
-            .await?
+        registrations
+            .create(&PostParams::default(), &registration)
+            .await
             .map_err(|source| RegisterError::Create {
                 client_id: client_id.clone(),
                 source,
@@ -340,7 +346,8 @@ impl Registrar {
             cluster_namespace: text("clusterNamespace"),
             cluster_name: text("clusterName"),
         };
-        let upstream = connect(&credential, config.tls_mode)
+        let upstream = self
+            .connect(&credential, config.tls_mode)
             .await
             .map_err(|failed| RegisterError::NewCredential(Box::new(failed)))?;
         self.store(secrets, &credential)
@@ -374,9 +381,9 @@ impl Registrar {
         let poll = async {
             loop {
                 tokio::time::sleep(self.timing.credential_poll).await;
-                match answered(secrets.get(name)).await {
-                    Ok(Ok(secret)) => return secret.data.unwrap_or_default(),
-                    _ => tracing::info!("waiting for secret '{namespace}/{name}' on upstream"),
+                match secrets.get(name).await {
+                    Ok(secret) => return secret.data.unwrap_or_default(),
+                    Err(_) => tracing::info!("waiting for secret '{namespace}/{name}' on upstream"),
                 }
             }
         };
@@ -413,43 +420,36 @@ impl Registrar {
             .await
             .map(drop)
     }
-}
 
-/// Turns a credential into clients and proves it by one LIST.
-async fn connect(credential: &Credential, mode: TlsMode) -> Result<Upstream, RegisterError> {
-    let mut config = credential::client_config(&credential.kubeconfig, mode).await?;
-    let namespace = config.default_namespace.clone();
-    let server = config.cluster_url.to_string();
-    let watching = client(config.clone())?;
-    config.read_timeout = Some(REQUEST_TIMEOUT);
-    let client = client(config)?;
-    let bundles = Api::<BundleDeployment>::namespaced(client.clone(), &namespace);
-    answered(bundles.list_metadata(&ListParams::default().limit(1)))
-        .await?
-        .map_err(RegisterError::List)?;
-    Ok(Upstream {
-        client,
-        watching,
-        server,
-        credential: Arc::new(credential.clone()),
-        namespace,
-        cluster_namespace: credential.cluster_namespace.clone(),
-        cluster_name: credential.cluster_name.clone(),
-    })
-}
+    /// Turns a credential into a client and proves it by one LIST.
+    async fn connect(
+        &self,
+        credential: &Credential,
+        mode: TlsMode,
+    ) -> Result<Upstream, RegisterError> {
+        let config = credential::client_config(&credential.kubeconfig, mode).await?;
+        let namespace = config.default_namespace.clone();
+        let server = config.cluster_url.to_string();
+        let client = self.client(config)?;
+        let bundles = Api::<BundleDeployment>::namespaced(client.clone(), &namespace);
+        bundles
+            .list_metadata(&ListParams::default().limit(1))
+            .await
+            .map_err(RegisterError::List)?;
+        Ok(Upstream {
+            client,
+            server,
+            credential: Arc::new(credential.clone()),
+            namespace,
+            cluster_namespace: credential.cluster_namespace.clone(),
+            cluster_name: credential.cluster_name.clone(),
+        })
+    }
 
-fn client(mut config: kube::Config) -> Result<Client, RegisterError> {
-    config.connect_timeout = Some(REQUEST_TIMEOUT);
-    crate::requests::client(config).map_err(RegisterError::Client)
-}
-
-/// The outcome of a request, or [`RegisterError::Silent`] when there is none in time.
-async fn answered<T>(
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<kube::Result<T>, RegisterError> {
-    tokio::time::timeout(REQUEST_TIMEOUT, request)
-        .await
-        .map_err(|_| RegisterError::Silent)
+    fn client(&self, mut config: kube::Config) -> Result<Client, RegisterError> {
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        requests::client(config, &self.heard).map_err(RegisterError::Client)
+    }
 }
 
 /// 54 characters of the alphabet of wrangler's `randomtoken`.

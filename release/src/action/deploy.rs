@@ -6,6 +6,7 @@
 //! `deployed` and the one before `superseded`.
 //!
 //! *Guarantees.* Nothing is written before everything that can fail without the cluster has passed.
+//! Nothing that runs is started before it is known that no object is somebody else's.
 //! The pending record is written before the first object. The last good revision's record is neither
 //! pruned nor overwritten until a new one is deployed. An attempt that was cut off anywhere is
 //! finished by the next call.
@@ -14,7 +15,7 @@
 //! revision is `deployed` once its objects are accepted and its hooks ended well. Whoever calls
 //! observes readiness from then on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use chart::{ReleaseInfo, Time};
@@ -23,16 +24,17 @@ use serde_json::Value;
 
 use super::error::{BoxError, DeployError};
 use super::hooks::HookRun;
-use super::{DeploySpec, Deployed, RenderRequest, Rendered, UninstallSpec, capabilities};
+use super::{DeploySpec, Deployed, Options, RenderRequest, Rendered, UninstallSpec, capabilities};
 use super::{install, rollback, uninstall, upgrade};
 use crate::kube::{
-    ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal, apply_all,
-    build, check_all, defined_kinds, delete_all, is_foreign_writer, until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal,
+    Unproven, apply_all, build, check_all, defined_kinds, delete_all, is_foreign_writer, provable,
+    until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::readiness::wait::Mode;
 use crate::state::{Action, Plan, State, Undo, Wanted, decide, good_below};
-use crate::storage::{Head, Storage, StorageError, prunable};
+use crate::storage::{Head, Storage, StorageError, last, prunable};
 
 /// Brings a release to what is wanted.
 ///
@@ -65,6 +67,8 @@ pub async fn deploy(
     if let (Action::None, Some(release)) = (plan.action, &stored) {
         // The last write of a deployment that was cut off, if it was missing.
         supersede(storage, &history, release, None).await;
+        // Whoever wrote it, it is what was rendered here.
+        storage.note(release).await?;
         return Ok(Deployed {
             release: release.clone(),
             changed: false,
@@ -141,7 +145,7 @@ pub(super) async fn read_if_possible(
     match storage.get(name, revision).await {
         Ok(release) => Ok(Some(release)),
         Err(StorageError::NotFound) => Ok(None),
-        Err(error @ StorageError::Decode { .. }) => {
+        Err(error @ (StorageError::Decode { .. } | StorageError::Unproven { .. })) => {
             tracing::warn!(
                 name,
                 revision,
@@ -187,8 +191,10 @@ struct Attempt<'a> {
     /// The last good revision.
     from: Option<Release>,
     objects: Vec<Object>,
+    /// Those nobody looked at: creating them shows whose they are.
+    unproven: HashSet<ObjectKey>,
     base: upgrade::Base,
-    migrate: bool,
+    how: ApplyOptions,
     /// When the attempt began that was cut off and goes on with this one.
     resumed: Option<Time>,
 }
@@ -236,11 +242,19 @@ async fn prepare<'a>(
         &spec.name,
     );
     let base = base.await?;
-    let migrate = plan.action.from().is_some() && needs_migration(history, plan, from.as_ref());
+    let how = apply_options(&spec.options, history, from.as_ref());
 
+    let tried_out = match tries_out(spec, history, &rendered) {
+        true => provable(&objects),
+        false => 0,
+    };
+    let unproven: HashSet<ObjectKey> = objects[..tried_out].iter().map(Object::key).collect();
     let unowned: Vec<&Object> = match spec.options.take_ownership {
         true => Vec::new(),
-        false => objects.iter().filter(|object| !base.owns(object)).collect(),
+        false => {
+            let others = objects[tried_out..].iter();
+            others.filter(|object| !base.owns(object)).collect()
+        }
     };
     let (claim, operation) = match is_install {
         true => (Claim::Marked, "install"),
@@ -267,10 +281,14 @@ async fn prepare<'a>(
         release.hooks = unfinished.hooks;
     }
     if is_finish {
+        storage.note(&release).await?;
         storage.update(&release).await?;
     } else {
-        make_room(cluster, storage, spec, history, plan, &base, &objects).await?;
+        let last = make_room(cluster, storage, spec, history, plan, &base, &objects).await?;
         let is_new = install::create_record(cluster, storage, spec, &release).await?;
+        if let Some(revision) = last {
+            storage.delete(&spec.name, revision).await?;
+        }
         if !is_known {
             let mut doubtful = unowned;
             doubtful.retain(|object| !is_new || object.namespace.as_ref() != Some(&spec.namespace));
@@ -290,10 +308,29 @@ async fn prepare<'a>(
         release,
         from,
         objects,
+        unproven,
         base,
-        migrate,
+        how,
         resumed,
     })
+}
+
+/// Whether objects that may be somebody else's can be created without a look first: on a first
+/// install that runs nothing before its objects.
+fn tries_out(spec: &DeploySpec, history: &[Head], rendered: &Rendered) -> bool {
+    let Options {
+        take_ownership,
+        look_first,
+        skip_crds,
+        disable_hooks,
+        ..
+    } = spec.options;
+    let runs = |hook: &crate::model::Hook| hook.runs_at(HookEvent::PreInstall);
+    history.is_empty()
+        && !take_ownership
+        && !look_first
+        && (disable_hooks || !rendered.hooks.iter().any(runs))
+        && (skip_crds || rendered.chart.crds().is_empty())
 }
 
 /// Builds the objects, looking at the cluster anew if it is said not to know a kind.
@@ -323,14 +360,29 @@ async fn build_objects(
     built.map_err(|source| DeployError::Build { which, source })
 }
 
-/// Whether the objects of the last good revision were written by another client, or by a merge on
-/// the client's side.
-fn needs_migration(history: &[Head], plan: Plan, from: Option<&Release>) -> bool {
-    let is_merged = from.is_some_and(|from| from.apply_method != ApplyMethod::ServerSide);
-    let head = history
-        .iter()
-        .find(|head| Some(head.revision) == plan.action.from());
-    is_merged || is_foreign_writer(head.and_then(|head| head.written_by.as_deref()))
+/// How objects are written over those of `from`, which another client, or a merge on the client's
+/// side, may have made.
+pub(super) fn apply_options(
+    options: &Options,
+    history: &[Head],
+    from: Option<&Release>,
+) -> ApplyOptions {
+    let Some(from) = from else {
+        return ApplyOptions {
+            force: options.force,
+            is_update: !history.is_empty(),
+            ..ApplyOptions::default()
+        };
+    };
+    let merged = from.apply_method != ApplyMethod::ServerSide;
+    let head = history.iter().find(|head| head.revision == from.revision);
+    let is_foreign = is_foreign_writer(head.and_then(|head| head.written_by.as_deref()));
+    ApplyOptions {
+        force: options.force,
+        is_update: !history.is_empty(),
+        migrate: merged || is_foreign,
+        merged,
+    }
 }
 
 /// The record that is written before anything is done.
@@ -376,7 +428,8 @@ fn pending_release(
 }
 
 /// Makes room for one more record. The revision that is built on stays whatever its status. What
-/// only the record of a failed attempt knows to be in the cluster goes before that record.
+/// only the record of a failed attempt knows to be in the cluster goes before that record. Gives the
+/// one that must wait for the new one, because no other record would be left.
 async fn make_room(
     cluster: &Cluster,
     storage: &Storage,
@@ -385,12 +438,18 @@ async fn make_room(
     plan: Plan,
     base: &upgrade::Base,
     wanted: &[Object],
-) -> Result<(), DeployError> {
+) -> Result<Option<i64>, DeployError> {
     let owner = Owner {
         name: spec.name.clone(),
         namespace: spec.namespace.clone(),
     };
-    for revision in prunable(history, spec.options.max_history) {
+    let outdated = prunable(history, spec.options.max_history);
+    let leaves_none = history
+        .iter()
+        .all(|head| outdated.contains(&head.revision) && Some(head.revision) != plan.action.from());
+    let newest = last(history).map(|head| head.revision);
+    let last = newest.filter(|_| leaves_none);
+    for revision in outdated {
         if Some(revision) == plan.action.from() {
             continue;
         }
@@ -400,15 +459,19 @@ async fn make_room(
                 .await
                 .map_err(DeployError::Delete)?;
         }
-        storage.delete(&spec.name, revision).await?;
+        if Some(revision) != last {
+            storage.delete(&spec.name, revision).await?;
+        }
     }
-    Ok(())
+    Ok(last)
 }
 
 impl Attempt<'_> {
     async fn run(mut self) -> Result<Deployed, DeployError> {
         match self.act().await {
             Ok(deployed) => Ok(deployed),
+            // It was found out before anything had started, and taken back.
+            Err(error @ DeployError::Ownership { .. }) => Err(error),
             Err(error) => {
                 let text = crate::error_chain(&error);
                 let description = match self.plan.action.is_install() {
@@ -443,14 +506,16 @@ impl Attempt<'_> {
             install::create_crds(self.cluster, &self.release).await?;
         }
         self.run_hooks(before).await?;
-        let options = ApplyOptions {
-            force: self.spec.options.force,
-            migrate: self.migrate,
-            is_update: !self.history.is_empty(),
+        let unproven = Unproven {
+            owner: &self.owner,
+            objects: &self.unproven,
         };
-        let applied = apply_all(self.cluster, &self.objects, &self.base.good, options)
-            .await
-            .map_err(DeployError::Apply)?;
+        let unproven = Some(unproven).filter(|unproven| !unproven.objects.is_empty());
+        let good = &self.base.good;
+        let applied = match apply_all(self.cluster, &self.objects, good, self.how, unproven).await {
+            Ok(applied) => applied,
+            Err(error) => return Err(self.withdraw_if_foreign(error).await),
+        };
         let left = self.delete_vanished().await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
@@ -463,6 +528,43 @@ impl Attempt<'_> {
             applied: applied.live,
             left,
         })
+    }
+
+    /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
+    /// record with it, as if everything had been looked at first.
+    async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
+        let (source, created) = match error.not_ours() {
+            Ok(foreign) => foreign,
+            Err(error) => return DeployError::Apply(error),
+        };
+        let mut remains = false;
+        for (object, uid) in created.iter().rev() {
+            match self.cluster.delete(object, Some(uid), "Background").await {
+                Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                    let (object, error) = (object.describe(), crate::error_chain(&error));
+                    tracing::warn!(object, error, "cannot take back a new object");
+                    remains = true;
+                }
+                _ => {}
+            }
+        }
+        let operation = "install";
+        let refused = DeployError::Ownership { operation, source };
+        let (name, revision) = (&self.spec.name, self.release.revision);
+        let forgotten = if remains {
+            // Whoever uninstalls must find what is left.
+            let text = crate::error_chain(&refused);
+            let description = format!("Release {name:?} failed: {text}");
+            self.release.set_status(Status::Failed, description);
+            self.storage.update(&self.release).await
+        } else {
+            self.storage.delete(name, revision).await
+        };
+        if let Err(error) = forgotten {
+            let error = crate::error_chain(&error);
+            tracing::warn!(release = name, error, "cannot take back a record");
+        }
+        refused
     }
 
     async fn run_hooks(&mut self, event: HookEvent) -> Result<(), DeployError> {
@@ -602,7 +704,10 @@ pub(super) async fn supersede(
     for (head, closed) in others.filter_map(|head| Some((head, closed(&head.status)?))) {
         let old = match from.remove(&head.revision) {
             Some(old) => Ok(Some(old)),
-            None => read_if_possible(storage, &newest.name, head.revision).await,
+            None => storage
+                .get_unproven(&newest.name, head.revision)
+                .await
+                .map(Some),
         };
         let result = match old {
             Ok(Some(mut old)) => {

@@ -237,10 +237,7 @@ impl DeployError {
             Self::Storage(source) => source.is_retryable(),
             // A definition or an owner may come from another release.
             Self::Build { source, .. } => source.is_no_match(),
-            Self::Ownership { source, .. } => match source {
-                OwnershipError::Foreign { .. } => false,
-                OwnershipError::Unknown { source, .. } => source.is_retryable(),
-            },
+            Self::Ownership { source, .. } => source.is_retryable(),
             Self::Crd { source, .. } => match source {
                 CrdError::Build(_) | CrdError::Empty(_) => false,
                 CrdError::Api(source) => source.is_retryable(),

@@ -166,6 +166,7 @@ impl HookRun<'_> {
             objects,
             &BTreeMap::new(),
             ApplyOptions::default(),
+            None,
         )
         .await
         .map_err(|source| HookError::Create {

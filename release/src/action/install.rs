@@ -16,7 +16,10 @@ use crate::storage::{Storage, StorageError};
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Helm's rule for release names.
-pub(super) fn check_name(name: &str) -> Result<(), DeployError> {
+///
+/// # Errors
+/// [`DeployError::Name`]: it breaks the rule.
+pub fn check_name(name: &str) -> Result<(), DeployError> {
     const MAX_BYTES: usize = 53;
     let problem = if name.is_empty() {
         "no name provided"

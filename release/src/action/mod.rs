@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 pub use deploy::deploy;
 pub use error::{BoxError, DeployError, HookError, RollbackError, UninstallError};
+pub use install::check_name;
 pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
 
@@ -113,6 +114,9 @@ pub struct Options {
     pub create_namespace: bool,
     /// Take objects that belong to others.
     pub take_ownership: bool,
+    /// Look whether an object is somebody else's before anything is written, even where creating it
+    /// would tell: for a release that was refused before.
+    pub look_first: bool,
     /// Recreate an object whose change is refused because a field is immutable.
     pub force: bool,
     /// On failure roll back (upgrade) or uninstall (install); objects that do not become ready in
@@ -143,6 +147,7 @@ impl Default for Options {
         Self {
             create_namespace: true,
             take_ownership: false,
+            look_first: false,
             force: false,
             atomic: false,
             wait_for_jobs: false,

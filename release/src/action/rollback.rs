@@ -5,15 +5,15 @@
 use chart::Time;
 use jiff::Timestamp;
 
-use super::deploy::{read_if_possible, supersede};
+use super::deploy::{apply_options, read_if_possible, supersede};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookRun;
 use super::upgrade::Base;
 use super::{Deployed, RollbackSpec};
-use crate::kube::{ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_all};
+use crate::kube::{Cluster, Object, Owner, Removal, apply_all, build, delete_all};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State};
-use crate::storage::{Head, Storage, StorageError, last, prunable};
+use crate::storage::{Head, Storage, StorageError, deployed, key, last, prunable};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -54,23 +54,34 @@ pub(super) async fn go(
         .get(&spec.name, wanted)
         .await
         .map_err(DeployError::Storage)?;
+    if !storage.proves(&spec.name, wanted, &target) {
+        let key = key(&spec.name, wanted);
+        return Err(DeployError::Storage(StorageError::Unproven { key }).into());
+    }
     let current = read_if_possible(storage, &spec.name, newest)
         .await
         .map_err(DeployError::Storage)?;
     let mut release = pending(spec, &target, current.as_ref(), newest + 1);
-    for revision in prunable(&history, spec.options.max_history) {
-        if revision != wanted && revision != newest {
-            storage
-                .delete(&spec.name, revision)
-                .await
-                .map_err(DeployError::Storage)?;
-        }
+    let outdated = prunable(&history, spec.options.max_history);
+    let prune = async |revision: i64| {
+        let deleted = storage.delete(&spec.name, revision).await;
+        deleted.map_err(DeployError::Storage)
+    };
+    for revision in outdated
+        .iter()
+        .filter(|one| ![wanted, newest].contains(one))
+    {
+        prune(*revision).await?;
     }
     storage
         .create(&release)
         .await
         .map_err(DeployError::Storage)?;
-    match go_back(cluster, storage, spec, &mut release, current).await {
+    // The new record has its content; but the last good one stays until there is another.
+    if outdated.contains(&wanted) && wanted != newest && deployed(&history).is_some() {
+        prune(wanted).await?;
+    }
+    match go_back(cluster, storage, spec, &mut release, &history, current).await {
         Ok(mut deployed) => {
             let description = release.description().to_owned();
             release.set_status(Status::Deployed, description);
@@ -174,6 +185,7 @@ async fn go_back(
     storage: &Storage,
     spec: &RollbackSpec,
     release: &mut Release,
+    history: &[Head],
     current: Option<Release>,
 ) -> Result<Deployed, DeployError> {
     let owner = Owner {
@@ -212,13 +224,8 @@ async fn go_back(
             .await
             .map_err(hook_failed(HookEvent::PreRollback))?;
     }
-    let migrate = current.is_some_and(|current| current.apply_method != ApplyMethod::ServerSide);
-    let options = ApplyOptions {
-        force: spec.options.force,
-        migrate,
-        is_update: true,
-    };
-    let applied = apply_all(cluster, &objects, &base.good, options)
+    let options = apply_options(&spec.options, history, current.as_ref());
+    let applied = apply_all(cluster, &objects, &base.good, options, None)
         .await
         .map_err(DeployError::Apply)?;
     let removed = delete_all(cluster, &owner, base.vanished(&objects), "Background")

@@ -7,7 +7,6 @@ use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use jiff::Timestamp;
 
-use super::deploy::read_if_possible;
 use super::error::UninstallError;
 use super::hooks::HookRun;
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
@@ -60,7 +59,18 @@ pub(super) async fn remove(
         }
         Departure::Remove { is_resumed } => is_resumed,
     };
-    let (mut release, others) = load_all(storage, spec, &history).await.map_err(load)?;
+    let (newest, others) = load_all(storage, spec, &history).await.map_err(load)?;
+    let (revision, mut release) = newest;
+    // What is deleted must carry this release's marks, whatever a record says; hooks need not.
+    let runs_hooks = !spec.disable_hooks && storage.proves(&spec.name, revision, &release);
+    if !runs_hooks && !spec.disable_hooks {
+        let release = &spec.name;
+        tracing::warn!(
+            release,
+            revision,
+            "not one that was written here: its hooks are not run"
+        );
+    }
     release.set_status(
         Status::Uninstalling,
         "Deletion in progress (or silently failed)",
@@ -85,13 +95,13 @@ pub(super) async fn remove(
             .unwrap_or(DEFAULT_TIMEOUT),
         resumed: was_cut_off.then_some(began),
     };
-    if !spec.disable_hooks {
+    if runs_hooks {
         run.event(&mut release, HookEvent::PreDelete)
             .await
             .map_err(UninstallError::Hook)?;
     }
     delete_objects(cluster, spec, &release, &others, &mut done).await?;
-    if !spec.disable_hooks {
+    if runs_hooks {
         run.event(&mut release, HookEvent::PostDelete)
             .await
             .map_err(UninstallError::Hook)?;
@@ -108,13 +118,13 @@ pub(super) async fn remove(
     Ok(done)
 }
 
-/// The newest record, and those others whose objects may be in the cluster. If the newest cannot be
-/// read, the newest that can takes its place.
+/// The newest record with its revision, and those others whose objects may be in the cluster. If the
+/// newest cannot be read, the newest that can takes its place.
 async fn load_all(
     storage: &Storage,
     spec: &UninstallSpec,
     history: &[Head],
-) -> Result<(Release, Vec<Release>), StorageError> {
+) -> Result<((i64, Release), Vec<Release>), StorageError> {
     let mut readable = Vec::new();
     let mut unreadable = None;
     let gone = [Status::Superseded, Status::Uninstalled];
@@ -122,9 +132,15 @@ async fn load_all(
         if !readable.is_empty() && gone.contains(&head.status) {
             continue;
         }
-        match read_if_possible(storage, &spec.name, head.revision).await? {
-            Some(release) => readable.push(release),
-            None => unreadable = Some(head.revision),
+        match storage.get_unproven(&spec.name, head.revision).await {
+            Ok(release) => readable.push((head.revision, release)),
+            Err(StorageError::NotFound) => unreadable = Some(head.revision),
+            Err(error @ StorageError::Decode { .. }) => {
+                let (name, error) = (&spec.name, crate::error_chain(&error));
+                tracing::warn!(name, revision = head.revision, error, "unreadable record");
+                unreadable = Some(head.revision);
+            }
+            Err(error) => return Err(error),
         }
     }
     if readable.is_empty() {
@@ -137,7 +153,8 @@ async fn load_all(
             .unwrap_or(StorageError::NotFound));
     }
     let newest = readable.remove(0);
-    Ok((newest, readable))
+    let others = readable.into_iter().map(|(_, release)| release).collect();
+    Ok((newest, others))
 }
 
 async fn delete_objects(

@@ -11,11 +11,13 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::claim::{self, ClaimError, Created};
 use super::client::{Cluster, FIELD_MANAGER};
 use super::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
 use super::error::ApiError;
 use super::migrate;
 use super::object::{Object, ObjectKey};
+use super::ownership::{Owner, OwnershipError};
 use super::wait::{WaitError, is_established, until_gone, until_ready};
 use crate::readiness::wait::Mode;
 
@@ -41,6 +43,18 @@ pub struct ApplyOptions {
     /// There was a revision or an attempt before: Helm then says of an object that it could not be
     /// *created*.
     pub is_update: bool,
+    /// It merged on its own side, so that what the chart no longer has goes away even where somebody
+    /// else edited it; only with `migrate`.
+    pub merged: bool,
+}
+
+/// Objects that may be somebody else's, as far as is known: they are created, or found to be ours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unproven<'a> {
+    /// The release that is installed.
+    pub(crate) owner: &'a Owner,
+    /// Which objects.
+    pub(crate) objects: &'a HashSet<ObjectKey>,
 }
 
 /// What applying did.
@@ -50,6 +64,8 @@ pub struct Applied {
     pub live: Vec<Value>,
     /// Fields other managers held.
     pub conflicts: Vec<FieldConflict>,
+    /// Objects that are known to be new, with their uid.
+    pub(crate) created: Vec<(Object, String)>,
 }
 
 /// One object could not be written. The texts are Helm's.
@@ -103,6 +119,9 @@ pub enum ObjectFailure {
         /// What it waits for.
         source: WaitError,
     },
+    /// It is somebody else's.
+    #[error(transparent)]
+    NotOurs(OwnershipError),
     /// It defines kinds, and is not served.
     #[error("the kinds of {object} are not served")]
     NotEstablished {
@@ -123,6 +142,7 @@ impl ObjectFailure {
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.is_retryable(),
             Self::Terminating { .. } => true,
+            Self::NotOurs(source) => source.is_retryable(),
             Self::NotEstablished { source, .. } => source.is_retryable(),
         }
     }
@@ -136,12 +156,14 @@ impl ObjectFailure {
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.reason(),
             Self::Terminating { .. } => "Terminating",
+            Self::NotOurs(_) => "NotOwned",
             Self::NotEstablished { .. } => "NotEstablished",
         }
     }
 
-    fn is_unreachable(&self) -> bool {
-        self.reason() == "Unreachable"
+    /// Whether nothing more is to be written.
+    fn ends_all(&self) -> bool {
+        matches!(self, Self::NotOurs(_)) || self.reason() == "Unreachable"
     }
 }
 
@@ -169,6 +191,21 @@ impl std::fmt::Display for ApplyError {
 impl std::error::Error for ApplyError {}
 
 impl ApplyError {
+    /// Splits off that an object is somebody else's, and what was created before that was found.
+    pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, String)>), Self> {
+        let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
+        match self.failures.iter().position(is_foreign) {
+            Some(at) => match self.failures.swap_remove(at) {
+                ObjectFailure::NotOurs(foreign) => Ok((foreign, self.applied.created)),
+                failure => {
+                    self.failures.push(failure);
+                    Err(self)
+                }
+            },
+            None => Err(self),
+        }
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         self.failures.iter().all(ObjectFailure::is_retryable)
@@ -184,7 +221,8 @@ impl ApplyError {
 
 /// Writes all objects of a manifest.
 ///
-/// `previous` are the objects of the revision before, to tell what the chart changed.
+/// `previous` are the objects of the revision before, to tell what the chart changed. An `unproven`
+/// object that turns out to be somebody else's ends everything.
 ///
 /// # Errors
 /// Some objects were refused; the rest was written.
@@ -196,11 +234,13 @@ pub(crate) async fn apply_all(
     objects: &[Object],
     previous: &BTreeMap<ObjectKey, Value>,
     options: ApplyOptions,
+    unproven: Option<Unproven<'_>>,
 ) -> Result<Applied, ApplyError> {
     let work = Work {
         cluster,
         previous,
         options,
+        unproven,
         brought: brought(objects),
     };
     let (definitions, others): (Vec<_>, Vec<_>) =
@@ -209,13 +249,13 @@ pub(crate) async fn apply_all(
     done.add(work.write(&definitions).await);
     if !definitions.is_empty() {
         cluster.forget_discovery();
-        if !done.is_unreachable() && !work.brought.is_empty() {
+        if !done.is_over() && !work.brought.is_empty() {
             done.failures
                 .extend(work.establish(&definitions, &done.applied.live).await);
         }
     }
     for kind in others.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
-        if done.is_unreachable() {
+        if done.is_over() {
             break;
         }
         done.add(work.write(kind).await);
@@ -253,13 +293,38 @@ struct Progressed {
     failures: Vec<ObjectFailure>,
 }
 
-type Written = Result<(Value, Vec<FieldConflict>), ObjectFailure>;
+/// One object that was written.
+struct Wrote {
+    live: Value,
+    conflicts: Vec<FieldConflict>,
+    created: Option<Object>,
+}
+
+type Written = Result<Wrote, ObjectFailure>;
+
+impl Wrote {
+    fn over(live: Value, conflicts: Vec<FieldConflict>) -> Self {
+        Self {
+            live,
+            conflicts,
+            created: None,
+        }
+    }
+}
 
 impl Progressed {
     fn add(&mut self, written: Vec<Written>) {
         for one in written {
             match one {
-                Ok((live, conflicts)) => {
+                Ok(Wrote {
+                    mut live,
+                    conflicts,
+                    created,
+                }) => {
+                    slim(&mut live);
+                    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+                    let created = created.zip(uid.map(str::to_owned));
+                    self.applied.created.extend(created);
                     self.applied.live.push(live);
                     self.applied.conflicts.extend(conflicts);
                 }
@@ -268,8 +333,8 @@ impl Progressed {
         }
     }
 
-    fn is_unreachable(&self) -> bool {
-        self.failures.iter().any(ObjectFailure::is_unreachable)
+    fn is_over(&self) -> bool {
+        self.failures.iter().any(ObjectFailure::ends_all)
     }
 }
 
@@ -277,6 +342,7 @@ struct Work<'a> {
     cluster: &'a Cluster,
     previous: &'a BTreeMap<ObjectKey, Value>,
     options: ApplyOptions,
+    unproven: Option<Unproven<'a>>,
     brought: HashSet<(String, String)>,
 }
 
@@ -316,19 +382,20 @@ impl Work<'_> {
                 object: object_name(),
                 source,
             };
-            return Ok((slim(created.map_err(failed)?), Vec::new()));
+            return Ok(Wrote::over(created.map_err(failed)?, Vec::new()));
         }
-        if self.options.migrate {
-            migrate::take_over(self.cluster, object)
-                .await
-                .map_err(|source| ObjectFailure::Migrate {
-                    object: object_name(),
-                    source,
-                })?;
+        // None if it is there already, and ours.
+        if let Some(owner) = self.must_prove(object)
+            && let Some(created) = self.create(owner, object).await?
+        {
+            return Ok(created);
         }
-        let (live, conflicts) = self.write_settled(object).await?;
-        if live.pointer("/metadata/deletionTimestamp").is_none() {
-            return Ok((slim(live), conflicts));
+        let mut wrote = match self.options.migrate {
+            true => self.migrate(object).await?,
+            false => self.write_settled(object).await?,
+        };
+        if wrote.live.pointer("/metadata/deletionTimestamp").is_none() {
+            return Ok(wrote);
         }
         // It was accepted and will vanish all the same: write it again once it is gone.
         until_gone(self.cluster, object, TERMINATION_TIMEOUT)
@@ -337,8 +404,80 @@ impl Work<'_> {
                 object: object_name(),
                 source,
             })?;
-        let (live, conflicts) = self.write_settled(object).await?;
-        Ok((slim(live), conflicts))
+        let conflicts = std::mem::take(&mut wrote.conflicts);
+        wrote = self.write_settled(object).await?;
+        wrote.conflicts.extend(conflicts);
+        Ok(wrote)
+    }
+
+    /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
+    /// the manifest before stays behind.
+    async fn migrate(&self, object: &Object) -> Written {
+        let failed = |source| ObjectFailure::Migrate {
+            object: object.describe(),
+            source,
+        };
+        let managers = migrate::take_over(self.cluster, object)
+            .await
+            .map_err(failed)?;
+        let mut wrote = self.write_settled(object).await?;
+        if !managers.is_empty() {
+            wrote.conflicts.insert(
+                0,
+                FieldConflict {
+                    object: object.key(),
+                    field: String::new(),
+                    managers,
+                    outcome: Outcome::Taken,
+                },
+            );
+        }
+        let previous = self.previous.get(&object.key());
+        let previous = previous.filter(|_| self.options.merged);
+        let left = previous.and_then(|old| migrate::left_over(old, object, &wrote.live));
+        if let Some(patch) = left {
+            wrote.live = self
+                .cluster
+                .merge_patch(object, &patch)
+                .await
+                .map_err(failed)?;
+        }
+        Ok(wrote)
+    }
+
+    /// The owner, if it is not known whether the object is theirs.
+    fn must_prove(&self, object: &Object) -> Option<&Owner> {
+        let unproven = self.unproven?;
+        let is_unproven = unproven.objects.contains(&object.key());
+        is_unproven.then_some(unproven.owner)
+    }
+
+    /// Creates the object; none if it is there already and ours.
+    async fn create(&self, owner: &Owner, object: &Object) -> Result<Option<Wrote>, ObjectFailure> {
+        let refused = |source| ObjectFailure::Apply {
+            object: object.describe(),
+            source,
+        };
+        let mut tries = 1;
+        loop {
+            match claim::create(self.cluster, owner, object).await {
+                Ok(Created::New(live)) => {
+                    let created = Some(object.clone());
+                    return Ok(Some(Wrote {
+                        created,
+                        ..Wrote::over(live, Vec::new())
+                    }));
+                }
+                Ok(Created::Ours) => return Ok(None),
+                Ok(Created::Busy(_)) if tries < TRIES => {}
+                Ok(Created::Busy(error)) | Err(ClaimError::Refused(error)) => {
+                    return Err(refused(error));
+                }
+                Err(ClaimError::Foreign(error)) => return Err(ObjectFailure::NotOurs(error)),
+            }
+            sleep(Duration::from_millis(50) * tries).await;
+            tries += 1;
+        }
     }
 
     /// Applies without force; what others hold is settled and the rest forced.
@@ -351,19 +490,15 @@ impl Work<'_> {
             }
         };
         match self.send(object, &object.body, false).await {
-            Ok(live) => Ok((live, Vec::new())),
+            Ok(live) => Ok(Wrote::over(live, Vec::new())),
             Err(error) if !contested_paths(&error).is_empty() => {
-                let conflicts = self.settle(object, &error).await.map_err(refused)?;
-                let mut body = object.body.clone();
-                for left in conflicts.iter().filter(|one| one.outcome == Outcome::Left) {
-                    leave_out(&mut body, &left.field);
-                }
+                let (conflicts, body) = self.settle(object, &error).await.map_err(refused)?;
                 let live = self.send(object, &body, true).await.map_err(refused)?;
-                Ok((live, conflicts))
+                Ok(Wrote::over(live, conflicts))
             }
             Err(error) if self.options.force && error.is_invalid() => {
                 let forced = self.force(object, error).await?;
-                Ok((forced, Vec::new()))
+                Ok(Wrote::over(forced, Vec::new()))
             }
             Err(error) => Err(self.named(object, refused(error)).await),
         }
@@ -408,11 +543,12 @@ impl Work<'_> {
         }
     }
 
+    /// Decides about the fields that others hold; gives what is to be written by force then.
     async fn settle(
         &self,
         object: &Object,
         error: &ApiError,
-    ) -> Result<Vec<FieldConflict>, ApiError> {
+    ) -> Result<(Vec<FieldConflict>, Value), ApiError> {
         let paths = contested_paths(error);
         let live = self.cluster.get(object).await?.unwrap_or_default();
         let is_autoscaled = concerns_replicas(paths.iter().copied())
@@ -424,7 +560,12 @@ impl Work<'_> {
             live: &live,
             is_autoscaled,
         };
-        Ok(contested.settle(paths))
+        let conflicts = contested.settle(paths);
+        let mut body = object.body.clone();
+        for left in conflicts.iter().filter(|one| one.outcome == Outcome::Left) {
+            leave_out(&mut body, &left.field);
+        }
+        Ok((conflicts, body))
     }
 
     async fn is_autoscaled(&self, object: &Object) -> Result<bool, ApiError> {
@@ -528,11 +669,10 @@ fn is_immutable(error: &ApiError) -> bool {
             .any(|cause| WORDS.iter().any(|word| cause.message.contains(word)))
 }
 
-fn slim(mut live: Value) -> Value {
+fn slim(live: &mut Value) {
     if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    live
 }
 
 /// Whether a record's writer is another client than ours.
@@ -550,7 +690,7 @@ pub(crate) fn is_foreign_writer(written_by: Option<&str>) -> bool {
 /// Safe: each object is written whole or not at all.
 pub async fn reapply(
     cluster: &Cluster,
-    owner: &super::Owner,
+    owner: &Owner,
     mut objects: Vec<Object>,
     options: ApplyOptions,
 ) -> Result<Applied, ApplyError> {
@@ -559,5 +699,33 @@ pub async fn reapply(
     for object in &mut objects {
         owner.mark(&mut object.body);
     }
-    apply_all(cluster, &objects, &previous, options).await
+    apply_all(cluster, &objects, &previous, options, None).await
+}
+
+/// What [`reapply`] would make of an object: the API server's prediction, with the fields that
+/// would be left to others as they are.
+///
+/// # Errors
+/// The API server refuses the object.
+///
+/// # Cancellation
+/// Safe: nothing is written.
+pub async fn predict(cluster: &Cluster, owner: &Owner, object: &Object) -> Result<Value, ApiError> {
+    let mut object = object.clone();
+    let previous = BTreeMap::from([(object.key(), object.body.clone())]);
+    owner.mark(&mut object.body);
+    let work = Work {
+        cluster,
+        previous: &previous,
+        options: ApplyOptions::default(),
+        unproven: None,
+        brought: HashSet::new(),
+    };
+    match cluster.try_apply(&object, &object.body, false).await {
+        Err(error) if !contested_paths(&error).is_empty() => {
+            let (_, body) = work.settle(&object, &error).await?;
+            cluster.try_apply(&object, &body, true).await
+        }
+        other => other,
+    }
 }

@@ -18,6 +18,7 @@ use super::error::ApiError;
 use super::object::Object;
 use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
+use crate::merge::Patch;
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
 pub const FIELD_MANAGER: &str = "fleetagent";
@@ -234,7 +235,32 @@ impl Cluster {
         body: &Value,
         force: bool,
     ) -> Result<Value, ApiError> {
-        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict&force={force}");
+        self.send_apply(
+            object,
+            body,
+            &format!("fieldValidation=Strict&force={force}"),
+        )
+        .await
+    }
+
+    /// What [`Cluster::apply`] would leave; unknown fields do not matter.
+    pub(crate) async fn try_apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        self.send_apply(object, body, &format!("dryRun=All&force={force}"))
+            .await
+    }
+
+    async fn send_apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        options: &str,
+    ) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&{options}");
         let verb = Verb {
             method: "PATCH",
             accept: ACCEPT_JSON,
@@ -272,6 +298,26 @@ impl Cluster {
             method: "PATCH",
             accept: ACCEPT_JSON,
             content: "application/json-patch+json",
+        };
+        self.send(verb, object_path(object, &query), Some(patch))
+            .await
+    }
+
+    /// Sends a patch made by a merge. The answer is the live object.
+    pub(crate) async fn merge_patch(
+        &self,
+        object: &Object,
+        patch: &Patch,
+    ) -> Result<Value, ApiError> {
+        let (content, patch) = match patch {
+            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
+            Patch::Merge(patch) => ("application/merge-patch+json", patch),
+        };
+        let query = format!("?fieldManager={FIELD_MANAGER}");
+        let verb = Verb {
+            method: "PATCH",
+            accept: ACCEPT_JSON,
+            content,
         };
         self.send(verb, object_path(object, &query), Some(patch))
             .await

@@ -85,19 +85,15 @@ impl ClusterLookup {
         name: &str,
     ) -> Result<Value, LookupError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let mut found = self
-            .cluster
-            .discovery()
-            .await?
-            .resource(group, version, kind);
-        if found.is_none() {
-            found = self
-                .cluster
-                .fresh_discovery()
-                .await?
-                .resource(group, version, kind);
+        let mut discovery = self.cluster.discovery().await?;
+        if discovery.resource(group, version, kind).is_none() {
+            discovery = self.cluster.fresh_discovery().await?;
         }
-        let Some(resource) = found else {
+        let Some(resource) = discovery.resource(group, version, kind) else {
+            // Helm asks for the object all the same, and is told that there is none.
+            if !name.is_empty() && discovery.api_versions().any(|known| known == api_version) {
+                return Ok(Value::Object(Map::new()));
+            }
             return Err(LookupError::NoMatch {
                 kind: kind.to_owned(),
                 api_version: api_version.to_owned(),
@@ -124,7 +120,7 @@ impl ClusterLookup {
 pub enum LookupError {
     /// The cluster does not serve the kind.
     #[error(
-        "failed to get apiresource from unstructured: {kind} in {api_version}: the server could not find the requested resource"
+        "unable to get apiresource from unstructured: {api_version}, Kind={kind}: the server could not find the requested resource"
     )]
     NoMatch {
         /// Kind.

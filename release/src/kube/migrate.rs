@@ -3,26 +3,31 @@
 //! A release written by Helm's command line, by Helm 3 or by a merge on the client's side has its
 //! fields under other managers. Server-side apply alone would share them, and a field that the
 //! chart drops would stay for ever. So, once, their entries in `managedFields` become ours. The
-//! client is known by what it wrote: the annotation that names the release.
+//! client is known by what it wrote: the annotation that names the release. A merge on the client's
+//! side would also remove what the chart drops where somebody else had edited it meanwhile, which
+//! applying alone does not: what is left of it afterwards is removed ([`left_over`]).
 //!
 //! Mirrors `csaupgrade` of client-go, which knows the old manager's name instead.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::client::{Cluster, FIELD_MANAGER};
 use super::error::ApiError;
 use super::object::Object;
+use crate::merge::{self, Patch};
 
-/// Makes the entries of other Helm clients ours. A missing object is fine.
-pub(super) async fn take_over(cluster: &Cluster, object: &Object) -> Result<(), ApiError> {
+/// Makes the entries of other Helm clients ours; gives their names. A missing object is fine.
+pub(super) async fn take_over(cluster: &Cluster, object: &Object) -> Result<Vec<String>, ApiError> {
     const TRIES: u32 = 5;
     let mut tries = 1;
     loop {
         let Some(live) = cluster.get(object).await? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let Some(entries) = merged(&live) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let patch = json!([
             {"op": "replace", "path": "/metadata/managedFields", "value": entries},
@@ -31,10 +36,47 @@ pub(super) async fn take_over(cluster: &Cluster, object: &Object) -> Result<(), 
         ]);
         match cluster.json_patch(object, &patch).await {
             Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
-            Err(error) if error.is_not_found() => return Ok(()),
-            other => return other.map(drop),
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            other => return other.map(|_| former(&live)),
         }
     }
+}
+
+/// What removes from `live` that the last manifest had and this one has not; none if it is gone.
+pub(super) fn left_over(previous: &Value, object: &Object, live: &Value) -> Option<Patch> {
+    match merge::removal(previous, &object.body, live) {
+        // A chart that drops replicas hands them to whoever scales.
+        Ok(Some(patch)) if is_scaled(live) => patch.without(&["spec", "replicas"]),
+        Ok(patch) => patch,
+        Err(error) => {
+            let object = object.describe();
+            tracing::warn!(object, %error, "cannot tell what the last manifest left behind");
+            None
+        }
+    }
+}
+
+/// Whether somebody scales the object.
+fn is_scaled(live: &Value) -> bool {
+    let entries = live
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
+    entries.into_iter().flatten().any(|entry| {
+        entry["subresource"] == "scale" && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
+    })
+}
+
+/// The managers whose entries are taken over, without our own name.
+fn former(live: &Value) -> Vec<String> {
+    let entries = live
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
+    let entries = entries.into_iter().flatten();
+    let names = entries
+        .filter(|entry| is_taken_over(entry))
+        .filter_map(|entry| entry["manager"].as_str());
+    let others: BTreeSet<&str> = names.filter(|name| *name != FIELD_MANAGER).collect();
+    others.into_iter().map(str::to_owned).collect()
 }
 
 /// The new `managedFields`; `None` if no other Helm client wrote the object.
@@ -96,6 +138,7 @@ mod tests {
             {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
             {"manager": "fleetagent", "operation": "Apply", "fieldsV1": {"f:data": {"f:c": {}}}},
         ]}});
+        assert_eq!(former(&live), ["helm"]);
         let entries = merged(&live).unwrap();
         assert_eq!(
             entries,

@@ -8,6 +8,7 @@
 //! Mirrors `pkg/kube` of Helm 4.
 
 mod apply;
+mod claim;
 mod client;
 mod conflict;
 mod delete;
@@ -22,7 +23,7 @@ mod records;
 mod turn;
 mod wait;
 
-pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
+pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, predict, reapply};
 pub use client::{Cluster, FIELD_MANAGER};
 pub use conflict::{FieldConflict, Outcome};
 pub use delete::{DeleteError, Removal, Removed};
@@ -33,7 +34,8 @@ pub use object::{BuildError, Object, ObjectKey, build, build_stored, defined_kin
 pub use ownership::{Owner, OwnershipError};
 pub use wait::WaitError;
 
-pub(crate) use apply::{apply_all, is_foreign_writer};
+pub(crate) use apply::{Unproven, apply_all, is_foreign_writer};
+pub(crate) use claim::provable;
 pub(crate) use client::RecordRequest;
 pub(crate) use delete::{delete_all, delete_hook};
 pub(crate) use follow::until_ended;

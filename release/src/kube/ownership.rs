@@ -49,6 +49,16 @@ pub enum OwnershipError {
     },
 }
 
+impl OwnershipError {
+    /// Whether trying again can help without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Foreign { .. } => false,
+            Self::Unknown { source, .. } => source.is_retryable(),
+        }
+    }
+}
+
 /// How strictly an object that is there already is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -120,7 +130,12 @@ impl Owner {
         );
     }
 
-    fn check(&self, claim: Claim, object: &Object, live: &Value) -> Result<(), OwnershipError> {
+    pub(super) fn check(
+        &self,
+        claim: Claim,
+        object: &Object,
+        live: &Value,
+    ) -> Result<(), OwnershipError> {
         let is_refused = match claim {
             Claim::Marked => !self.owns(live),
             Claim::NotAnothers => Self::of(live).is_some_and(|owner| owner != *self),

@@ -43,6 +43,27 @@ fn is_equal(left: &Value, right: &Value) -> bool {
     }
 }
 
+/// The part of [`create`]'s patch that removes: null for every field that only `original` has.
+pub fn removal(original: &Value, modified: &Value) -> Value {
+    let mut patch = Map::new();
+    if let (Value::Object(original), Value::Object(modified)) = (original, modified) {
+        for (key, old) in original {
+            match modified.get(key) {
+                None => {
+                    patch.insert(key.clone(), Value::Null);
+                }
+                Some(new) => match removal(old, new) {
+                    Value::Object(inner) if inner.is_empty() => {}
+                    inner => {
+                        patch.insert(key.clone(), inner);
+                    }
+                },
+            }
+        }
+    }
+    Value::Object(patch)
+}
+
 /// `document` with a merge patch applied.
 pub fn merge(document: Value, patch: &Value) -> Value {
     match (document, patch) {

@@ -28,6 +28,36 @@ pub enum Patch {
     Merge(Value),
 }
 
+impl Patch {
+    /// The patch without what it does to one field; none if nothing else is in it.
+    pub fn without(self, path: &[&str]) -> Option<Self> {
+        fn remove(value: &mut Value, path: &[&str]) {
+            let (Some(map), [first, rest @ ..]) = (value.as_object_mut(), path) else {
+                return;
+            };
+            match map.get_mut(*first) {
+                Some(inner) if !rest.is_empty() => {
+                    remove(inner, rest);
+                    if inner.as_object().is_some_and(Map::is_empty) {
+                        map.remove(*first);
+                    }
+                }
+                _ => {
+                    map.remove(*first);
+                }
+            }
+        }
+        let (Self::Strategic(mut patch) | Self::Merge(mut patch)) = self.clone();
+        remove(&mut patch, path);
+        let is_empty = patch.as_object().is_some_and(Map::is_empty);
+        let rest = match self {
+            Self::Strategic(_) => Self::Strategic(patch),
+            Self::Merge(_) => Self::Merge(patch),
+        };
+        (!is_empty).then_some(rest)
+    }
+}
+
 /// The patch that brings `live` from `original` (the last manifest's object) to `modified` (this
 /// manifest's), changes by others overwritten; Helm's client-side `createPatch`.
 ///
@@ -46,6 +76,35 @@ pub fn three_way(original: &Value, modified: &Value, live: &Value) -> Result<Pat
             json::create(original, modified).unwrap_or_else(|| Value::Object(Map::new())),
         )),
     }
+}
+
+/// The part of [`three_way`]'s patch that removes: what `original` had and `modified` has not.
+/// Whoever owns it by now, it came from the last manifest. `live` without it; none if nothing of it
+/// is left there.
+///
+/// # Errors
+/// As [`three_way`].
+pub fn removal(
+    original: &Value,
+    modified: &Value,
+    live: &Value,
+) -> Result<Option<Patch>, MergeError> {
+    use strategic_diff::{Part, diff_maps};
+    let (patch, rest) = match builtin(modified).filter(|builtin| builtin.fits(modified)) {
+        Some(builtin) => {
+            let (original, modified) = (map(original)?, map(modified)?);
+            let deletions = diff_maps(original, modified, builtin.root(), Part::DELETIONS)?;
+            let patch = Value::Object(deletions);
+            let rest = apply_strategic(live, &patch, builtin)?;
+            (Patch::Strategic(patch), rest)
+        }
+        None => {
+            let patch = json::removal(original, modified);
+            let rest = json::merge(live.clone(), &patch);
+            (Patch::Merge(patch), rest)
+        }
+    };
+    Ok((rest != *live).then_some(patch))
 }
 
 /// The strategic patch between two manifests and a live object of a built-in kind.
@@ -99,5 +158,76 @@ fn map(value: &Value) -> Result<&Map<String, Value>, MergeError> {
         Value::Object(map) => Ok(map),
         Value::Null => Ok(&EMPTY),
         _ => Err(MergeError::BadDocument),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_last_manifest_had_goes_and_what_others_added_stays() {
+        let object = |kind: &str, data: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "data": data});
+        let original = object("ConfigMap", json!({"kept": "1", "dropped": "1"}));
+        let modified = object("ConfigMap", json!({"kept": "2"}));
+        let live = object(
+            "ConfigMap",
+            json!({"kept": "2", "dropped": "edited", "theirs": "1"}),
+        );
+        assert_eq!(
+            removal(&original, &modified, &live).unwrap(),
+            Some(Patch::Strategic(json!({"data": {"dropped": null}})))
+        );
+        let live = object("ConfigMap", json!({"kept": "2", "theirs": "1"}));
+        assert_eq!(removal(&original, &modified, &live).unwrap(), None);
+    }
+
+    #[test]
+    fn elements_of_lists_go_by_their_key() {
+        let pod = |containers: Value| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+                   "spec": {"containers": containers}})
+        };
+        let original = pod(json!([{"name": "a", "image": "x:1"}, {"name": "b", "image": "y:1"}]));
+        let modified = pod(json!([{"name": "a", "image": "x:1"}]));
+        let live = pod(
+            json!([{"name": "a", "image": "x:1"}, {"name": "b", "image": "edited"},
+                              {"name": "injected", "image": "z"}]),
+        );
+        let Some(Patch::Strategic(patch)) = removal(&original, &modified, &live).unwrap() else {
+            panic!("something is left")
+        };
+        let rest = apply_strategic(&live, &patch, builtin(&live).unwrap()).unwrap();
+        let names: Vec<_> = rest["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| &c["name"])
+            .collect();
+        assert_eq!(names, ["a", "injected"]);
+    }
+
+    #[test]
+    fn a_field_is_left_out_of_a_patch() {
+        let patch = Patch::Merge(json!({"spec": {"replicas": null}}));
+        assert_eq!(patch.without(&["spec", "replicas"]), None);
+        let patch = Patch::Merge(json!({"spec": {"replicas": null, "a": null}}));
+        let rest = Patch::Merge(json!({"spec": {"a": null}}));
+        assert_eq!(patch.without(&["spec", "replicas"]), Some(rest));
+    }
+
+    #[test]
+    fn of_other_kinds_only_fields_go() {
+        let object =
+            |spec: Value| json!({"apiVersion": "example.org/v1", "kind": "Thing", "spec": spec});
+        let original = object(json!({"a": {"b": 1, "c": 1}, "list": [1], "d": 1}));
+        let modified = object(json!({"a": {"b": 2}, "list": [2]}));
+        let live = object(json!({"a": {"b": 2, "c": 5}, "list": [2], "theirs": 1}));
+        assert_eq!(
+            removal(&original, &modified, &live).unwrap(),
+            Some(Patch::Merge(json!({"spec": {"a": {"c": null}, "d": null}})))
+        );
     }
 }

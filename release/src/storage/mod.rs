@@ -15,6 +15,7 @@ mod history;
 mod labels;
 mod memory;
 mod objects;
+mod witness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,9 @@ pub use labels::{
 };
 pub use memory::Memory;
 pub use objects::{Objects, RecordKind};
+pub use witness::{Testimony, Witness, digest};
 
+use crate::action::BoxError;
 use crate::kube::ApiError;
 use crate::model::Release;
 
@@ -57,6 +60,20 @@ pub enum StorageError {
         key: String,
         /// What is wrong with it.
         source: RecordError,
+    },
+    /// The record is not the one that was written, or nobody knows that it was.
+    #[error("the record {key:?} is not one that was written here")]
+    Unproven {
+        /// Name of the storage object.
+        key: String,
+    },
+    /// The witness could not take note of the record, which therefore was not written.
+    #[error("create: failed to take note of {key:?}")]
+    Unnoted {
+        /// Name of the storage object.
+        key: String,
+        /// Why.
+        source: BoxError,
     },
     /// The record cannot be written down.
     #[error("create: failed to encode release {name:?}")]
@@ -95,10 +112,12 @@ impl StorageError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source, .. } => source.is_retryable(),
-            Self::Exists | Self::NoNamespace { .. } => true,
-            Self::NotFound | Self::Decode { .. } | Self::Encode { .. } | Self::Label { .. } => {
-                false
-            }
+            Self::Exists | Self::NoNamespace { .. } | Self::Unnoted { .. } => true,
+            Self::NotFound
+            | Self::Decode { .. }
+            | Self::Unproven { .. }
+            | Self::Encode { .. }
+            | Self::Label { .. } => false,
         }
     }
 }
@@ -132,6 +151,7 @@ pub trait Driver: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone)]
 pub struct Storage {
     driver: Arc<dyn Driver>,
+    witness: Option<Arc<dyn Witness>>,
 }
 
 impl Storage {
@@ -139,6 +159,16 @@ impl Storage {
     pub fn new(driver: impl Driver + 'static) -> Self {
         Self {
             driver: Arc::new(driver),
+            witness: None,
+        }
+    }
+
+    /// Has `witness` keep digests of what is written, and believes no record that differs.
+    #[must_use]
+    pub fn witnessed_by(self, witness: Arc<dyn Witness>) -> Self {
+        Self {
+            witness: Some(witness),
+            ..self
         }
     }
 
@@ -166,9 +196,66 @@ impl Storage {
     /// Reads one revision.
     ///
     /// # Errors
-    /// It does not exist, it cannot be decoded, or the API server refused.
+    /// It does not exist, it cannot be decoded, it is not what was written, or the API server refused.
     pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
+        let found = self.get_unproven(release, revision).await?;
+        match self.recall(release, revision) {
+            Testimony::Digest(known) if known != digest(&found) => Err(StorageError::Unproven {
+                key: key(release, revision),
+            }),
+            _ => Ok(found),
+        }
+    }
+
+    /// Reads one revision as it is, whoever wrote it.
+    ///
+    /// # Errors
+    /// It does not exist, it cannot be decoded, or the API server refused.
+    pub async fn get_unproven(
+        &self,
+        release: &str,
+        revision: i64,
+    ) -> Result<Release, StorageError> {
         self.driver.get(&key(release, revision)).await
+    }
+
+    /// Whether `release` is known to be what was written under this name and revision, so that its
+    /// objects may be applied and its hooks be run.
+    pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
+        match self.recall(name, revision) {
+            Testimony::Absent => true,
+            Testimony::Unknown => false,
+            Testimony::Digest(known) => known == digest(release),
+        }
+    }
+
+    /// Has the witness take note of a revision, as [`Self::create`] does: for one that is, or is about
+    /// to become, what is wanted.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub async fn note(&self, release: &Release) -> Result<(), StorageError> {
+        let Some(witness) = &self.witness else {
+            return Ok(());
+        };
+        let noted = witness.note(&release.name, release.revision, digest(release));
+        noted.await.map_err(|source| StorageError::Unnoted {
+            key: key(&release.name, release.revision),
+            source,
+        })
+    }
+
+    fn recall(&self, release: &str, revision: i64) -> Testimony {
+        match &self.witness {
+            Some(witness) => witness.recall(release, revision),
+            None => Testimony::Absent,
+        }
+    }
+
+    fn forget(&self, release: &str, revision: i64) {
+        if let Some(witness) = &self.witness {
+            witness.forget(release, revision);
+        }
     }
 
     /// Writes a new revision.
@@ -176,7 +263,12 @@ impl Storage {
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
-        self.driver.create(release).await
+        self.note(release).await?;
+        let created = self.driver.create(release).await;
+        if matches!(created, Err(StorageError::Exists)) {
+            self.forget(&release.name, release.revision);
+        }
+        created
     }
 
     /// Puts a record right that is there though the history does not show it, because its labels were
@@ -195,7 +287,7 @@ impl Storage {
                 self.update(&found).await?;
                 Err(StorageError::Exists)
             }
-            Err(StorageError::Decode { .. }) => {
+            Err(StorageError::Decode { .. } | StorageError::Unproven { .. }) => {
                 self.delete(&release.name, release.revision).await?;
                 self.create(release).await
             }
@@ -204,7 +296,7 @@ impl Storage {
         }
     }
 
-    /// Overwrites a revision.
+    /// Overwrites a revision. Of a record with other contents than were written, [`Self::note`] first.
     ///
     /// # Errors
     /// It does not exist, it is too large, or the API server refused.
@@ -217,10 +309,14 @@ impl Storage {
     /// # Errors
     /// The API server refused.
     pub async fn delete(&self, release: &str, revision: i64) -> Result<(), StorageError> {
-        match self.driver.delete(&key(release, revision)).await {
+        let gone = match self.driver.delete(&key(release, revision)).await {
             Err(StorageError::NotFound) => Ok(()),
             other => other,
+        };
+        if gone.is_ok() {
+            self.forget(release, revision);
         }
+        gone
     }
 }
 

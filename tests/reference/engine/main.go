@@ -24,6 +24,9 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"github.com/Masterminds/sprig/v3"
 	"github.com/gobwas/glob"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/engine"
 	"sigs.k8s.io/yaml"
 )
@@ -111,6 +114,8 @@ func answerTo(r request) (string, error) {
 	switch r.Kind {
 	case "template":
 		return render(r)
+	case "chart":
+		return renderChart(r)
 	case "yaml":
 		var value any
 		if err := yaml.Unmarshal([]byte(r.Text), &value); err != nil {
@@ -189,6 +194,36 @@ func render(r request) (string, error) {
 	var out strings.Builder
 	err := t.Execute(&out, data)
 	return out.String(), err
+}
+
+// renderChart puts the templates into a chart and hands it to Helm's engine, which has its own words for errors.
+func renderChart(r request) (string, error) {
+	var data map[string]any
+	if err := json.Unmarshal(r.Data, &data); err != nil {
+		return "", err
+	}
+	c := &chart.Chart{Metadata: &chart.Metadata{Name: "c", Version: "0.1.0", APIVersion: "v2"}}
+	for i, other := range r.Others {
+		text := fmt.Sprintf("{{ define %q }}%s{{ end }}", other[0], other[1])
+		c.Templates = append(c.Templates, &common.File{Name: fmt.Sprintf("templates/_%d.tpl", i), Data: []byte(text)})
+	}
+	c.Templates = append(c.Templates,
+		&common.File{Name: "templates/_t.tpl", Data: []byte(r.Template)},
+		&common.File{Name: "templates/m.yaml", Data: []byte(r.Text)})
+	c.Files = append(c.Files, &common.File{Name: "t", Data: []byte(r.Template)})
+	options := common.ReleaseOptions{Name: "rel", Namespace: "ns", IsInstall: true, Revision: 1}
+	values, err := util.ToRenderValues(c, data, options, nil)
+	if err != nil {
+		return "", err
+	}
+	files, err := engine.Render(c, values)
+	if err != nil {
+		return "", err
+	}
+	for name, text := range files {
+		files[name] = string([]rune(text)) // bytes that are not UTF-8 as JSON has them
+	}
+	return encoded(files)
 }
 
 func versions(r request) (string, error) {

@@ -2,10 +2,7 @@
 //!
 //! `against_helm [ROUNDS]`. Each round runs both programs on a chart, one right after the other and the first by turns, so
 //! that whatever else the machine does meets both. Output goes nowhere.
-#![expect(
-    clippy::print_stdout,
-    reason = "the figures are for the person who started it"
-)]
+#![expect(clippy::print_stdout, reason = "the figures are for the person who started it")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,10 +45,7 @@ fn main() -> Result<()> {
         println!("SKIPPED: helm is not built (make tools), so it was NOT compared");
         return Ok(());
     };
-    let ours = match std::env::var_os("FLEETAGENT_BINARY") {
-        Some(path) => path.into(),
-        None => agent::build(false)?,
-    };
+    let ours = agent::optimised()?;
     let mut rows = Vec::new();
     for chart in &charts {
         rows.extend(compare(&helm, &ours, chart, rounds)?);

@@ -3,10 +3,7 @@
 //!
 //! Output, exit status and standard error must be the same; of standard error the order of lines is left out,
 //! because helm's is random. Where helm differs from itself, lines are compared that it says twice.
-#![expect(
-    clippy::print_stdout,
-    reason = "the findings are for the person who started it"
-)]
+#![expect(clippy::print_stdout, reason = "the findings are for the person who started it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

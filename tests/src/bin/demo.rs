@@ -2,10 +2,7 @@
 //!
 //! Nothing is prepared: the clusters are real API servers on this machine, and what is printed is read back from them.
 //! `KEEP=1` leaves everything running until Ctrl-C and says where the kubeconfigs are.
-#![expect(
-    clippy::print_stdout,
-    reason = "the demo talks to the person who started it"
-)]
+#![expect(clippy::print_stdout, reason = "the demo talks to the person who started it")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -3,10 +3,7 @@
 //! `--kills N` (200) kills in all, `--seed S` (1) chooses where, `--lanes L` (3) agents at once, `--limit
 //! SECONDS` (60) how long coming right may take; `--sweep` kills after every
 //! single change of every stage instead. Ends with 1 when anything was wrong; `KEEP=1` leaves the logs.
-#![expect(
-    clippy::print_stdout,
-    reason = "the tally is for the person who started it"
-)]
+#![expect(clippy::print_stdout, reason = "the tally is for the person who started it")]
 
 use std::process::ExitCode;
 use std::time::Duration;

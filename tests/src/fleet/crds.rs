@@ -1,6 +1,6 @@
 //! The definitions of Fleet's kinds that demo and tests install: names, scopes and subresources as upstream, everything else open.
 //!
-//! Fleet's own definitions are stricter; where they lie beside the checkout the tests use those instead ([`installed`]).
+//! Fleet's own definitions are stricter; where they lie beside the checkout the tests use those instead (`installed`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -19,8 +19,8 @@ use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, hasty, own, release_hold, start, untouched, wait_answered,
-    wait_event, wait_held, wait_readiness, wait_report,
+    app, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, untouched,
+    wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
 
 const THIRTY: Duration = Duration::from_secs(30);
@@ -91,6 +91,76 @@ async fn upstream_is_restored_from_backups() -> Result<()> {
     wait_held(&site, 11).await?;
     let all = [all, later].concat();
     untouched(&site, &all).await
+}
+
+/// Nobody watches while upstream is restored, and it has been written to since for longer than it had been before.
+#[tokio::test]
+async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let plane = bed.another_upstream().await?;
+    let mut site = Site::prepare_on(bed, &plane).await?;
+    site.grant().await?;
+    let mut env = haste();
+    env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
+    site.start(env)?;
+    deploy_own(&site).await?;
+    let older = deploy(&site, "older", 2).await?;
+    let before = remembered(&site, "reported").await?;
+    plane.save("half").await?;
+    let newer = deploy(&site, "newer", 2).await?;
+    wait_until("a later report", PATIENCE, async || {
+        match remembered(&site, "reported").await {
+            Ok(at) if at > before + 1 => Ok(()),
+            other => Err(format!("{other:?} after {before}")),
+        }
+    })
+    .await?;
+    site.agent()?.kill();
+    let known = remembered(&site, "version").await?;
+    plane.restore("half").await?;
+    let mut writes = 0;
+    wait_until("upstream to be ahead", PATIENCE, async || {
+        writes += 1;
+        let name = format!("write-{writes}");
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "namespace": "default" },
+        });
+        let map = testbed::fleet::controller::apply(&site.upstream, map).await;
+        let map = map.map_err(|e| e.to_string())?;
+        let version = map.metadata.resource_version.unwrap_or_default();
+        match version.parse::<i64>() {
+            Ok(version) if version > known + 5 => Ok(()),
+            _ => Err(version),
+        }
+    })
+    .await?;
+    site.agent()?.restart()?;
+    wait_event(&site, "UpstreamRestored", "").await?;
+    wait_held(&site, 2).await?;
+    untouched(&site, &[&older[..], &newer[..]].concat()).await?;
+    deploy(&site, "later", 1).await?;
+    // What is deleted from now on is.
+    site.delete("older-0").await?;
+    gone(&site, &older[..1], THIRTY).await
+}
+
+/// A number that the ledger remembers of upstream.
+async fn remembered(site: &Site<'_>, what: &str) -> Result<i64> {
+    let ledger = site
+        .object(
+            "v1",
+            "ConfigMap",
+            &site.system_namespace,
+            "fleet-agent-ledger",
+        )
+        .await?;
+    let annotations = ledger.and_then(|ledger| ledger.metadata.annotations);
+    let text = annotations
+        .and_then(|all| all.get("fleet.cattle.io/upstream").cloned())
+        .context("no ledger yet")?;
+    let origin: serde_json::Value = serde_json::from_str(&text)?;
+    Ok(origin[what].as_i64().unwrap_or_default())
 }
 
 #[tokio::test]

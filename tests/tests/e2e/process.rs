@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use testbed::agent::{AgentProcess, Options, built};
 use testbed::bed::Bed;
+use testbed::cluster::AGENT_USERS;
 use testbed::fleet::site::{PATIENCE, Site};
 use testbed::wait::wait_until;
 
@@ -15,6 +16,15 @@ use crate::scene::{deploy, haste};
 
 /// Another process of the same agent, in leader election.
 fn candidate(site: &Site<'_>, name: &str, extra: &[(&str, &str)]) -> Result<AgentProcess> {
+    candidate_as(site, &site.user, name, extra)
+}
+
+fn candidate_as(
+    site: &Site<'_>,
+    user: &str,
+    name: &str,
+    extra: &[(&str, &str)],
+) -> Result<AgentProcess> {
     let mut env: BTreeMap<String, String> = haste();
     for (key, value) in [
         ("POD_NAME", name),
@@ -29,7 +39,7 @@ fn candidate(site: &Site<'_>, name: &str, extra: &[(&str, &str)]) -> Result<Agen
     }
     let options = Options {
         program: built()?,
-        kubeconfig: site.bed.downstream.kubeconfig(&site.user)?,
+        kubeconfig: site.bed.downstream.kubeconfig(user)?,
         namespace: site.system_namespace.clone(),
         env,
         // The last one counts.
@@ -111,6 +121,49 @@ async fn agents_take_over_from_each_other() -> Result<()> {
     holder(&site, "third").await?;
     deploy(&site, "again", 1).await?;
     Ok(())
+}
+
+/// A leader that was frozen while another one took over knows that it lost before it does anything.
+#[tokio::test]
+async fn a_leader_that_was_frozen_leaves_the_work_to_the_other() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let first = candidate(&site, "frozen", &[])?;
+    holder(&site, "frozen").await?;
+    deploy(&site, "by-frozen", 1).await?;
+    let downstream = &site.bed.downstream;
+    let mut second = candidate_as(&site, &format!("agent-{}", AGENT_USERS - 1), "awake", &[])?;
+    first.process()?.freeze()?;
+    let mark = downstream.audit().mark();
+    holder(&site, "awake").await?;
+    deploy(&site, "by-awake", 2).await?;
+    // News for a watch that was frozen as well.
+    let change = json!({ "data": { "key": "edited" } });
+    site.objects("v1", "ConfigMap", &crate::scene::target(&site))
+        .patch(
+            "by-frozen-0",
+            &PatchParams::default(),
+            &Patch::Merge(&change),
+        )
+        .await?;
+    first.process()?.thaw()?;
+    wait_until("the loss to be noticed", PATIENCE, async || {
+        match first.log() {
+            log if log.contains("lost the lease") => Ok(()),
+            log => Err(log),
+        }
+    })
+    .await?;
+    let requests = downstream.audit().by_user(&site.user, mark)?;
+    let changes = requests.iter().filter(|request| {
+        let is_read = ["get", "list", "watch"].contains(&request.verb.as_str());
+        !is_read && request.resource != "leases"
+    });
+    let changes: Vec<_> = changes.collect();
+    ensure!(changes.is_empty(), "{changes:#?}");
+    second.kill();
+    holder(&site, "frozen").await?;
+    deploy(&site, "again", 1).await.map(drop)
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use release::state::{Action, State};
 use release::{Options, RollbackSpec, UninstallSpec};
 use serde_json::json;
 
-use crate::world::{Template, World, config_map, job};
+use crate::world::{Template, World, config_map, deployment, job};
 
 #[tokio::test]
 async fn an_install_is_recorded_marked_and_unchanged_the_second_time() -> Result<()> {
@@ -95,6 +95,47 @@ async fn a_foreign_object_is_refused_in_helms_words_and_nothing_stays() -> Resul
         .deploy_with(&Template::new(&config_map("a", "1")), options)
         .await?;
     assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
+    Ok(())
+}
+
+/// Creating shows whose an object is: what was created before that goes again, and nothing that runs
+/// was started.
+#[tokio::test]
+async fn what_was_created_before_a_foreign_object_was_met_is_taken_back() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    world.kubectl(&["create", "configmap", "b", "--from-literal=value=theirs"])?;
+    world.kubectl(&["create", "deployment", "d", "--image=theirs"])?;
+    let maps = config_map("a", "1") + &config_map("b", "1");
+    for (manifest, foreign) in [
+        (maps.clone(), "ConfigMap \"b\""),
+        (
+            config_map("a", "1") + &deployment("d", 1, "ours"),
+            "Deployment \"d\"",
+        ),
+    ] {
+        let refused = world.deploy(&manifest).await.unwrap_err();
+        let text = release::error_chain(&refused);
+        let expected = format!("unable to continue with install: {foreign} in namespace ");
+        assert!(text.starts_with(&expected), "{text}");
+        assert!(world.config_map("a").await?.is_none());
+        assert_eq!(world.history().await?, [""; 0]);
+    }
+    let map = world.config_map("b").await?.unwrap();
+    assert_eq!(map["data"]["value"], "theirs");
+    assert_eq!(
+        map["metadata"]["managedFields"].as_array().map(Vec::len),
+        Some(1)
+    );
+    // Marked as ours they may be there: an uninstall that kept them, say.
+    for object in ["configmap/b", "deployment/d"] {
+        world.kubectl(&["label", object, "app.kubernetes.io/managed-by=Helm"])?;
+        let name = "meta.helm.sh/release-name=web";
+        let namespace = format!("meta.helm.sh/release-namespace={}", world.namespace);
+        world.kubectl(&["annotate", object, name, &namespace])?;
+    }
+    world.deploy(&maps).await?;
+    assert_eq!(world.config_map("b").await?.unwrap()["data"]["value"], "1");
     Ok(())
 }
 

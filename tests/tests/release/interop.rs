@@ -1,83 +1,474 @@
 //! Our releases in helm's hands, and helm's in ours.
 
-use anyhow::Result;
-use release::UninstallSpec;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
+use release::storage::{Objects, RecordKind};
+use release::{Options, RollbackSpec, Storage, UninstallSpec};
+use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
 
-use crate::world::{World, config_map};
+use crate::world::{Template, World, config_map, deployment};
 
-fn helms(world: &World) -> Result<[Helm; 2]> {
-    let home = std::env::temp_dir().join(&world.namespace);
-    std::fs::create_dir_all(&home)?;
-    Helm::both(&world.plane.kubeconfig(ADMIN)?, &home)
+/// A place for charts and for what helm keeps, gone at the end.
+struct Home(PathBuf);
+
+impl Home {
+    fn of(world: &World) -> Result<Self> {
+        let home = std::env::temp_dir().join(format!("{}-home", world.namespace));
+        std::fs::create_dir_all(&home)?;
+        Ok(Self(home))
+    }
+
+    /// A chart `web` with one template, annotated as Fleet annotates its charts.
+    fn chart(&self, version: &str, template: &str) -> Result<String> {
+        let chart = self.0.join(format!("web-{version}"));
+        std::fs::create_dir_all(chart.join("templates"))?;
+        let metadata = format!(
+            "apiVersion: v2\nname: web\nversion: {version}\nannotations:\n  \
+             fleet.cattle.io/agent-namespace: cattle-fleet-system\n  \
+             fleet.cattle.io/bundle-id: web\n"
+        );
+        std::fs::write(chart.join("Chart.yaml"), metadata)?;
+        std::fs::write(chart.join("templates/all.yaml"), template)?;
+        std::fs::write(chart.join("templates/NOTES.txt"), "Thanks")?;
+        Ok(chart.to_string_lossy().into_owned())
+    }
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn helms(world: &World, home: &Path) -> Result<[Helm; 2]> {
+    Helm::both(&world.plane.kubeconfig(ADMIN)?, home)
+}
+
+/// Runs helm in the release's namespace.
+fn ask(world: &World, helm: &Helm, arguments: &[&str]) -> Result<String> {
+    helm.run(&[arguments, &["--namespace", &world.namespace]].concat())
+}
+
+fn ask_json(world: &World, helm: &Helm, arguments: &[&str]) -> Result<Value> {
+    helm.json(&[arguments, &["--namespace", &world.namespace]].concat())
+}
+
+const HOOK: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: hook\n  annotations:\n    \
+                    helm.sh/hook: test\n";
+
 #[tokio::test]
-async fn helm_reads_rolls_back_and_removes_our_releases() -> Result<()> {
+async fn helm_reads_our_releases() -> Result<()> {
     let world = World::new().await?;
-    // Helm 4 applies under another name than ours, and asks before it takes fields from a manager.
-    let takes: [&[&str]; 2] = [&[], &["--force-conflicts"]];
-    for (helm, takes) in helms(&world)?.into_iter().zip(takes) {
-        let namespace = ["--namespace", world.namespace.as_str()];
-        let ask = |arguments: &[&str]| helm.run(&[arguments, &namespace].concat());
-        let (one, two) = (config_map("a", "1"), config_map("a", "2"));
-        world.deploy(&one).await?;
-        world.deploy(&two).await?;
-        let list = helm.json(&[&["list"][..], &namespace].concat())?;
+    let home = Home::of(&world)?;
+    let (one, two) = (config_map("a", "1"), config_map("a", "2"));
+    let template = |manifest: &str| Template::new(manifest).hook("hook", "test", HOOK);
+    world
+        .deploy_with(&template(&one), Options::default())
+        .await?;
+    world
+        .deploy_with(&template(&two), Options::default())
+        .await?;
+    for (index, helm) in helms(&world, &home.0)?.iter().enumerate() {
+        let json = |arguments: &[&str]| ask_json(&world, helm, arguments);
+        let text = |arguments: &[&str]| ask(&world, helm, arguments);
+        let list = json(&["list"])?;
         assert_eq!(list[0]["name"], "web");
         assert_eq!(list[0]["revision"], "2");
         assert_eq!(list[0]["chart"], "web-1.0.0");
-        assert_eq!(ask(&["get", "manifest", "web"])?.trim_end(), two.trim_end());
-        let history = helm.json(&[&["history", "web"][..], &namespace].concat())?;
+        assert_eq!(list[0]["status"], "deployed");
+        assert_eq!(
+            text(&["get", "manifest", "web"])?.trim_end(),
+            two.trim_end()
+        );
+        let first = text(&["get", "manifest", "web", "--revision", "1"])?;
+        assert_eq!(first.trim_end(), one.trim_end());
+        assert!(text(&["get", "hooks", "web"])?.contains("name: hook"));
+        assert!(text(&["get", "notes", "web"])?.contains("Thanks"));
+        assert_eq!(json(&["get", "values", "web", "--all"])?, json!({}));
+        let metadata = json(&["get", "metadata", "web"])?;
+        assert_eq!(metadata["chart"], "web");
+        assert_eq!(metadata["status"], "deployed");
+        if index == 1 {
+            assert_eq!(metadata["applyMethod"], "ssa");
+        }
+        let all = text(&["get", "all", "web"])?;
+        assert!(
+            all.contains("REVISION: 2") && all.contains("Thanks"),
+            "{all}"
+        );
+        let status = json(&["status", "web"])?;
+        assert_eq!(status["info"]["description"], "Upgrade complete");
+        let history = json(&["history", "web"])?;
         assert_eq!(history[0]["status"], "superseded");
+        assert_eq!(history[0]["description"], "Install complete");
         assert_eq!(history[1]["description"], "Upgrade complete");
-        ask(&[&["rollback", "web", "1"], takes].concat())?;
-        assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "1");
-        // And what helm left is ours to go on from.
-        let done = world.deploy(&two).await?;
-        assert_eq!(done.release.revision, 4);
-        assert_eq!(world.config_map("a").await?.unwrap()["data"]["value"], "2");
-        ask(&["uninstall", "web"])?;
-        assert!(world.config_map("a").await?.is_none());
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn we_upgrade_and_remove_helms_releases() -> Result<()> {
-    for (index, applied) in [(0, ApplyMethod::Unset), (1, ApplyMethod::ServerSide)] {
+async fn helm_upgrades_rolls_back_and_removes_our_releases() -> Result<()> {
+    // Helm 4 applies under its own name, and asks before it takes fields from another manager. It
+    // asks so of the Go agent's releases too: see the test below.
+    let takes: [&[&str]; 2] = [&[], &["--force-conflicts"]];
+    for (index, takes) in takes.into_iter().enumerate() {
         let world = World::new().await?;
-        let helm = &helms(&world)?[index];
-        let chart = std::env::temp_dir().join(format!("{}-chart", world.namespace));
-        std::fs::create_dir_all(chart.join("templates"))?;
-        std::fs::write(
-            chart.join("Chart.yaml"),
-            "apiVersion: v2\nname: web\nversion: 1.0.0\n",
-        )?;
-        let template = config_map("a", "1") + "  dropped: \"yes\"\n" + &config_map("b", "1");
-        std::fs::write(chart.join("templates/all.yaml"), template)?;
-        let path = chart.to_string_lossy();
-        let namespace = ["--namespace", &world.namespace, "--create-namespace"];
-        helm.run(&[&["install", "web", &path][..], &namespace].concat())?;
-        std::fs::remove_dir_all(&chart)?;
-
-        let theirs = release::get(&world.storage, "web", None).await?;
-        assert_eq!(theirs.status(), Status::Deployed);
-        assert_eq!(theirs.apply_method, applied);
-        let done = world.deploy(&config_map("a", "2")).await?;
-        assert_eq!(done.release.revision, 2);
-        let live = world.config_map("a").await?.unwrap();
-        assert_eq!(
-            live["data"],
-            serde_json::json!({"value": "2"}),
-            "dropped fields go"
-        );
+        let home = Home::of(&world)?;
+        let helm = &helms(&world, &home.0)?[index];
+        let value = async || -> Result<Value> {
+            let map = world
+                .config_map("a")
+                .await?
+                .context("the ConfigMap is there")?;
+            Ok(map["data"]["value"].clone())
+        };
+        let (one, two) = (config_map("a", "1"), config_map("a", "2"));
+        world.deploy(&one).await?;
+        world.deploy(&two).await?;
+        ask(&world, helm, &[&["rollback", "web", "1"], takes].concat())?;
+        assert_eq!(value().await?, "1");
+        // And what helm left is ours to go on from.
+        let done = world.deploy(&two).await?;
+        assert_eq!(done.release.revision, 4);
+        assert_eq!(value().await?, "2");
+        let three = home.chart("3.0.0", &(config_map("a", "3") + &config_map("b", "3")))?;
+        ask(&world, helm, &[&["upgrade", "web", &three], takes].concat())?;
+        assert_eq!(value().await?, "3");
+        let done = world.deploy(&two).await?;
+        assert_eq!(done.release.revision, 6);
+        assert_eq!(value().await?, "2");
         assert!(world.config_map("b").await?.is_none());
+        ask(&world, helm, &["uninstall", "web"])?;
+        assert!(world.config_map("a").await?.is_none());
+        assert_eq!(world.history().await?, [""; 0]);
+    }
+    Ok(())
+}
+
+/// Makes what helm wrote look as the Go agent writes it: that is Helm 4's library in a program called
+/// `fleetagent`, and the manager of fields is the program's name.
+fn rewrite_as_go_agent(world: &World, objects: &[&str]) -> Result<()> {
+    let records = world.kubectl(&["get", "secrets", "-o", "name"])?;
+    for object in objects.iter().copied().chain(records.lines()) {
+        let get = ["get", object, "-o", "json", "--show-managed-fields"];
+        let live: Value = serde_json::from_str(&world.kubectl(&get)?)?;
+        let mut entries = live["metadata"]["managedFields"].clone();
+        for entry in entries.as_array_mut().into_iter().flatten() {
+            if entry["manager"] == "helm" {
+                entry["manager"] = "fleetagent".into();
+            }
+        }
+        let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": entries}]);
+        world.kubectl(&["patch", object, "--type=json", "-p", &patch.to_string()])?;
+    }
+    Ok(())
+}
+
+/// What helm's own command can do with the Go agent's releases it can do with ours, and it refuses
+/// the same with the same words.
+#[tokio::test]
+async fn helm_treats_our_releases_as_the_go_agents() -> Result<()> {
+    let mut refusals = Vec::new();
+    for is_ours in [true, false] {
+        let world = World::new().await?;
+        let home = Home::of(&world)?;
+        let helm = &helms(&world, &home.0)?[1];
+        for value in ["1", "2"] {
+            let manifest = config_map("a", value);
+            if is_ours {
+                world.deploy(&manifest).await?;
+            } else {
+                let chart = home.chart(&format!("{value}.0.0"), &manifest)?;
+                let create = "--create-namespace";
+                ask(
+                    &world,
+                    helm,
+                    &["upgrade", "--install", "web", &chart, create],
+                )?;
+            }
+        }
+        if !is_ours {
+            rewrite_as_go_agent(&world, &["configmap/a"])?;
+        }
+        let refused = ask(&world, helm, &["rollback", "web", "1"]);
+        let refused = refused.err().context("the manager is another")?;
+        refusals.push(format!("{refused:#}").replace(&world.namespace, "NS"));
+        ask(&world, helm, &["rollback", "web", "1", "--force-conflicts"])?;
+        let map = world.config_map("a").await?.context("it is there")?;
+        assert_eq!(map["data"]["value"], "1");
+        ask(&world, helm, &["uninstall", "web"])?;
+        assert!(world.config_map("a").await?.is_none());
+    }
+    assert!(
+        refusals[0].contains("conflict with \"fleetagent\""),
+        "{}",
+        refusals[0]
+    );
+    assert_eq!(refusals[0], refusals[1]);
+    Ok(())
+}
+
+/// How another client made a release.
+struct Theirs {
+    /// Helm 3 or Helm 4.
+    index: usize,
+    /// Whether it is the Go agent.
+    is_go_agent: bool,
+    /// More of its options.
+    options: &'static [&'static str],
+    method: ApplyMethod,
+}
+
+const THEIRS: [Theirs; 5] = [
+    Theirs {
+        index: 0,
+        is_go_agent: false,
+        options: &[],
+        method: ApplyMethod::Unset,
+    },
+    Theirs {
+        index: 1,
+        is_go_agent: false,
+        options: &[],
+        method: ApplyMethod::ServerSide,
+    },
+    Theirs {
+        index: 1,
+        is_go_agent: false,
+        options: &["--server-side=false"],
+        method: ApplyMethod::ClientSide,
+    },
+    Theirs {
+        index: 1,
+        is_go_agent: true,
+        options: &[],
+        method: ApplyMethod::ServerSide,
+    },
+    // The Go agent with takeOwnership, and each of its drift corrections.
+    Theirs {
+        index: 1,
+        is_go_agent: true,
+        options: &["--server-side=false"],
+        method: ApplyMethod::ClientSide,
+    },
+];
+
+/// Releases of every other client are upgraded, rolled back and removed by us; what the chart drops
+/// goes, what others added stays.
+#[tokio::test]
+async fn we_upgrade_roll_back_and_remove_releases_of_others() -> Result<()> {
+    for theirs in THEIRS {
+        let world = World::new().await?;
+        let home = Home::of(&world)?;
+        let helm = &helms(&world, &home.0)?[theirs.index];
+        let first = config_map("a", "1")
+            + "  dropped: \"yes\"\n  edited: \"yes\"\n"
+            + &config_map("b", "1")
+            + &deployment("d", 1, "nginx:1")
+            + "      - name: side\n        image: side:1\n";
+        let chart = home.chart("1.0.0", &first)?;
+        let install = ["install", "web", &chart, "--create-namespace"];
+        ask(&world, helm, &[&install[..], theirs.options].concat())?;
+        if theirs.is_go_agent {
+            rewrite_as_go_agent(&world, &["configmap/a", "configmap/b", "deployment/d"])?;
+        }
+        let record = release::get(&world.storage, "web", None).await?;
+        assert_eq!(record.status(), Status::Deployed);
+        assert_eq!(record.apply_method, theirs.method);
+        // Somebody changes a field of the chart, adds one, and a container.
+        let change = json!({"data": {"edited": "by hand", "added": "by hand"}}).to_string();
+        let patch = ["patch", "configmap", "a", "--type=merge", "-p", &change];
+        world.kubectl(&[&patch[..], &["--field-manager=kubectl-edit"]].concat())?;
+
+        let second = config_map("a", "2") + &deployment("d", 1, "nginx:2");
+        let done = world.deploy(&second).await?;
+        assert_eq!(done.release.revision, 2);
+        assert_eq!(done.release.apply_method, ApplyMethod::ServerSide);
+        let map = world.config_map("a").await?.context("it is there")?;
+        let mut left = json!({"value": "2", "added": "by hand"});
+        if theirs.method == ApplyMethod::ServerSide {
+            // As with Helm 4: whoever applied or edited a field last keeps it.
+            left["edited"] = "by hand".into();
+        }
+        assert_eq!(map["data"], left, "{:?}", theirs.method);
+        assert!(world.config_map("b").await?.is_none());
+        let images = "-o=jsonpath={.spec.template.spec.containers[*].image}";
+        let get = ["get", "deployment", "d", images];
+        assert_eq!(world.kubectl(&get)?, "nginx:2");
+        // Once is enough: the next change meets nobody.
+        let third = config_map("a", "3") + &deployment("d", 1, "nginx:3");
+        let done = world.deploy(&third).await?;
+        assert!(done.conflicts.is_empty(), "{:?}", done.conflicts);
+
+        let spec = RollbackSpec {
+            name: "web".to_owned(),
+            namespace: world.namespace.clone(),
+            revision: 2,
+            options: Options::default(),
+        };
+        release::rollback(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(world.kubectl(&get)?, "nginx:2");
         let spec = UninstallSpec::new("web", &world.namespace);
         release::uninstall(&world.cluster, &world.storage, &spec).await?;
         assert!(world.config_map("a").await?.is_none());
     }
+    Ok(())
+}
+
+/// A rollback straight over another client's revision leaves nothing of it behind either.
+#[tokio::test]
+async fn we_roll_back_what_helm_upgraded() -> Result<()> {
+    for index in [0, 1] {
+        let world = World::new().await?;
+        let home = Home::of(&world)?;
+        let helm = &helms(&world, &home.0)?[index];
+        world.deploy(&config_map("a", "1")).await?;
+        let more = config_map("a", "2") + "  more: \"yes\"\n" + &config_map("b", "2");
+        let chart = home.chart("2.0.0", &more)?;
+        let takes: &[&str] = if index == 1 {
+            &["--force-conflicts"]
+        } else {
+            &[]
+        };
+        ask(&world, helm, &[&["upgrade", "web", &chart], takes].concat())?;
+        let spec = RollbackSpec {
+            name: "web".to_owned(),
+            namespace: world.namespace.clone(),
+            revision: 1,
+            options: Options::default(),
+        };
+        let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(done.release.revision, 3);
+        let map = world.config_map("a").await?.context("it is there")?;
+        assert_eq!(map["data"], json!({"value": "1"}));
+        assert!(world.config_map("b").await?.is_none());
+        let history = ask_json(&world, helm, &["history", "web"])?;
+        let last = history.as_array().and_then(|all| all.last());
+        let last = last.context("there is one")?;
+        assert_eq!(last["revision"], 3);
+        assert_eq!(last["description"], "Rollback to 1");
+        assert_eq!(last["status"], "deployed");
+    }
+    Ok(())
+}
+
+/// One chart, installed by helm and by us: the live objects differ in names, times and managers.
+#[tokio::test]
+async fn what_we_install_lives_as_what_helm_installs() -> Result<()> {
+    let (theirs, ours) = (World::new().await?, World::new().await?);
+    let home = Home::of(&theirs)?;
+    let helm = &helms(&theirs, &home.0)?[1];
+    let manifest = config_map("a", "1")
+        + &deployment("d", 2, "nginx:1")
+        + "        ports: [{containerPort: 80}]\n        resources: {limits: {cpu: 1000m, memory: 1Gi}}\n"
+        + "---\napiVersion: v1\nkind: Service\nmetadata: {name: s, labels: {app: d}}\nspec:\n  \
+           selector: {app: d}\n  ports: [{port: 80}]\n"
+        + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: k}\nstringData: {password: hunter2}\n"
+        + "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: w}\n"
+        + "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: i}\nspec:\n  rules:\n  \
+           - host: example.org\n    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}\n"
+        + "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c}\nspec:\n  schedule: \"0 0 1 1 *\"\n  \
+           jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}}}}\n"
+        + "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: p}\nspec: {minAvailable: 1, selector: {matchLabels: {app: d}}}\n"
+        + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\nrules: [{apiGroups: [\"\"], resources: [pods], verbs: [get]}]\n";
+    let chart = home.chart("1.0.0", &manifest)?;
+    ask(
+        &theirs,
+        helm,
+        &["install", "web", &chart, "--create-namespace"],
+    )?;
+    let manifest = ask(&theirs, helm, &["get", "manifest", "web"])?;
+    ours.deploy(&manifest).await?;
+    let kinds = "configmap/a,deployment/d,service/s,secret/k,serviceaccount/w,ingress/i,cronjob/c,\
+                 poddisruptionbudget/p,role/r,namespace";
+    for object in kinds.split(',') {
+        let live = |world: &World| -> Result<Value> {
+            let name = match object {
+                "namespace" => format!("namespace/{}", world.namespace),
+                object => object.to_owned(),
+            };
+            let get = ["get", &name, "-o", "json", "--show-managed-fields"];
+            let text = world.kubectl(&get)?.replace(&world.namespace, "NS");
+            Ok(comparable(serde_json::from_str(&text)?))
+        };
+        assert_eq!(live(&ours)?, live(&theirs)?, "{object}");
+    }
+    Ok(())
+}
+
+/// An object without what differs between any two: identity, times, what controllers wrote, and the
+/// names of managers.
+fn comparable(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    let kind = object["kind"].clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+            metadata.remove(field);
+        }
+        if let Some(annotations) = metadata
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut)
+        {
+            annotations.remove("deployment.kubernetes.io/revision");
+        }
+        if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+            entries.retain(|entry| {
+                let manager = entry["manager"].as_str().unwrap_or_default();
+                manager.starts_with("helm") || manager == "fleetagent"
+            });
+            for entry in entries {
+                entry["manager"] = "it".into();
+                entry["time"] = Value::Null;
+            }
+        }
+        // Helm 4 applies the namespace it creates, we create it: who owns its label is not the point.
+        if kind == "Namespace" {
+            metadata.remove("managedFields");
+        }
+    }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    object
+}
+
+/// Records in ConfigMaps, by us and by both helms.
+#[tokio::test]
+async fn records_in_config_maps_are_helms_too() -> Result<()> {
+    let mut world = World::new().await?;
+    let home = Home::of(&world)?;
+    let records = Objects::new(
+        world.cluster.clone(),
+        world.namespace.clone(),
+        RecordKind::ConfigMap,
+    );
+    world.storage = Storage::new(records);
+    world.deploy(&config_map("a", "1")).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    for helm in helms(&world, &home.0)? {
+        let helm = helm.with_driver("configmap");
+        let list = ask_json(&world, &helm, &["list"])?;
+        assert_eq!(list[0]["revision"], "2");
+        let manifest = ask(&world, &helm, &["get", "manifest", "web"])?;
+        assert_eq!(manifest.trim_end(), config_map("a", "2").trim_end());
+    }
+    let helm = helms(&world, &home.0)?[0].clone().with_driver("configmap");
+    ask(&world, &helm, &["rollback", "web", "1"])?;
+    assert_eq!(
+        world.deploy(&config_map("a", "3")).await?.release.revision,
+        4
+    );
+    assert!(world.kubectl(&["get", "secrets", "-o", "name"])?.is_empty());
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.history().await?, [""; 0]);
     Ok(())
 }

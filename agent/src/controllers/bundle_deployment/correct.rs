@@ -10,7 +10,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
-use release::kube::{ApplyOptions, BuildError, Cluster, Object, Owner};
+use release::kube::{ApplyOptions, BuildError, Cluster, FieldConflict, Object, Owner};
 use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
@@ -68,7 +68,7 @@ pub async fn stored_objects(
     )?)
 }
 
-/// Applies the wanted objects that are missing or changed.
+/// Applies the wanted objects that are missing or changed; tells what other managers held.
 ///
 /// # Errors
 /// The API server refuses one.
@@ -81,7 +81,7 @@ pub async fn apply(
     wanted: &[Object],
     drifted: &[ModifiedStatus],
     force: bool,
-) -> Result<(), release::kube::ApplyError> {
+) -> Result<Vec<FieldConflict>, release::kube::ApplyError> {
     let is_drifted = |object: &Object| {
         drifted.iter().any(|entry| {
             !entry.extra
@@ -106,7 +106,7 @@ pub async fn apply(
     };
     release::kube::reapply(cluster, &owner, objects, options)
         .await
-        .map(drop)
+        .map(|applied| applied.conflicts)
 }
 
 /// Leaves a trace of a correction that failed in the release's history (`keepFailHistory`): one

@@ -11,14 +11,18 @@ use chart::source::Fetcher;
 use chart::{Chart, rendered};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use release::action::{BoxError, DeployError, DeploySpec, Options, RenderRequest, Rendered};
+use release::action::{
+    BoxError, DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered,
+};
 use release::kube::{ClusterLookup, ObjectKey, Snapshot};
-use release::model::{Hook, Release};
+use release::model::Hook;
+use release::storage::Storage;
 use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
 use templating::Host;
 
 use super::plan::DeployReason;
+use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
 use crate::bundle;
@@ -81,6 +85,7 @@ impl From<DeployError> for Failed {
 
 fn reason(cause: &DeployError) -> Reason {
     match cause {
+        DeployError::Build { source, .. } if source.is_no_match() => Reason::KindMissing,
         DeployError::Render(_) | DeployError::RenderAborted(_) | DeployError::Build { .. } => {
             Reason::RenderFailed
         }
@@ -143,7 +148,7 @@ impl Deployer {
         self.values.fill(bundle).await
     }
 
-    /// Brings the release to what the bundle wants.
+    /// Brings the release to what the bundle wants; `records` are those of its namespace.
     ///
     /// # Errors
     /// Whatever is in the way, to be shown and tried again.
@@ -155,7 +160,8 @@ impl Deployer {
         filled: &Filled,
         reason: DeployReason,
         acting: &DeploymentClient,
-    ) -> Result<Release, Failed> {
+        records: &Storage,
+    ) -> Result<Deployed, Failed> {
         let bundle = &filled.bundle;
         let values = self.values.of(acting, filled).await;
         let values = Arc::new(values.map_err(Failed::at(Reason::ValuesFailed))?);
@@ -198,6 +204,7 @@ impl Deployer {
             options: Options {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
+                look_first: bundle.status.condition(DEPLOYED) == "False",
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
                 wait_for_jobs: helm.wait_for_jobs,
@@ -210,21 +217,15 @@ impl Deployer {
                 ..Options::default()
             },
         };
-        let storage = acting.records(&spec.namespace);
-        let deployed = release::action::deploy(acting.cluster(), &storage, &spec).await;
+        let deployed = release::action::deploy(acting.cluster(), records, &spec).await;
         let deployed = deployed.map_err(|cause| {
             let secrets = traces.secrets(&values, &chart);
             Failed::from(cause).without(&secrets)
         })?;
         for conflict in &deployed.conflicts {
-            tracing::info!(
-                bundle = bundle.name(),
-                ?conflict,
-                "a field had another owner"
-            );
             self.tell_conflict(bundle.name(), conflict);
         }
-        Ok(deployed.release)
+        Ok(deployed)
     }
 
     fn tell_conflict(&self, bundle: &str, conflict: &FieldConflict) {

@@ -3,9 +3,11 @@
 pub mod copies;
 pub mod correct;
 pub mod deploy;
+pub mod names;
 pub mod namespace;
 pub mod observe;
 pub mod plan;
+pub mod recall;
 pub mod reconcile;
 pub mod status;
 pub mod values;

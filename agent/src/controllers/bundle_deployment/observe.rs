@@ -1,8 +1,9 @@
 //! Looking at a release's live objects: which are missing, extra, changed or not ready.
 //!
-//! One LIST per kind and namespace by the set's hash, as the bundle's account. Mirrors
-//! `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects differ and when one is
-//! ready is the release crate's.
+//! One LIST per kind and namespace by the set's hash, as the bundle's account. Right after a first
+//! install the answers to its writes do, and of a bundle that is becoming ready only what changed
+//! is read again. Mirrors `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects
+//! differ and when one is ready is the release crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use release::drift::{self, Operation, Rule, Rules};
-use release::kube::{FIELD_MANAGER, Object, Owner, Resource};
+use release::kube::{Cluster, Object, Owner, Resource};
 use serde_json::Value;
 
 use super::status::Observation;
@@ -31,8 +32,6 @@ const PAGE: u32 = 500;
 pub enum ObserveError {
     #[error("failed to list {kind}")]
     List { kind: String, source: kube::Error },
-    #[error("failed to compare {kind}")]
-    Predict { kind: String, source: kube::Error },
     #[error("failed to build a request for {kind}")]
     Request { kind: String, source: http::Error },
 }
@@ -43,9 +42,15 @@ pub struct Live {
     objects: HashMap<Key, Value>,
     /// Wanted objects that do not carry our hash but are there.
     foreign: BTreeSet<Key>,
+    /// Objects that were found in order before and have not changed since.
+    fine: Fine,
 }
 
+/// Group, kind, namespace and name.
 type Key = (String, String, String, String);
+
+/// Objects that are as they are wanted, and ready.
+pub type Fine = HashMap<Key, BundleDeploymentResource>;
 
 fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
     (
@@ -155,6 +160,52 @@ impl Live {
         Ok(live)
     }
 
+    /// What a first install just wrote; none if it did not write everything that is wanted.
+    pub fn written(hash: &str, wanted: &[Object], mut applied: Vec<Value>) -> Option<Self> {
+        let mut live = Self::default();
+        for object in wanted {
+            let is_same = |found: &Value| {
+                text(found, "/metadata/name") == object.name
+                    && text(found, "/metadata/namespace")
+                        == object.namespace.as_deref().unwrap_or_default()
+                    && text(found, "/kind") == object.resource.kind
+                    && text(found, "/apiVersion") == object.resource.api_version()
+            };
+            let at = applied.iter().position(is_same)?;
+            let found = applied.swap_remove(at);
+            if hash_of(&found) != hash {
+                return None;
+            }
+            live.add(&object.resource, vec![found]);
+        }
+        Some(live)
+    }
+
+    /// Reads those wanted objects of a set that are not among `fine`. None if one is missing, or
+    /// cannot be read: then all must be looked at.
+    pub async fn reread(
+        client: &kube::Client,
+        hash: &str,
+        wanted: &[Object],
+        fine: Fine,
+    ) -> Option<Self> {
+        let mut live = Self {
+            fine,
+            ..Self::default()
+        };
+        for object in wanted {
+            if live.fine.contains_key(&key_of(object)) {
+                continue;
+            }
+            let found = get(client, object).await.ok()??;
+            if hash_of(&found) != hash {
+                return None;
+            }
+            live.add(&object.resource, vec![found]);
+        }
+        Some(live)
+    }
+
     fn add(&mut self, resource: &Resource, items: Vec<Value>) {
         for mut item in items {
             if let Some(Value::Object(metadata)) = item.get_mut("metadata") {
@@ -206,7 +257,7 @@ impl Live {
     /// Safe: nothing is written.
     pub async fn differences(
         &self,
-        client: &kube::Client,
+        cluster: &Cluster,
         owner: &Owner,
         wanted: &[Object],
         rules: &Rules,
@@ -221,7 +272,7 @@ impl Live {
             if drift::covers(live, &object.body) {
                 continue;
             }
-            let predicted = match predict(client, owner, object).await {
+            let predicted = match release::kube::predict(cluster, owner, object).await {
                 Ok(predicted) => predicted,
                 // Refused, or not allowed: then our own idea of the result has to do.
                 Err(failed) => {
@@ -283,6 +334,9 @@ impl Live {
                             .extend(patch.map(|patch| ModifiedStatus { patch, ..entry }));
                         found.non_ready.extend(view.not_ready(live));
                     }
+                    None if self.fine.contains_key(&key) => {
+                        found.resources.extend(self.fine.get(&key).cloned());
+                    }
                     None if view.rules.ignores_missing(&drift::ObjectKey {
                         api_version: entry.api_version.clone(),
                         kind: entry.kind.clone(),
@@ -335,6 +389,50 @@ impl Live {
 #[derive(Debug, Default)]
 pub struct Differences(HashMap<Key, String>);
 
+/// The objects of an observation that are in order.
+pub fn fine(found: &Observation) -> Fine {
+    let key = |api_version: &str, kind: &str, namespace: &str, name: &str| -> Key {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        (
+            group.to_owned(),
+            kind.to_owned(),
+            namespace.to_owned(),
+            name.to_owned(),
+        )
+    };
+    let mut fine: Fine = found
+        .resources
+        .iter()
+        .map(|one| {
+            let key = key(&one.api_version, &one.kind, &one.namespace, &one.name);
+            (key, one.clone())
+        })
+        .collect();
+    for one in &found.non_ready {
+        fine.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+    }
+    for one in &found.modified {
+        fine.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+    }
+    fine
+}
+
+/// The objects among `fine` that have no `news`; none if something else than `wanted` has.
+pub fn unchanged(fine: &Fine, wanted: &[Object], news: &[ObjectId]) -> Option<Fine> {
+    let id_of = |(group, kind, namespace, name): &Key| ObjectId {
+        kind: format!("{group}/{kind}"),
+        namespace: namespace.clone(),
+        name: name.clone(),
+    };
+    let ids: BTreeSet<_> = wanted.iter().map(|object| id_of(&key_of(object))).collect();
+    if news.iter().any(|id| !ids.contains(id)) {
+        return None;
+    }
+    let is_unchanged = |key: &Key| !news.contains(&id_of(key));
+    let fine = fine.iter().filter(|(key, _)| is_unchanged(key));
+    Some(fine.map(|(key, one)| (key.clone(), one.clone())).collect())
+}
+
 /// What a comparison takes into account beside the objects.
 pub struct View<'a> {
     /// `diff.comparePatches`.
@@ -383,36 +481,6 @@ pub fn rules(options: &BundleDeploymentOptions) -> Rules {
         tracing::warn!(error = %error::chain(&problem), "a compare patch is left out");
     }
     rules
-}
-
-/// What a forced apply of the object would leave.
-async fn predict(
-    client: &kube::Client,
-    owner: &Owner,
-    object: &Object,
-) -> Result<Value, ObserveError> {
-    let kind = &object.resource.kind;
-    let mut body = object.body.clone();
-    owner.mark(&mut body);
-    let path = path(
-        &object.resource,
-        object.namespace.as_deref(),
-        Some(&object.name),
-    );
-    let request = Request::patch(format!(
-        "{path}?dryRun=All&force=true&fieldManager={FIELD_MANAGER}"
-    ))
-    .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
-    .body(golib::json::encode(&body).into_bytes())
-    .map_err(|source| ObserveError::Request {
-        kind: kind.clone(),
-        source,
-    })?;
-    let answer = client.request::<Value>(request).await;
-    answer.map_err(|source| ObserveError::Predict {
-        kind: kind.clone(),
-        source,
-    })
 }
 
 fn hash_of(object: &Value) -> &str {
@@ -596,6 +664,65 @@ mod tests {
                 .values()
                 .all(|o| o["metadata"].get("managedFields").is_none())
         );
+    }
+
+    #[test]
+    fn what_is_in_order_is_not_read_again_until_it_changes() {
+        let manifest = [wanted("ConfigMap", "a"), wanted("ConfigMap", "b")];
+        let mut first = Live::default();
+        for name in ["a", "b"] {
+            let (resource, object) = live("ConfigMap", name, json!({"x": "1"}));
+            first.add(&resource, vec![object]);
+        }
+        let (rules, _) = Rules::compile(&[]);
+        let view = View {
+            rules: &rules,
+            mapping: &ErrorMapping::default(),
+            ignored_conditions: &[],
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let found = first.compare(&manifest, &[], &Differences::default(), &view);
+        let known = fine(&found);
+        assert_eq!(known.len(), 2);
+        let news = |name: &str| ObjectId {
+            kind: "/ConfigMap".into(),
+            namespace: "ns".into(),
+            name: name.into(),
+        };
+        let rest = unchanged(&known, &manifest, &[news("b")]).unwrap();
+        assert_eq!(rest.len(), 1);
+        assert!(unchanged(&known, &manifest, &[news("other")]).is_none());
+        // The other one is read again, and both are told.
+        let mut second = Live {
+            fine: rest,
+            ..Live::default()
+        };
+        let (resource, object) = live("ConfigMap", "b", json!({"x": "1"}));
+        second.add(&resource, vec![object]);
+        let again = second.compare(&manifest, &[], &Differences::default(), &view);
+        assert_eq!(again, found);
+    }
+
+    #[test]
+    fn the_answers_to_a_first_install_show_what_is_live() {
+        let manifest = [wanted("ConfigMap", "a"), wanted("ConfigMap", "b")];
+        let answer = |name: &str| {
+            let (_, mut object) = live("ConfigMap", name, json!({"x": "1"}));
+            object["apiVersion"] = "v1".into();
+            object["kind"] = "ConfigMap".into();
+            object["metadata"]["labels"] = json!({LABEL_OBJECT_SET_HASH: "h"});
+            object
+        };
+        let all = vec![answer("b"), answer("a")];
+        assert_eq!(
+            Live::written("h", &manifest, all.clone())
+                .unwrap()
+                .objects
+                .len(),
+            2
+        );
+        assert!(Live::written("h", &manifest, vec![answer("a")]).is_none());
+        assert!(Live::written("other", &manifest, all).is_none());
     }
 
     #[test]

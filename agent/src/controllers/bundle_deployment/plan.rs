@@ -480,14 +480,8 @@ mod tests {
     #[rstest]
     #[case(r#"strict decoding error: unknown field "spec.x""#, true)]
     #[case("MalformedYAMLError on f.yaml: x", true)]
-    #[case(
-        "chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3",
-        true
-    )]
-    #[case(
-        "Pod is invalid: spec: Forbidden: spec is immutable after creation",
-        true
-    )]
+    #[case("chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3", true)]
+    #[case("Pod is invalid: spec: Forbidden: spec is immutable after creation", true)]
     #[case("dial tcp: connection refused", false)]
     #[case("resource not found", false)]
     #[case("label validation error: missing key", false)]

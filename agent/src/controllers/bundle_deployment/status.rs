@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
+use release::kube::FieldConflict;
 use serde_json::{Map, Value};
 
 use crate::api::{
@@ -18,6 +19,9 @@ pub const INSTALLED: &str = "Installed";
 pub const DEPLOYED: &str = "Deployed";
 pub const READY: &str = "Ready";
 pub const MONITORED: &str = "Monitored";
+/// Fields that other managers held when we last wrote; there only if there were any. Ours alone:
+/// the controller takes texts from the others, for bundles that are not Ready.
+pub const FIELD_CONFLICTS: &str = "FieldConflicts";
 
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
@@ -62,6 +66,31 @@ impl BundleDeploymentStatus {
         condition.status = status.into();
         condition.reason = reason.into();
         condition.message = message.into();
+    }
+
+    /// Tells what was taken from other managers or left to them.
+    pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
+        let mut told: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+        if told.len() > MAX_DETAILS {
+            let more = told.split_off(MAX_DETAILS).len();
+            told.push(format!("and {more} more"));
+        }
+        let message = told.join("; ");
+        let known = self.conditions.iter().find(|c| c.type_ == FIELD_CONFLICTS);
+        let last_update_time = match known {
+            Some(known) if known.message == message => known.last_update_time.clone(),
+            _ => format!("{now:.0}"),
+        };
+        self.conditions.retain(|c| c.type_ != FIELD_CONFLICTS);
+        if !message.is_empty() {
+            self.conditions.push(Condition {
+                type_: FIELD_CONFLICTS.to_owned(),
+                status: "True".to_owned(),
+                last_update_time,
+                message,
+                ..Condition::default()
+            });
+        }
     }
 
     /// A condition's status word, empty when it was never set.

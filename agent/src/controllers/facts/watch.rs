@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PartialObjectMeta};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use super::{Facts, HOLD_ANNOTATION};
 use crate::api::Cluster;
 use crate::error;
 use crate::values::AGENT_MAP;
-use crate::watching;
+use crate::watching::{self, Broken};
 
 impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
@@ -83,8 +83,7 @@ impl Facts {
     {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         loop {
-            let events = watcher(api.clone(), config.clone()).backoff(watching::Backoff::default());
-            let mut events = std::pin::pin!(events);
+            let mut events = watching::watch(api.clone(), config.clone(), Broken::Relist);
             let mut listed = false;
             while let Some(event) = events.next().await {
                 match event {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use release::action::{UninstallError, UninstallSpec, uninstall};
 use tokio::sync::Mutex;
@@ -27,7 +27,7 @@ use verdict::{Facts, judge};
 use super::bundle_deployment::plan;
 use super::queue::{Pass, Queue};
 use super::store::Store;
-use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
+use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster, LABEL_BUNDLE_DEPLOYMENT};
 use crate::bundle::release_name;
 use crate::error;
 use crate::events::{Events, Reason};
@@ -36,6 +36,7 @@ use crate::ledger::{
     Break, LEDGER_NAME, Ledger, LedgerEntry, Origin, RELEASE_HOLD_ANNOTATION, ReleaseKey,
 };
 use crate::metrics::Metrics;
+use crate::records;
 use crate::register::Upstream;
 
 /// A list this young proves as much as a fresh one: ten removals at once share one list.
@@ -65,6 +66,8 @@ pub enum RemovalError {
 /// Removes what is proven to be orphaned.
 pub struct Collector {
     bundles: Api<BundleDeployment>,
+    clusters: Api<Cluster>,
+    cluster_name: String,
     server: String,
     namespace: String,
     /// System namespace downstream.
@@ -82,6 +85,8 @@ pub struct Collector {
 struct Look {
     listed: BTreeSet<String>,
     own_is_listed: bool,
+    /// Something that is listed is not being deleted.
+    lives: bool,
 }
 
 /// What a collector works with.
@@ -100,6 +105,8 @@ impl Collector {
         let maps = Api::<ConfigMap>::namespaced(agent.client(), system_namespace);
         Self {
             bundles: Api::namespaced(upstream.client.clone(), &upstream.namespace),
+            clusters: Api::namespaced(upstream.client.clone(), &upstream.cluster_namespace),
+            cluster_name: upstream.cluster_name.clone(),
             server: upstream.server.clone(),
             namespace: upstream.namespace.clone(),
             system_namespace: system_namespace.to_owned(),
@@ -171,7 +178,32 @@ impl Collector {
     /// # Errors
     /// Upstream does not answer, or not with a list.
     pub async fn survey(&self) -> Result<(), RemovalError> {
-        self.look(Instant::now()).await.map(drop)
+        let reported = self.reported().await;
+        self.look_with(Instant::now(), reported).await.map(drop)
+    }
+
+    /// When upstream last took a report of this agent, by its own account; 0 for never. Upstream's rights allow no GET of the Cluster:
+    /// a patch that changes nothing is answered with the same.
+    async fn reported(&self) -> Option<i64> {
+        let nothing = Patch::Merge(serde_json::json!({}));
+        let parameters = PatchParams::default();
+        let answer = self
+            .clusters
+            .patch_status(&self.cluster_name, &parameters, &nothing)
+            .await;
+        match answer {
+            Ok(cluster) => Some(
+                cluster
+                    .status
+                    .agent
+                    .last_seen
+                    .map_or(0, |at| at.0.as_second()),
+            ),
+            Err(failed) => {
+                tracing::debug!(error = %error::text(&failed), "upstream does not tell of reports");
+                None
+            }
+        }
     }
 
     /// Removes the releases of a bundle that is gone, if that is proven. A list made before it was
@@ -263,6 +295,7 @@ impl Collector {
         Facts {
             listed: &look.listed,
             own_is_listed: look.own_is_listed,
+            lives: look.lives,
             had_own: self.ledger.had_own(),
             seen_deleted: self.store.deleted_since(bundle),
             is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
@@ -309,7 +342,12 @@ impl Collector {
             name: name.clone(),
             source,
         };
-        let storage = acting.records(namespace);
+        let bundle = records::Bundle {
+            name: entry.bundle.clone(),
+            account: entry.account.clone(),
+            keep_resources: keeps,
+        };
+        let storage = records::records(&self.ledger, &acting, namespace, bundle);
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
         let done = match uninstall(acting.cluster(), &storage, &spec).await {
@@ -342,6 +380,14 @@ impl Collector {
     }
 
     async fn look(&self, not_before: Instant) -> Result<Arc<Look>, RemovalError> {
+        self.look_with(not_before, None).await
+    }
+
+    async fn look_with(
+        &self,
+        not_before: Instant,
+        reported: Option<i64>,
+    ) -> Result<Arc<Look>, RemovalError> {
         // One at a time, so that lists are compared in the order they were made.
         let mut last = self.last_look.lock().await;
         if let Some((at, look)) = &*last
@@ -372,6 +418,8 @@ impl Collector {
             item.name_any().starts_with(AGENT_BUNDLE_PREFIX)
                 && item.metadata.deletion_timestamp.is_none()
         });
+        let is_alive = |item: &PartialObjectMeta<_>| item.metadata.deletion_timestamp.is_none();
+        let lives = listed.items.iter().any(is_alive);
         let listed: BTreeSet<_> = listed
             .items
             .into_iter()
@@ -382,6 +430,7 @@ impl Collector {
             namespace: self.namespace.clone(),
             version,
             has_own: own_is_listed,
+            reported,
         };
         let found = self.ledger.survey(origin, floor, &listed).await;
         if let Some(found) = found.map_err(RemovalError::Ledger)? {
@@ -401,6 +450,7 @@ impl Collector {
         let look = Arc::new(Look {
             listed,
             own_is_listed,
+            lives,
         });
         *last = Some((at, Arc::clone(&look)));
         Ok(look)

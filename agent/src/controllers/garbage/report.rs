@@ -151,7 +151,13 @@ impl Report {
             let lines = self.lock();
             (lines.texts(), lines.written.clone())
         };
-        if written.as_ref() == Some(&texts) {
+        let written = match written {
+            Some(written) => written,
+            // What the agent before this one left is read, so that an unchanged report is no write.
+            None => self.read().await?,
+        };
+        if written == texts {
+            self.lock().written = Some(texts);
             return Ok(());
         }
         let keys = [HELD_KEY, UNKNOWN_KEY];
@@ -176,6 +182,12 @@ impl Report {
         }
         self.lock().written = Some(texts);
         Ok(())
+    }
+
+    async fn read(&self) -> kube::Result<Texts> {
+        let map = self.maps.get_opt(REPORT_NAME).await?;
+        let mut data = map.and_then(|map| map.data).unwrap_or_default();
+        Ok([HELD_KEY, UNKNOWN_KEY].map(|key| data.remove(key)))
     }
 
     /// Makes the ConfigMap, if there is anything to tell.

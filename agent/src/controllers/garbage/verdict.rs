@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::ledger::Break;
 
-/// A list with nothing left may be of a namespace or a type that is going: the watch ends then, within
-/// this time.
+/// A list in which nothing lives may be of a namespace or a type that is going, where everything is marked as being deleted before it
+/// goes one by one: the watch ends then, within this time.
 const SETTLES: Duration = Duration::from_secs(10);
 
 /// What may happen to the releases of a bundle that is gone.
@@ -68,6 +68,8 @@ pub(super) struct Facts<'a> {
     pub(super) listed: &'a BTreeSet<String>,
     /// The agent's own BundleDeployment is in it, and not being deleted.
     pub(super) own_is_listed: bool,
+    /// Something in it is not being deleted.
+    pub(super) lives: bool,
     /// The agent ever had one.
     pub(super) had_own: bool,
     /// A DELETED event came so long ago, on a watch that has not failed since.
@@ -102,7 +104,7 @@ pub(super) fn judge(bundle: &str, facts: Facts<'_>) -> Verdict {
     if facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
         return Verdict::Held(Doubt::TooMany);
     }
-    if facts.listed.is_empty() && since < SETTLES {
+    if !facts.lives && since < SETTLES {
         return Verdict::Wait;
     }
     Verdict::Remove
@@ -118,6 +120,7 @@ mod tests {
         Facts {
             listed,
             own_is_listed: false,
+            lives: !listed.is_empty(),
             had_own: false,
             seen_deleted: None,
             is_begun: false,
@@ -193,6 +196,13 @@ mod tests {
         };
         assert_eq!(judge("a", facts(Duration::from_secs(9))), Verdict::Wait);
         assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
+        // Everything else is being deleted too, as before a namespace goes.
+        let others = BTreeSet::from(["another".to_owned()]);
+        let going = Facts {
+            listed: &others,
+            ..facts(Duration::ZERO)
+        };
+        assert_eq!(judge("a", going), Verdict::Wait);
     }
 
     #[test]

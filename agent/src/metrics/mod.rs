@@ -3,6 +3,11 @@
 //!
 //! Labels are fixed words only: never a bundle's name or an error's text.
 
+mod process;
+mod workqueue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,9 +16,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::time::Instant;
 
 use crate::config::AGENT_NAME;
 use crate::requests;
+use workqueue::Workqueue;
 
 /// Which loop a figure belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +32,8 @@ pub enum Controller {
 }
 
 impl Controller {
+    const ALL: [Self; 2] = [Self::BundleDeployment, Self::Drift];
+
     fn name(self) -> &'static str {
         match self {
             Self::BundleDeployment => "bundledeployment",
@@ -39,6 +48,18 @@ pub enum Outcome {
     Success,
     Error,
     RequeueAfter,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Success, Self::Error, Self::RequeueAfter];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::RequeueAfter => "requeue_after",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,21 +89,67 @@ pub struct Metrics {
     reconciles: Family<ByResult, Counter>,
     errors: Family<ByController, Counter>,
     panics: Family<ByController, Counter>,
+    /// There are none, and no time limit of a pass as a whole; dashboards ask for them.
+    terminal_errors: Family<ByController, Counter>,
+    timeouts: Family<ByController, Counter>,
     seconds: Family<ByController, Histogram>,
     max_concurrent: Family<ByController, Gauge>,
     active: Family<ByController, Gauge>,
-    depth: Family<ByName, Gauge>,
+    queue: Workqueue,
+    passes: Arc<AtomicU64>,
     leading: Family<ByName, Gauge>,
     held_removals: Gauge,
     unknown_releases: Gauge,
     events: Family<ByReason, Counter>,
-    resident: Gauge,
+}
+
+/// A pass that goes on; dropped without [`Running::end`] it was cut off.
+#[derive(Debug)]
+pub struct Running {
+    metrics: Metrics,
+    number: u64,
+}
+
+impl Running {
+    /// The pass ended by itself.
+    pub fn end(self, outcome: Outcome) {
+        let Some((controller, took)) = self.stop() else {
+            return;
+        };
+        let metrics = &self.metrics;
+        metrics.queue.worked(controller, took);
+        let seconds = metrics.seconds.get_or_create(&by(controller));
+        seconds.observe(took.as_secs_f64());
+        drop(seconds);
+        metrics
+            .reconciles
+            .get_or_create(&of(controller, outcome))
+            .inc();
+        if outcome == Outcome::Error {
+            metrics.errors.get_or_create(&by(controller)).inc();
+        }
+    }
+
+    fn stop(&self) -> Option<(Controller, Duration)> {
+        let (controller, since) = self.metrics.queue.ended(self.number)?;
+        self.metrics.active.get_or_create(&by(controller)).dec();
+        Some((controller, since.elapsed()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        const BUCKETS: [f64; 12] = [
-            0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
+        // controller-runtime's.
+        const BUCKETS: [f64; 40] = [
+            0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7,
+            0.8, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0,
+            10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
         ];
         Self {
             reconciles: Family::default(),
@@ -91,42 +158,27 @@ impl Default for Metrics {
             seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             max_concurrent: Family::default(),
             active: Family::default(),
-            depth: Family::default(),
+            queue: Workqueue::default(),
+            passes: Arc::default(),
+            terminal_errors: Family::default(),
+            timeouts: Family::default(),
             leading: Family::default(),
             held_removals: Gauge::default(),
             unknown_releases: Gauge::default(),
             events: Family::default(),
-            resident: Gauge::default(),
         }
     }
 }
 
 impl Metrics {
-    /// A pass began; pair with [`Metrics::finished`].
-    pub fn started(&self, controller: Controller) {
+    /// A pass begins.
+    pub fn begin(&self, controller: Controller) -> Running {
+        let number = self.passes.fetch_add(1, Ordering::Relaxed);
         self.active.get_or_create(&by(controller)).inc();
-    }
-
-    /// A pass ended.
-    pub fn finished(&self, controller: Controller, outcome: Outcome, took: Duration) {
-        self.active.get_or_create(&by(controller)).dec();
-        self.seconds
-            .get_or_create(&by(controller))
-            .observe(took.as_secs_f64());
-        let result = match outcome {
-            Outcome::Success => "success",
-            Outcome::Error => "error",
-            Outcome::RequeueAfter => "requeue_after",
-        };
-        let controller_name = controller.name();
-        self.reconciles
-            .get_or_create(&ByResult {
-                controller: controller_name,
-                result,
-            })
-            .inc();
-        if outcome == Outcome::Error {
-            self.errors.get_or_create(&by(controller)).inc();
+        self.queue.started(number, controller, Instant::now());
+        Running {
+            metrics: self.clone(),
+            number,
         }
     }
 
@@ -135,22 +187,41 @@ impl Metrics {
         self.panics.get_or_create(&by(controller)).inc();
     }
 
-    /// How many passes may run at once.
+    /// How many passes may run at once. From then on all figures of this controller are there.
     pub fn limit(&self, controller: Controller, workers: usize) {
+        self.queue.introduce(controller);
+        let counters = [
+            &self.errors,
+            &self.panics,
+            &self.terminal_errors,
+            &self.timeouts,
+        ];
+        for counter in counters {
+            drop(counter.get_or_create(&by(controller)));
+        }
+        for outcome in Outcome::ALL {
+            drop(self.reconciles.get_or_create(&of(controller, outcome)));
+        }
+        drop(self.active.get_or_create(&by(controller)));
         let workers = i64::try_from(workers).unwrap_or(i64::MAX);
         self.max_concurrent
             .get_or_create(&by(controller))
             .set(workers);
     }
 
-    /// Bundles waiting for a pass.
+    /// Bundles that are due and not worked on.
     pub fn queued(&self, controller: Controller, depth: usize) {
-        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
-        self.depth
-            .get_or_create(&ByName {
-                name: controller.name(),
-            })
-            .set(depth);
+        self.queue.depth(controller, depth);
+    }
+
+    /// A bundle came into the queue, for now or for later.
+    pub fn added(&self, controller: Controller, is_delayed: bool) {
+        self.queue.added(controller, is_delayed);
+    }
+
+    /// A bundle was taken from the queue, having been due for so long.
+    pub fn taken(&self, controller: Controller, waited: Duration) {
+        self.queue.taken(controller, waited);
     }
 
     /// Whether this process holds the Lease.
@@ -179,7 +250,6 @@ impl Metrics {
 
     /// The text of `/metrics` (OpenMetrics).
     pub fn encode(&self) -> String {
-        self.resident.set(resident_bytes());
         let mut registry = Registry::default();
         let r = &mut registry;
         let register =
@@ -201,6 +271,16 @@ impl Metrics {
             "Panicked ones",
             self.panics.clone(),
         );
+        r.register(
+            "controller_runtime_terminal_reconcile_errors",
+            "Failures that are final; there are none",
+            self.terminal_errors.clone(),
+        );
+        r.register(
+            "controller_runtime_reconcile_timeouts",
+            "Reconciliations cut off for their length; there are none",
+            self.timeouts.clone(),
+        );
         r.register_with_unit(
             "controller_runtime_reconcile_time",
             "Length of a reconciliation",
@@ -219,7 +299,7 @@ impl Metrics {
             "Busy workers",
             self.active.clone(),
         );
-        r.register("workqueue_depth", "Bundles waiting", self.depth.clone());
+        self.queue.register(r);
         r.register(
             "leader_election_master_status",
             "1 while leading",
@@ -245,11 +325,7 @@ impl Metrics {
             "What happened, by the reason of its Event",
             self.events.clone(),
         );
-        r.register(
-            "process_resident_memory_bytes",
-            "Resident memory",
-            self.resident.clone(),
-        );
+        process::register(r);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)
             .expect("writing to a String cannot fail");
@@ -263,13 +339,11 @@ fn by(controller: Controller) -> ByController {
     }
 }
 
-/// Resident memory of this process in bytes; 0 where `/proc` is not to be had.
-fn resident_bytes() -> i64 {
-    const PAGE: i64 = 4096;
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split_whitespace().nth(1)?.parse::<i64>().ok());
-    pages.unwrap_or_default().saturating_mul(PAGE)
+fn of(controller: Controller, outcome: Outcome) -> ByResult {
+    ByResult {
+        controller: controller.name(),
+        result: outcome.name(),
+    }
 }
 
 #[cfg(test)]
@@ -279,12 +353,15 @@ mod tests {
     #[test]
     fn names_are_controller_runtimes() {
         let metrics = Metrics::default();
-        metrics.started(Controller::BundleDeployment);
-        metrics.finished(
-            Controller::BundleDeployment,
-            Outcome::Error,
-            Duration::from_millis(3),
-        );
+        metrics.limit(Controller::BundleDeployment, 50);
+        metrics.added(Controller::BundleDeployment, true);
+        metrics.taken(Controller::BundleDeployment, Duration::from_millis(3));
+        metrics
+            .begin(Controller::BundleDeployment)
+            .end(Outcome::Error);
+        drop(metrics.begin(Controller::Drift));
+        let running = metrics.begin(Controller::Drift);
+        metrics.queued(Controller::Drift, 3);
         metrics.limit(Controller::Drift, 50);
         metrics.leading(true);
         let text = metrics.encode();
@@ -294,9 +371,26 @@ mod tests {
             "controller_runtime_reconcile_time_seconds_count{controller=\"bundledeployment\"} 1",
             "controller_runtime_active_workers{controller=\"bundledeployment\"} 0",
             "controller_runtime_max_concurrent_reconciles{controller=\"drift-reconciler\"} 50",
+            "controller_runtime_active_workers{controller=\"drift-reconciler\"} 1",
+            "controller_runtime_terminal_reconcile_errors_total{controller=\"drift-reconciler\"} 0",
+            "controller_runtime_reconcile_timeouts_total{controller=\"drift-reconciler\"} 0",
+            "controller_runtime_reconcile_total{controller=\"drift-reconciler\",result=\"success\"} 0",
             "leader_election_master_status{name=\"fleet-agent\"} 1",
+            "workqueue_depth{name=\"drift-reconciler\",controller=\"drift-reconciler\",priority=\"0\"} 3",
+            "workqueue_adds_total{name=\"bundledeployment\",controller=\"bundledeployment\"} 1",
+            "workqueue_retries_total{name=\"bundledeployment\",controller=\"bundledeployment\"} 1",
+            "workqueue_queue_duration_seconds_count{name=\"bundledeployment\",controller=\"bundledeployment\"} 1",
+            "workqueue_work_duration_seconds_count{name=\"bundledeployment\",controller=\"bundledeployment\"} 1",
+            "workqueue_work_duration_seconds_count{name=\"drift-reconciler\",controller=\"drift-reconciler\"} 0",
+            "workqueue_unfinished_work_seconds{name=\"bundledeployment\",controller=\"bundledeployment\"} 0.0",
+            "process_cpu_seconds_total ",
+            "process_resident_memory_bytes ",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        let longest = "workqueue_longest_running_processor_seconds{name=\"drift-reconciler\"";
+        let line = text.lines().find(|line| line.starts_with(longest));
+        assert!(line.is_some_and(|line| !line.ends_with(" 0.0")), "{line:?}");
+        drop(running);
     }
 }

@@ -1,32 +1,38 @@
 //! One pass over one BundleDeployment: the deeds between the decisions of [`super::plan`].
 //!
 //! Mirrors the order of `bundledeployment_controller.go` (agent 4.6 to 4.34). Status is collected
-//! and written once, at the end.
+//! and written once, at the end. `look.rs` has what follows a deploy.
 
-use std::collections::HashMap;
+mod look;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use release::kube::{Object, Owner};
+use kube::api::{Patch, PatchParams};
+use release::action::Deployed;
+use release::kube::FieldConflict;
 use release::model::Release;
-use release::storage::StorageError;
+use release::storage::{Storage, StorageError, Testimony};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::copies;
-use super::correct::{self, Attempts};
-use super::deploy::{self, DeployFailure, Deployer, Failed};
+use super::correct::Attempts;
+use super::deploy::{DeployFailure, Deployer, Failed};
+use super::names;
 use super::namespace::{self, NamespaceError};
-use super::observe::{self, Live, View};
 use super::plan::{self, DependencyProblem, DeployFacts, DeployReason, ReleaseId, TargetNamespace};
-use super::status::{self, DEPLOYED, INSTALLED, MONITORED, READY};
+use super::recall::Recall;
+use super::status::{self, DEPLOYED, INSTALLED, MONITORED};
 use super::values::Filled;
-use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
+use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::bundle::{SetId, release_name};
 use crate::config::{Settings, Timing};
+use crate::controllers::definitions::Definitions;
 use crate::controllers::drift::DriftWatches;
 use crate::controllers::facts::Facts;
 use crate::controllers::garbage::{Collector, RemovalError, Verdict};
@@ -34,14 +40,18 @@ use crate::controllers::queue::{Next, Pass};
 use crate::controllers::store::Store;
 use crate::error;
 use crate::events::{Events, Reason};
-use crate::identity::{DeploymentClient, Identities};
+use crate::identity::{DeploymentClient, Identities, Purpose};
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
+use crate::records;
 use crate::register::Upstream;
 use crate::server::{Health, Side};
 use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, copies) is told once it is late.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the status of what was just deployed waits for it to be ready.
+const HOLD: Duration = Duration::from_millis(1_500);
 
 /// How often a removal that is held back is looked at again.
 const HELD_RETRY: Duration = Duration::from_secs(20);
@@ -53,6 +63,7 @@ pub struct Reconciler {
     upstream: Upstream,
     rooms: Rooms,
     mapping: ErrorMapping,
+    recall: Recall,
     since: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
 }
@@ -63,6 +74,7 @@ pub struct Rooms {
     pub store: Arc<Store>,
     pub ledger: Arc<Ledger>,
     pub drift: Arc<DriftWatches>,
+    pub definitions: Arc<Definitions>,
     pub events: Arc<Events>,
     pub health: Health,
     pub collector: Arc<Collector>,
@@ -74,6 +86,8 @@ pub struct Rooms {
 struct Work {
     bundle: Arc<BundleDeployment>,
     status: BundleDeploymentStatus,
+    /// Whether this pass deployed something.
+    is_new: bool,
     acting: Option<DeploymentClient>,
     /// What the site says while it holds changes.
     hold: Option<String>,
@@ -90,18 +104,19 @@ impl Work {
         self.next = Next::Retry;
     }
 
+    /// Whether all there is to tell is that what was just deployed is not ready yet.
+    fn comes_up(&self) -> bool {
+        self.is_new
+            && self.next == Next::Idle
+            && !self.status.ready
+            && self.status.non_modified
+            && self.status.condition(MONITORED) == "True"
+            && plan::should_monitor(&self.bundle, &self.status)
+    }
+
     fn deployed(&mut self, outcome: Result<(), &str>) {
         self.status.set_condition(DEPLOYED, outcome, self.now);
     }
-}
-
-/// Objects by their names alone: what differs in them may be secret.
-fn names(objects: &[ModifiedStatus]) -> String {
-    let names: Vec<_> = objects
-        .iter()
-        .map(|one| format!("{} {}/{}", one.kind, one.namespace, one.name))
-        .collect();
-    names.join(", ")
 }
 
 /// What decides about a deploy, besides the bundle itself.
@@ -116,6 +131,27 @@ fn deploy_facts(
         copies_changed,
         overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
         facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
+    }
+}
+
+/// The current release, as far as this pass has it in hand already.
+#[derive(Default)]
+struct Current {
+    release: Option<Release>,
+    /// It was looked for, and is not there.
+    is_missing: bool,
+    /// Its objects, if this pass wrote all there are.
+    applied: Vec<Value>,
+}
+
+impl Current {
+    /// What was found in storage. Its objects are not in hand.
+    fn stored(release: Option<Release>) -> Self {
+        Self {
+            is_missing: release.is_none(),
+            release,
+            applied: Vec::new(),
+        }
     }
 }
 
@@ -135,6 +171,7 @@ impl Reconciler {
             upstream: upstream.clone(),
             mapping: settings.error_mapping.clone(),
             rooms,
+            recall: Recall::default(),
             since: Mutex::default(),
             corrections: Mutex::default(),
         }
@@ -154,24 +191,44 @@ impl Reconciler {
             self.rooms.drift.clear(name);
             return Next::Idle;
         }
+        let held = self.recall.take_held(&bundle);
         let mut work = Work {
-            status: bundle.status.clone(),
+            status: held.unwrap_or_else(|| bundle.status.clone()),
             bundle,
+            is_new: false,
             acting: None,
             hold: self.rooms.facts.hold(name).await,
             now: Timestamp::now(),
             next: Next::Idle,
             news: Vec::new(),
         };
+        let set = SetId::new(name, &self.scope);
+        self.rooms.drift.begin(name, set.hash());
         match pass {
             Pass::Full => self.full(&mut work).await,
-            Pass::Drift => self.look(&mut work, None).await,
+            Pass::Drift => {
+                if !self.glance(&mut work).await {
+                    self.look(&mut work, Current::default()).await;
+                }
+            }
         }
-        self.write_status(&mut work).await;
+        self.rooms.drift.end(name);
+        if work.comes_up() {
+            // Most are ready a moment later: one write tells both.
+            self.recall.hold(&work.bundle, work.status.clone());
+            self.rooms.drift.look_after(name, HOLD);
+        } else {
+            self.write_status(&mut work).await;
+        }
         for (reason, text) in work.news {
             self.rooms.events.tell(reason, name, text);
         }
         work.next
+    }
+
+    /// Forgets what is remembered of bundles that have come to rest.
+    pub fn forget_resting(&self) {
+        self.recall.forget_resting();
     }
 
     /// The BundleDeployment is not there.
@@ -181,6 +238,7 @@ impl Reconciler {
             return Next::Idle;
         }
         self.rooms.drift.clear(name);
+        self.recall.forget(name);
         if !self.rooms.collector.has_releases(name) {
             self.forget_facts(name);
             return Next::Idle;
@@ -237,6 +295,7 @@ impl Reconciler {
     }
 
     fn forget(&self, name: &str) {
+        self.rooms.definitions.forget(name);
         self.since
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -253,10 +312,14 @@ impl Reconciler {
             Ok(filled) => filled,
             Err(failure) => {
                 self.not_filled(work, failure);
-                return self.look(work, None).await;
+                return self.look(work, Current::default()).await;
             }
         };
         work.bundle = Arc::clone(&filled.bundle);
+        if let Err(message) = names::check(&work.bundle.spec) {
+            work.deployed(Err(&message));
+            return work.fail(Reason::NamespaceRefused, "a name", &message);
+        }
         if matches!(self.check_target_namespace(work).await, Step::End) {
             return;
         }
@@ -264,7 +327,7 @@ impl Reconciler {
         let acting = match self
             .rooms
             .identities
-            .deployment(&options.service_account)
+            .deployment(&options.service_account, Purpose::Deploy)
             .await
         {
             Ok(acting) => acting,
@@ -295,7 +358,7 @@ impl Reconciler {
         if matches!(self.check_dependencies(work), Step::End) {
             return;
         }
-        let stored = match self.stored(&acting, &work.status.release).await {
+        let stored = match self.stored(work, &acting).await {
             Ok(stored) => stored,
             Err(failed) => {
                 let message = error::chain(&failed);
@@ -312,14 +375,24 @@ impl Reconciler {
                     work.status.applied_deployment_id.clone_from(id);
                 }
                 self.confirm(work, &acting).await;
-                stored
+                Current::stored(stored)
             }
             Some(reason) => {
                 tracing::info!(bundle = work.bundle.name(), ?reason, "deploying");
                 match self.deploy(work, &filled, reason, &acting).await {
-                    Some(release) => Some(release),
+                    Some(deployed) => {
+                        // Only before a first one can nothing be left over.
+                        let is_first = deployed.release.revision == 1;
+                        Current {
+                            release: Some(deployed.release),
+                            is_missing: false,
+                            applied: Some(deployed.applied)
+                                .filter(|_| is_first)
+                                .unwrap_or_default(),
+                        }
+                    }
                     // What was deployed before is still there to be looked at.
-                    None => stored,
+                    None => Current::stored(stored),
                 }
             }
         };
@@ -341,7 +414,7 @@ impl Reconciler {
 
     /// The site lets nothing change: what would be deployed is told, and what is there is looked at.
     async fn held(&self, work: &mut Work, acting: &DeploymentClient, filled: &Filled, hold: &str) {
-        let stored = match self.stored(acting, &work.status.release).await {
+        let stored = match self.stored(work, acting).await {
             Ok(stored) => stored,
             Err(failed) => {
                 let message = error::chain(&failed);
@@ -353,7 +426,7 @@ impl Reconciler {
             tracing::info!(bundle = work.bundle.name(), ?reason, hold, "not deploying");
             work.deployed(Err(hold));
         }
-        self.look(work, stored).await;
+        self.look(work, Current::stored(stored)).await;
     }
 
     async fn check_target_namespace(&self, work: &mut Work) -> Step {
@@ -402,21 +475,62 @@ impl Reconciler {
         Step::End
     }
 
-    /// The release a status names, if it is in storage.
+    /// The release a status names, if it is in storage as it was written. A revision that nobody took note of was written by another
+    /// agent, which told upstream so: no tenant can. It is believed the first time.
     async fn stored(
         &self,
+        work: &mut Work,
         acting: &DeploymentClient,
-        named: &str,
     ) -> Result<Option<Release>, StorageError> {
-        let Some(id) = ReleaseId::parse(named) else {
+        let Some(id) = ReleaseId::parse(&work.status.release) else {
             return Ok(None);
         };
-        let storage = acting.records(&id.namespace);
-        match storage.get(&id.name, id.revision).await {
-            Ok(release) => Ok(Some(release)),
-            Err(StorageError::NotFound) => Ok(None),
-            Err(failed) => Err(failed),
+        let key = ReleaseKey {
+            namespace: id.namespace,
+            name: id.name,
+        };
+        let known = self.rooms.ledger.get(&key).unwrap_or_default();
+        let storage = self.records(&work.bundle, acting, &key.namespace);
+        let release = match storage.get(&key.name, id.revision).await {
+            Ok(release) => release,
+            Err(StorageError::NotFound) => return Ok(None),
+            Err(StorageError::Unproven { .. }) => {
+                self.not_proven(work, &key, id.revision);
+                return Ok(None);
+            }
+            Err(failed) => return Err(failed),
+        };
+        if !matches!(known.testimony(id.revision), Testimony::Digest(_)) {
+            let entry = self.entry(work, acting, &key, false);
+            let digest = release::storage::digest(&release);
+            let entry = entry.noting(id.revision, digest);
+            self.rooms.ledger.adopt_revision(key, entry);
         }
+        Ok(Some(release))
+    }
+
+    fn not_proven(&self, work: &mut Work, key: &ReleaseKey, revision: i64) {
+        let text = format!(
+            "the record of release {}/{} revision {revision} is not the one that was written: \
+             deploying anew",
+            key.namespace, key.name
+        );
+        tracing::warn!(bundle = work.bundle.name(), "{text}");
+        work.news.push((Reason::RecordChanged, text));
+    }
+
+    fn records(
+        &self,
+        bundle: &BundleDeployment,
+        acting: &DeploymentClient,
+        namespace: &str,
+    ) -> Storage {
+        let bundle = records::Bundle {
+            name: bundle.name().to_owned(),
+            account: acting.account().to_owned(),
+            keep_resources: bundle.spec.options.keep_resources,
+        };
+        records::records(&self.rooms.ledger, acting, namespace, bundle)
     }
 
     /// Nothing to deploy: what was reported as failed before is fine now.
@@ -447,20 +561,7 @@ impl Reconciler {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
         };
-        let keeps = work.bundle.spec.options.keep_resources;
-        let kept = || {
-            self.rooms
-                .ledger
-                .get(&key)
-                .is_some_and(|entry| entry.keep_resources)
-        };
-        let entry = LedgerEntry {
-            bundle: work.bundle.name().to_owned(),
-            account: acting.account().to_owned(),
-            // Until the new spec is deployed, the last one has a say.
-            keep_resources: keeps || !is_deployed && kept(),
-            ..LedgerEntry::default()
-        };
+        let entry = self.entry(work, acting, &key, is_deployed);
         if let Err(failed) = self.rooms.ledger.record(key, entry).await {
             work.fail(
                 Reason::ApplyFailed,
@@ -470,14 +571,40 @@ impl Reconciler {
         }
     }
 
-    /// Deploys; gives back the release when that worked.
+    fn entry(
+        &self,
+        work: &Work,
+        acting: &DeploymentClient,
+        key: &ReleaseKey,
+        is_deployed: bool,
+    ) -> LedgerEntry {
+        let known = self.rooms.ledger.get(key);
+        let keeps = work.bundle.spec.options.keep_resources;
+        let kept = known.as_ref().is_some_and(|entry| entry.keep_resources);
+        let entry = LedgerEntry {
+            bundle: work.bundle.name().to_owned(),
+            account: acting.account().to_owned(),
+            // Until the new spec is deployed, the last one has a say.
+            keep_resources: keeps || !is_deployed && kept,
+            ..LedgerEntry::default()
+        };
+        match known {
+            Some(known) => entry.with_revisions_of(&known),
+            None => LedgerEntry {
+                revisions: Some(BTreeMap::new()),
+                ..entry
+            },
+        }
+    }
+
+    /// Deploys; gives back what was done when that worked.
     async fn deploy(
         &self,
         work: &mut Work,
         filled: &Filled,
         reason: DeployReason,
         acting: &DeploymentClient,
-    ) -> Option<Release> {
+    ) -> Option<Deployed> {
         let bundle = Arc::clone(&work.bundle);
         let options = &bundle.spec.options;
         let labelled = namespace::label(acting, options).await;
@@ -491,18 +618,35 @@ impl Reconciler {
             );
             return None;
         }
-        // Entered before anything is written, so that no release is ever without an owner.
         let id = ReleaseId {
             namespace: options.release_namespace().to_owned(),
             name: release_name(bundle.name(), options),
             revision: 0,
         };
-        self.enter(work, acting, &id, false).await;
-        if work.next == Next::Retry {
+        if let Err(cause) = release::action::check_name(&id.name) {
+            let message = error::chain(&cause);
+            work.deployed(Err(&message));
+            work.fail(Reason::ApplyFailed, "the name of the release", &message);
             return None;
         }
-        let release = match self.rooms.deployer.deploy(filled, reason, acting).await {
-            Ok(release) => release,
+        // Entered with its first record, before anything is written, so that no release is ever
+        // without an owner.
+        let records = self.records(&bundle, acting, &id.namespace);
+        let deployer = &self.rooms.deployer;
+        let outcome = deployer.deploy(filled, reason, acting, &records).await;
+        if outcome.is_err() {
+            // It did not come to that, but there may be a release of another agent's.
+            self.enter(work, acting, &id, false).await;
+        }
+        if let Err(Failed {
+            reason: Reason::KindMissing,
+            ..
+        }) = &outcome
+        {
+            self.rooms.definitions.wait(bundle.name());
+        }
+        let deployed = match outcome {
+            Ok(deployed) => deployed,
             Err(Failed {
                 failure: DeployFailure::NotYet(message),
                 ..
@@ -531,13 +675,13 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
-        let deployed = format!(
+        let text = format!(
             "release {}/{} revision {}",
-            id.namespace, id.name, release.revision
+            id.namespace, id.name, deployed.release.revision
         );
-        work.news.push((Reason::Deployed, deployed));
+        work.news.push((Reason::Deployed, text));
         work.status.release = ReleaseId {
-            revision: release.revision,
+            revision: deployed.release.revision,
             ..id.clone()
         }
         .to_string();
@@ -545,6 +689,10 @@ impl Reconciler {
         work.status.set_condition(INSTALLED, Ok(()), work.now);
         work.deployed(Ok(()));
         self.enter(work, acting, &id, true).await;
+        work.is_new = deployed.changed;
+        if deployed.changed {
+            self.tell(work, &deployed.conflicts);
+        }
         if let Err(failed) = labelled {
             self.namespace_failed(work, &failed);
         }
@@ -564,7 +712,15 @@ impl Reconciler {
                 &error::chain(&failed),
             );
         }
-        Some(release)
+        Some(deployed)
+    }
+
+    /// Tells what was taken from other managers or left to them; nothing is nothing to tell.
+    fn tell(&self, work: &mut Work, conflicts: &[FieldConflict]) {
+        for conflict in conflicts {
+            tracing::info!(bundle = work.bundle.name(), "{conflict}");
+        }
+        work.status.set_conflicts(conflicts, work.now);
     }
 
     fn namespace_failed(&self, work: &mut Work, failed: &NamespaceError) {
@@ -579,224 +735,6 @@ impl Reconciler {
                 work.fail(
                     Reason::NamespaceRefused,
                     "cannot label the namespace",
-                    &message,
-                );
-            }
-        }
-    }
-
-    /// Compares live objects with the release and corrects them where that is wanted.
-    async fn look(&self, work: &mut Work, current: Option<Release>) {
-        let is_wanted = plan::should_monitor(&work.bundle, &work.status);
-        // While the site holds changes, what was deployed before them is what there is to report.
-        let is_held = work.hold.is_some() && !work.status.release.is_empty();
-        if !is_wanted && !is_held {
-            return;
-        }
-        let bundle = Arc::clone(&work.bundle);
-        let acting = match &work.acting {
-            Some(acting) => acting.clone(),
-            None => match self
-                .rooms
-                .identities
-                .deployment(&bundle.spec.options.service_account)
-                .await
-            {
-                Ok(acting) => acting,
-                Err(failed) => {
-                    let message = error::chain(&failed);
-                    return work.fail(Reason::AccountMissing, "no account", &message);
-                }
-            },
-        };
-        let release = match current {
-            Some(release) => release,
-            None => match self.stored(&acting, &work.status.release).await {
-                Ok(Some(release)) => release,
-                // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
-                Ok(None) if is_held || work.next == Next::Retry => return,
-                Ok(None) => {
-                    // A record that vanished: a full pass adopts what is live.
-                    work.next = Next::FullAfter(Duration::ZERO);
-                    return;
-                }
-                Err(failed) => {
-                    let message = error::chain(&failed);
-                    return work.fail(Reason::MonitorFailed, "no release", &message);
-                }
-            },
-        };
-        match self.observe(work, &acting, &release).await {
-            Ok(wanted) => {
-                work.status.set_condition(MONITORED, Ok(()), work.now);
-                if work.hold.is_none() {
-                    self.adopt_agent(work, &acting).await;
-                    if bundle.metadata.deletion_timestamp.is_none()
-                        && plan::is_overwritten(&bundle.spec, &work.status)
-                    {
-                        work.next = Next::FullAfter(self.timing.overwrite_retry);
-                    }
-                    self.correct(work, &acting, &release, &wanted).await;
-                }
-            }
-            Err(message) => {
-                work.status
-                    .set_condition(MONITORED, Err(&message), work.now);
-                work.fail(
-                    Reason::MonitorFailed,
-                    "cannot monitor deployed bundle",
-                    &message,
-                );
-            }
-        }
-    }
-
-    /// Looks at the live objects and keeps watching them; gives back what is wanted.
-    async fn observe(
-        &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
-        release: &Release,
-    ) -> Result<Vec<Object>, String> {
-        let bundle = Arc::clone(&work.bundle);
-        let options = &bundle.spec.options;
-        let set = SetId::new(bundle.name(), &self.scope);
-        let cluster = acting.cluster();
-        let wanted = correct::objects(cluster, release)
-            .await
-            .map_err(|e| error::chain(&e))?;
-        let client = acting.client();
-        self.rooms.drift.looking(bundle.name(), set.hash());
-        let live = Live::read(&client, set.hash(), &wanted)
-            .await
-            .map_err(|e| error::chain(&e))?;
-        let rules = observe::rules(options);
-        let owner = Owner {
-            name: release.name.clone(),
-            namespace: release.namespace.clone(),
-        };
-        let differences = live.differences(&client, &owner, &wanted, &rules).await;
-        let former = match live.has_others_than(&wanted) {
-            true => self.former_objects(acting, release).await,
-            false => Vec::new(),
-        };
-        let ignored = options
-            .ignore_options
-            .as_ref()
-            .map(|ignore| ignore.conditions.as_slice());
-        let view = View {
-            rules: &rules,
-            mapping: &self.mapping,
-            ignored_conditions: ignored.unwrap_or_default(),
-            now: work.now,
-        };
-        let found = live.compare(&wanted, &former, &differences, &view);
-        if !found.modified.is_empty() && work.bundle.status.non_modified {
-            work.news.push((Reason::DriftFound, names(&found.modified)));
-        }
-        work.status
-            .observe(found, options.force_sync_generation, work.now);
-        let is_ready = work.status.condition(READY) == "True";
-        self.rooms.drift.refresh(
-            bundle.name(),
-            set.hash(),
-            observe::kinds(&wanted),
-            live.seen(),
-            is_ready,
-        );
-        Ok(wanted)
-    }
-
-    /// Objects of the revision before, to tell left-overs from copies of our label. A record that
-    /// cannot be read means none.
-    async fn former_objects(&self, acting: &DeploymentClient, release: &Release) -> Vec<Object> {
-        let storage = acting.records(&release.namespace);
-        match storage
-            .get(&release.name, release.revision.saturating_sub(1))
-            .await
-        {
-            Ok(former) => correct::stored_objects(acting.cluster(), &former)
-                .await
-                .unwrap_or_default(),
-            Err(_) => Vec::new(),
-        }
-    }
-
-    /// The agent's own bundle adopts what the import left: objects left over from the former agent
-    /// go. What is changed or missing is corrected, asked or not.
-    async fn adopt_agent(&self, work: &Work, acting: &DeploymentClient) {
-        if !work.bundle.is_agent_bundle() {
-            return;
-        }
-        for extra in work
-            .status
-            .modified_status
-            .iter()
-            .filter(|entry| entry.extra)
-        {
-            let deleted = correct::delete(acting, extra, &DeleteParams::background()).await;
-            if let Err(failed) = deleted {
-                tracing::warn!(error = %failed, "failed cleaning old agent");
-            }
-        }
-    }
-
-    /// Puts drifted objects right, if that is wanted and did not just fail to help.
-    async fn correct(
-        &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
-        release: &Release,
-        wanted: &[Object],
-    ) {
-        let bundle = Arc::clone(&work.bundle);
-        let name = bundle.name();
-        if work.status.non_modified {
-            self.corrections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(name);
-            return;
-        }
-        let wish = bundle.spec.correct_drift();
-        let is_wanted = wish.enabled || bundle.is_agent_bundle();
-        if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
-            return;
-        }
-        let due = {
-            let mut all = self
-                .corrections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            all.entry(name.to_owned())
-                .or_default()
-                .due(&work.status.modified_status)
-        };
-        if let Some(pause) = due {
-            work.next = Next::After(pause);
-            return;
-        }
-        // Upstream learns what was found before it is put right.
-        self.write_status(work).await;
-        let drifted = &work.status.modified_status;
-        match correct::apply(acting.cluster(), release, wanted, drifted, wish.force).await {
-            Ok(()) => {
-                let text = names(drifted);
-                tracing::info!(bundle = name, objects = drifted.len(), "corrected drift");
-                work.news.push((Reason::DriftCorrected, text));
-                work.next = Next::After(self.timing.drift_delay.min(Duration::from_secs(1)));
-            }
-            Err(failed) => {
-                let message = error::chain(&failed);
-                if wish.keep_fail_history {
-                    let kept = deploy::max_history(&bundle.spec.options);
-                    let records = acting.records(&release.namespace);
-                    correct::record_failure(&records, release, &message, kept).await;
-                }
-                work.status.set_condition(READY, Err(&message), work.now);
-                work.fail(
-                    Reason::CorrectionFailed,
-                    "failed reconciling drift",
                     &message,
                 );
             }

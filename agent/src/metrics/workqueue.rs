@@ -1,0 +1,181 @@
+//! The figures of client-go's work queues, under controller-runtime's names and with its labels. Our one queue counts as two: what
+//! waits for everything and what waits for a look are told apart.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::Instant;
+
+use super::Controller;
+
+/// controller-runtime calls a queue and its controller the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByQueue {
+    name: &'static str,
+    controller: &'static str,
+}
+
+/// Its queues know priorities, which ours has no use for: all are of the usual one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPriority {
+    name: &'static str,
+    controller: &'static str,
+    priority: &'static str,
+}
+
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// Figures of the queue; all clones share.
+#[derive(Clone, Debug)]
+pub(super) struct Workqueue {
+    depth: Family<ByPriority, Gauge>,
+    adds: Family<ByQueue, Counter>,
+    retries: Family<ByQueue, Counter>,
+    waited: Family<ByQueue, Histogram>,
+    worked: Family<ByQueue, Histogram>,
+    /// Passes in progress by a number of their own, and since when.
+    running: Arc<Mutex<HashMap<u64, (Controller, Instant)>>>,
+}
+
+impl Default for Workqueue {
+    fn default() -> Self {
+        let histogram = || Histogram::new(exponential_buckets(10e-9, 10.0, 12));
+        Self {
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            waited: Family::new_with_constructor(histogram),
+            worked: Family::new_with_constructor(histogram),
+            running: Arc::default(),
+        }
+    }
+}
+
+impl Workqueue {
+    /// Shows everything of a controller from the beginning, as zero.
+    pub(super) fn introduce(&self, controller: Controller) {
+        let queue = by(controller);
+        drop(self.depth.get_or_create(&usual(controller)));
+        drop(self.adds.get_or_create(&queue));
+        drop(self.retries.get_or_create(&queue));
+        drop(self.waited.get_or_create(&queue));
+        drop(self.worked.get_or_create(&queue));
+    }
+
+    pub(super) fn depth(&self, controller: Controller, depth: usize) {
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
+        self.depth.get_or_create(&usual(controller)).set(depth);
+    }
+
+    pub(super) fn added(&self, controller: Controller, is_delayed: bool) {
+        self.adds.get_or_create(&by(controller)).inc();
+        if is_delayed {
+            self.retries.get_or_create(&by(controller)).inc();
+        }
+    }
+
+    pub(super) fn taken(&self, controller: Controller, waited: Duration) {
+        let waited = waited.as_secs_f64();
+        self.waited.get_or_create(&by(controller)).observe(waited);
+    }
+
+    pub(super) fn started(&self, number: u64, controller: Controller, at: Instant) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.insert(number, (controller, at));
+    }
+
+    /// Since when this one ran.
+    pub(super) fn ended(&self, number: u64) -> Option<(Controller, Instant)> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.remove(&number)
+    }
+
+    pub(super) fn worked(&self, controller: Controller, took: Duration) {
+        let took = took.as_secs_f64();
+        self.worked.get_or_create(&by(controller)).observe(took);
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "workqueue_depth",
+            "Bundles that are due and not worked on",
+            self.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Bundles that came into the queue",
+            self.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Bundles that came into the queue for later",
+            self.retries.clone(),
+        );
+        registry.register_with_unit(
+            "workqueue_queue_duration",
+            "How long a bundle was due before it was worked on",
+            Unit::Seconds,
+            self.waited.clone(),
+        );
+        registry.register_with_unit(
+            "workqueue_work_duration",
+            "How long a pass took",
+            Unit::Seconds,
+            self.worked.clone(),
+        );
+        let (sum, longest) = self.unfinished();
+        registry.register_with_unit(
+            "workqueue_unfinished_work",
+            "How long the passes in progress have taken together",
+            Unit::Seconds,
+            sum,
+        );
+        registry.register_with_unit(
+            "workqueue_longest_running_processor",
+            "How long the longest pass in progress has taken",
+            Unit::Seconds,
+            longest,
+        );
+    }
+
+    /// What the passes in progress have taken: together, and the longest of them.
+    fn unfinished(&self) -> (Family<ByQueue, Seconds>, Family<ByQueue, Seconds>) {
+        let (sum, longest) = (Family::default(), Family::default());
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for controller in Controller::ALL {
+            let passes = running.values().filter(|(of, _)| *of == controller);
+            let seconds = passes.map(|(_, since)| since.elapsed().as_secs_f64());
+            let (all, most) = seconds.fold((0.0, 0.0), |(all, most), one| {
+                (all + one, f64::max(most, one))
+            });
+            let sum: &Family<ByQueue, Seconds> = &sum;
+            let longest: &Family<ByQueue, Seconds> = &longest;
+            sum.get_or_create(&by(controller)).set(all);
+            longest.get_or_create(&by(controller)).set(most);
+        }
+        (sum, longest)
+    }
+}
+
+fn by(controller: Controller) -> ByQueue {
+    ByQueue {
+        name: controller.name(),
+        controller: controller.name(),
+    }
+}
+
+fn usual(controller: Controller) -> ByPriority {
+    ByPriority {
+        name: controller.name(),
+        controller: controller.name(),
+        priority: "0",
+    }
+}

@@ -1,0 +1,101 @@
+//! Release records of a bundle, with the ledger as their witness.
+//!
+//! Records lie where a tenant may write. The ledger does not, and remembers by digest what was
+//! written: a record that differs is not applied from, but adopted anew from the wanted chart as one
+//! that vanished is.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use release::action::BoxError;
+use release::storage::{Storage, Testimony, Witness};
+
+use crate::identity::DeploymentClient;
+use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
+
+/// Whose records they are.
+#[derive(Clone)]
+pub struct Bundle {
+    pub name: String,
+    /// Account it is deployed with; empty for the agent's own.
+    pub account: String,
+    /// Whether its spec wishes that its objects outlive it.
+    pub keep_resources: bool,
+}
+
+/// The records of a bundle's releases in a namespace. Before a new one is written the ledger knows
+/// whose it is and its digest.
+pub fn records(
+    ledger: &Arc<Ledger>,
+    acting: &DeploymentClient,
+    namespace: &str,
+    bundle: Bundle,
+) -> Storage {
+    acting
+        .records(namespace)
+        .witnessed_by(Arc::new(LedgerWitness {
+            ledger: Arc::clone(ledger),
+            namespace: namespace.to_owned(),
+            bundle,
+        }))
+}
+
+struct LedgerWitness {
+    ledger: Arc<Ledger>,
+    namespace: String,
+    bundle: Bundle,
+}
+
+impl std::fmt::Debug for LedgerWitness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LedgerWitness")
+            .field("namespace", &self.namespace)
+            .field("bundle", &self.bundle.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LedgerWitness {
+    fn key(&self, release: &str) -> ReleaseKey {
+        ReleaseKey {
+            namespace: self.namespace.clone(),
+            name: release.to_owned(),
+        }
+    }
+}
+
+impl Witness for LedgerWitness {
+    fn recall(&self, release: &str, revision: i64) -> Testimony {
+        match self.ledger.get(&self.key(release)) {
+            None => Testimony::Unknown,
+            Some(entry) => entry.testimony(revision),
+        }
+    }
+
+    fn note<'a>(
+        &'a self,
+        release: &'a str,
+        revision: i64,
+        digest: String,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        async move {
+            let key = self.key(release);
+            let known = self.ledger.get(&key).unwrap_or_default();
+            let entry = LedgerEntry {
+                bundle: self.bundle.name.clone(),
+                account: self.bundle.account.clone(),
+                // Until the new spec is deployed, the last one has a say.
+                keep_resources: self.bundle.keep_resources || known.keep_resources,
+                ..LedgerEntry::default()
+            };
+            let entry = entry.with_revisions_of(&known).noting(revision, digest);
+            Ok(self.ledger.record(key, entry).await?)
+        }
+        .boxed()
+    }
+
+    fn forget(&self, release: &str, revision: i64) {
+        self.ledger.forget_revision(&self.key(release), revision);
+    }
+}

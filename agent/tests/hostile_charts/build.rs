@@ -1,0 +1,91 @@
+//! Charts that mean harm, written by us: nothing of them is stored.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{EntryType, Header};
+
+/// A chart archive in the making, byte by byte: names and types are not checked. It is compressed on the way, because the
+/// memory of the process that starts a program counts as the program's own.
+pub(crate) struct Archive {
+    tar: GzEncoder<Vec<u8>>,
+}
+
+impl Default for Archive {
+    fn default() -> Self {
+        let tar = GzEncoder::new(Vec::new(), Compression::fast());
+        Self { tar }
+    }
+}
+
+pub(crate) const CHART_YAML: &str = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+
+impl Archive {
+    /// With a good `web/Chart.yaml`.
+    pub(crate) fn chart() -> Self {
+        Self::default().file("web/Chart.yaml", CHART_YAML)
+    }
+
+    pub(crate) fn file(self, name: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Self {
+        self.entry(EntryType::Regular, name.as_ref(), content.as_ref(), "")
+    }
+
+    pub(crate) fn template(self, text: impl AsRef<[u8]>) -> Self {
+        self.file("web/templates/a.yaml", text)
+    }
+
+    pub(crate) fn values(self, text: impl AsRef<[u8]>) -> Self {
+        self.file("web/values.yaml", text)
+    }
+
+    /// Any entry; names of more than 100 bytes go into a GNU long name.
+    pub(crate) fn entry(
+        mut self,
+        kind: EntryType,
+        name: &[u8],
+        content: &[u8],
+        link: &str,
+    ) -> Self {
+        if name.len() > 100 {
+            let long = [name, b"\0"].concat();
+            self.append(EntryType::GNULongName, b"././@LongLink", &long, "");
+        }
+        self.append(kind, &name[..name.len().min(100)], content, link);
+        self
+    }
+
+    fn append(&mut self, kind: EntryType, name: &[u8], content: &[u8], link: &str) {
+        let mut header = Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        let padding = content.len().next_multiple_of(512) - content.len();
+        self.write(header.as_bytes());
+        self.write(content);
+        self.write(&[0; 512][..padding]);
+    }
+
+    fn write(&mut self, data: &[u8]) {
+        self.tar.write_all(data).expect("memory takes everything");
+    }
+
+    /// The entries without the end of the archive, compressed on their own.
+    pub(crate) fn member(self) -> Vec<u8> {
+        self.tar.finish().expect("memory takes everything")
+    }
+
+    pub(crate) fn tgz(mut self) -> Vec<u8> {
+        self.write(&[0; 1024]);
+        self.member()
+    }
+}
+
+pub(crate) fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(data).expect("memory takes everything");
+    encoder.finish().expect("memory takes everything")
+}

@@ -1,0 +1,110 @@
+//! Remembering what was written elsewhere than where it was written.
+//!
+//! Records lie where others may write. Whoever edits one could have objects of their choosing applied
+//! with the rights of whoever reads it. A [`Witness`] keeps a digest of each revision in a place of
+//! the caller's own: a record that does not match it counts as damaged, and from one that it does not
+//! know nothing is applied and no hook is run.
+
+use std::fmt::Debug;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
+use sha2::{Digest as _, Sha256};
+
+use crate::action::BoxError;
+use crate::model::Release;
+
+/// What a witness says of a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Testimony {
+    /// It was not there when this release began; its records have to be believed.
+    Absent,
+    /// It knows the release, but not this revision.
+    Unknown,
+    /// The [`digest`] of what was written.
+    Digest(String),
+}
+
+/// Keeps digests of records. Names of releases are those of one namespace.
+pub trait Witness: Debug + Send + Sync {
+    /// What is known of a revision.
+    fn recall(&self, release: &str, revision: i64) -> Testimony;
+    /// A revision with this digest is about to be written. Nothing is written if this fails.
+    fn note<'a>(
+        &'a self,
+        release: &'a str,
+        revision: i64,
+        digest: String,
+    ) -> BoxFuture<'a, Result<(), BoxError>>;
+    /// A revision is gone. To be remembered with the next note, not at once.
+    fn forget(&self, release: &str, revision: i64);
+}
+
+/// The digest of what of a record can reach a cluster: whose it is, its manifest and its hooks. Status,
+/// times, values and the chart are left out.
+pub fn digest(release: &Release) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |text: &str| {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    };
+    add(&release.name);
+    add(&release.namespace);
+    add(&release.manifest);
+    for hook in &release.hooks {
+        add(&hook.manifest);
+        add(&hook.events.join(","));
+        add(&hook.weight.to_string());
+        add(&hook.effective_delete_policies().join(","));
+    }
+    URL_SAFE_NO_PAD.encode(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Hook, Status};
+    use crate::storage::{decode, encode};
+
+    fn release() -> Release {
+        Release {
+            name: "web".to_owned(),
+            namespace: "apps".to_owned(),
+            manifest: "---\nkind: ConfigMap\n".to_owned(),
+            hooks: vec![Hook {
+                manifest: "kind: Job\n".to_owned(),
+                events: vec!["pre-install".to_owned()],
+                ..Hook::default()
+            }],
+            revision: 3,
+            ..Release::default()
+        }
+    }
+
+    #[test]
+    fn a_record_keeps_its_digest_through_storage_and_changes_of_status() {
+        let (noted, mut stored) = (digest(&release()), release());
+        stored.set_status(Status::Superseded, "x");
+        stored.hooks[0].delete_policies = stored.hooks[0].effective_delete_policies();
+        let stored = decode(encode(&stored).unwrap().as_bytes()).unwrap();
+        assert_eq!(digest(&stored), noted);
+    }
+
+    #[test]
+    fn whatever_reaches_a_cluster_counts() {
+        let changes: [fn(&mut Release); 6] = [
+            |release| release.name.push('x'),
+            |release| release.namespace.push('x'),
+            |release| release.manifest.push('x'),
+            |release| release.hooks[0].manifest.push('x'),
+            |release| release.hooks[0].events.push("post-delete".to_owned()),
+            |release| release.hooks.clear(),
+        ];
+        for change in changes {
+            let mut changed = release();
+            change(&mut changed);
+            assert_ne!(digest(&changed), digest(&release()));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What API servers answer too rarely to wait for it: conflicts in the middle of a deploy, versions that expired, nothing at all;
+//! and kinds that are served later than asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http::Method;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::bed::{Bed, unique};
+use testbed::cluster::kubeconfig;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::meddler::{Meddler, expired, is_watch, refusal};
+use testbed::wait::wait_until;
+use testbed::wire::{State, Wire};
+
+use crate::scene::{app, deploy, figure, haste, target, wait_event, wait_readiness};
+
+/// Longer than the agent waits for an answer, twice.
+const LONG: Duration = Duration::from_secs(180);
+
+/// A bundle of one ConfigMap with this text, which is kept as it is.
+fn kept(site: &Site<'_>, name: &str, text: &str) -> BundleDeployment {
+    let file = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: {text}\n"
+    );
+    BundleDeployment::content(name, vec![("map.yaml".to_owned(), file.into())])
+        .release(name, &target(site))
+        .correct_drift()
+}
+
+async fn wait_key(site: &Site<'_>, name: &str, wanted: &str) -> Result<()> {
+    wait_until(&format!("{name} to say {wanted}"), PATIENCE, async || {
+        let map = site.object("v1", "ConfigMap", &target(site), name).await;
+        let map = map.map_err(|e| e.to_string())?.ok_or("gone")?;
+        match &map.data["data"]["key"] {
+            Value::String(key) if key == wanted => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))
+}
+
+async fn edit(site: &Site<'_>, name: &str) -> Result<()> {
+    let edit = json!({ "data": { "key": "edited" } });
+    site.objects("v1", "ConfigMap", &target(site))
+        .patch(name, &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    Ok(())
+}
+
+/// Every write is told "conflict" once, on the way to install and on the way to upgrade.
+#[tokio::test]
+async fn conflicts_in_a_deploy_are_got_over() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let downstream = &site.bed.downstream;
+    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
+    site.start_at(meddler.url(), haste())?;
+    let conflict = |path: &str| {
+        let message = format!("Operation cannot be fulfilled on {path}: please apply your changes");
+        refusal(409, "Conflict", &message)
+    };
+    for (revision, text) in [(1, "first"), (2, "second")] {
+        let mut met = BTreeSet::new();
+        let seen = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&seen);
+        meddler.refuse(move |parts| {
+            let path = parts.uri.path().to_owned();
+            if parts.method == Method::GET || !met.insert((parts.method.clone(), path.clone())) {
+                return None;
+            }
+            *count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            Some(conflict(&path))
+        });
+        site.apply(&kept(&site, "web", text)).await?;
+        let ready = site.wait_ready("web").await?;
+        ensure!(ready["status"]["release"] == format!("{}/web:{revision}", target(&site)));
+        wait_key(&site, "web", text).await?;
+        ensure!(*seen.lock().unwrap_or_else(PoisonError::into_inner) > 2);
+        // Drift is corrected through a conflict as well.
+        edit(&site, "web").await?;
+        wait_key(&site, "web", text).await?;
+    }
+    // One that stays is told in its own words, and healed.
+    meddler.refuse(move |parts| {
+        let is_object = parts.uri.path().contains("configmaps/web");
+        (is_object && parts.method != Method::GET).then(|| conflict("web"))
+    });
+    site.apply(&kept(&site, "web", "third")).await?;
+    site.wait_deploy_error("web", |message| message.contains("cannot be fulfilled"))
+        .await?;
+    meddler.leave();
+    site.wait_ready("web").await?;
+    wait_key(&site, "web", "third").await
+}
+
+/// "Expired" in the streams of all watches, then for each list once, then instead of each watch once: on both sides. Nothing is
+/// missed after that.
+#[tokio::test]
+async fn watches_that_expired_begin_anew() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    let downstream = &site.bed.downstream;
+    let below = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
+    let granted = site.controller.grant_directly(&site.id).await?;
+    let namespace = granted.deployment_namespace.clone();
+    let config = kubeconfig(
+        &site.plane.url(),
+        site.plane.authority(),
+        &granted.token,
+        &namespace,
+    );
+    let above = Meddler::before(config).await?;
+    site.grant_at(above.url()).await?;
+    site.start_at(below.url(), haste())?;
+    site.apply(&kept(&site, "kept", "wanted")).await?;
+    site.wait_ready("kept").await?;
+
+    for (round, meddler) in [("above", &above), ("below", &below)] {
+        let told = Arc::new(Mutex::new(BTreeMap::<&str, usize>::new()));
+        let counts = Arc::clone(&told);
+        let mut met = BTreeSet::new();
+        meddler.refuse(move |parts| {
+            let what = match (is_watch(parts), parts.method == Method::GET) {
+                (true, _) => "watch",
+                (false, true) if parts.uri.query().is_some() => "list",
+                _ => return None,
+            };
+            if !met.insert((what, parts.uri.path().to_owned())) {
+                return None;
+            }
+            let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+            *counts.entry(what).or_default() += 1;
+            Some(expired())
+        });
+        meddler.expire_watches();
+        // What happens from now on is heard, on both sides.
+        edit(&site, "kept").await?;
+        wait_key(&site, "kept", "wanted").await?;
+        deploy(&site, round, 1).await?;
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ensure!(
+            told.contains_key("watch") && told.contains_key("list"),
+            "{told:?}"
+        );
+        meddler.leave();
+    }
+    Ok(())
+}
+
+/// A downstream API server that takes connections and says nothing: told upstream and by the probe, no worker waits for ever, and
+/// all is well when it speaks.
+#[tokio::test]
+async fn a_downstream_that_never_answers_is_told_and_found_again() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let target = site.bed.downstream.url();
+    let wire = Wire::to(target.trim_start_matches("https://")).await?;
+    let mut env = haste();
+    env.insert(
+        "BUNDLEDEPLOYMENT_RECONCILER_WORKERS".to_owned(),
+        "2".to_owned(),
+    );
+    site.start_at(&wire.https_url(), env)?;
+    site.apply(&kept(&site, "kept", "wanted")).await?;
+    site.wait_ready("kept").await?;
+    wire.set(State::Silent);
+    // More bundles than workers.
+    let names: Vec<_> = (0..4).map(|n| format!("silent-{n}")).collect();
+    for name in &names {
+        site.apply(&app(&site, name)).await?;
+    }
+    wait_readiness(&site, false).await?;
+    let bundles = site.bundle_deployments()?;
+    for name in &names {
+        wait_until(&format!("{name} to be told"), LONG, async || {
+            let bundle = bundles.get(name).await.map_err(|e| e.to_string())?;
+            let conditions = bundle.data["status"]["conditions"].to_string();
+            match conditions.contains("cannot reach the API server") {
+                true => Ok(()),
+                false => Err(conditions),
+            }
+        })
+        .await
+        .with_context(|| site.agent_log_tail(30))?;
+    }
+    ensure!(
+        site.agent()?
+            .log()
+            .contains("the local cluster does not answer")
+    );
+    wire.set(State::Whole);
+    wait_readiness(&site, true).await?;
+    for name in &names {
+        site.wait_ready(name).await?;
+    }
+    edit(&site, "kept").await?;
+    wait_key(&site, "kept", "wanted").await
+}
+
+/// With a back-off of its own far beyond the test's patience, so that only the definition can have woken the bundle.
+#[tokio::test]
+async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let never = "backoff-min=10m,backoff-max=10m";
+    site.start(BTreeMap::from([(
+        "FLEET_AGENT_TIMING".to_owned(),
+        never.to_owned(),
+    )]))?;
+    let group = format!("{}.example.com", unique("late"));
+    let widget = format!("apiVersion: {group}/v1\nkind: Widget\nmetadata:\n  name: first\n");
+    let bundle =
+        BundleDeployment::content("widget", vec![("widget.yaml".to_owned(), widget.into())])
+            .release("widget", "default");
+    site.apply(&bundle).await?;
+    site.wait_deploy_error("widget", |message| message.contains("no matches for kind"))
+        .await?;
+    wait_event(&site, "KindMissing", "widget").await?;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("widgets.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    apply(&site.downstream, definition).await?;
+    site.wait_ready("widget").await.map(drop)
+}
+
+/// With the agent's own intervals: causes that last until the back-off is at its longest are repaired, and everything is Ready
+/// with no change of a spec, each in no more than two minutes.
+#[tokio::test]
+async fn causes_that_lasted_for_minutes_are_repaired() -> Result<()> {
+    // The pauses before the seventeenth attempt are two minutes and more together, the last of them close to one.
+    const ATTEMPTS: u64 = 17;
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    site.start(BTreeMap::new())?;
+    let nowhere = format!("{}-nowhere", site.id);
+    let copy = app(&site, "copy").option(
+        "downstreamResources",
+        json!([{ "kind": "Secret", "name": "source" }]),
+    );
+    let homeless = app(&site, "homeless")
+        .option("createNamespace", json!(false))
+        .option("defaultNamespace", json!(nowhere));
+    let account = app(&site, "account").option("serviceAccount", json!("late"));
+    let chart = testbed::chart::Chart::small(&unique("absent"), "1.0.0");
+    let source = BundleDeployment::helm_op(
+        "source",
+        site.bed.repository.url(),
+        chart.name(),
+        chart.version(),
+    )
+    .release("source", &target(&site));
+    let bundles = [copy, homeless, account, source];
+    for bundle in &bundles {
+        site.apply(bundle).await?;
+    }
+    let all = u64::try_from(bundles.len())? * ATTEMPTS;
+    wait_until("causes to have lasted", LONG * 3, async || {
+        let errors = "controller_runtime_reconcile_errors_total{controller=\"bundledeployment\"}";
+        match figure(&site, errors).await? {
+            failures if failures >= all => Ok(()),
+            failures => Err(format!("{failures} of {all} failures")),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))?;
+
+    site.upstream_secret("source", json!({ "key": "value" }))
+        .await?;
+    site.bed.repository.add(&chart)?;
+    let system = &site.system_namespace;
+    let rbac = "rbac.authorization.k8s.io";
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": nowhere } }),
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "name": "late", "namespace": system },
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": site.id },
+            "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "late", "namespace": system }],
+        }),
+    ] {
+        apply(&site.downstream, object).await?;
+    }
+    // All at once: they were repaired at the same time. The test bed's patience is less than the two minutes.
+    let ready = bundles.iter().map(|bundle| site.wait_ready(bundle.name()));
+    futures_util::future::try_join_all(ready).await.map(drop)
+}

@@ -1,0 +1,85 @@
+//! What the Go agent does and ours does not, seen from outside: no second render, no kustomize yet, no charts fetched for charts.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::Site;
+
+use crate::scene::target;
+
+/// A `lookup` is answered by the cluster the first time, and that is the only time: the Go agent renders twice, and its first answer
+/// is empty.
+#[tokio::test]
+async fn a_chart_is_rendered_once_with_what_the_cluster_has() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let (source, target) = (unique("source"), target(&site));
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "key": "found" },
+        "metadata": { "name": source, "namespace": "default" },
+    });
+    apply(&site.downstream, map).await?;
+    let template = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: web\ndata:\n  key: \
+         {{{{ (lookup \"v1\" \"ConfigMap\" \"default\" \"{source}\").data.key }}}}\n"
+    );
+    let chart = Chart::new("web", "1.0.0").template("map.yaml", &template);
+    let bundle = BundleDeployment::content("web", chart.files().to_vec()).release("web", &target);
+    site.apply(&bundle).await?;
+    site.wait_ready("web").await?;
+    let web = site.object("v1", "ConfigMap", &target, "web").await?;
+    ensure!(web.is_some_and(|web| web.data["data"]["key"] == "found"));
+    let asked = site.downstream_requests()?;
+    let asked = asked
+        .iter()
+        .filter(|request| request.name == source)
+        .count();
+    ensure!(asked == 1, "asked {asked} times");
+    Ok(())
+}
+
+#[tokio::test]
+async fn kustomize_is_refused_by_name() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let files = [
+        ("kustomization.yaml", "resources: [map.yaml]\n"),
+        (
+            "map.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n",
+        ),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.into()));
+    let bundle =
+        BundleDeployment::content("kustomized", files.into()).release("web", &target(&site));
+    site.apply(&bundle).await?;
+    let message = site
+        .wait_deploy_error("kustomized", |message| message.contains("kustomize"))
+        .await?;
+    ensure!(message.contains("kustomization.yaml"), "{message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fetched_chart_without_its_dependencies_names_them() -> Result<()> {
+    let site = Site::registered(Bed::shared().await?).await?;
+    let chart = Chart::new(&unique("lone"), "1.0.0");
+    let metadata = format!(
+        "apiVersion: v2\nname: {}\nversion: 1.0.0\ndependencies:\n- name: absent\n  version: 1.0.0\n  \
+         repository: {}\n",
+        chart.name(),
+        site.bed.repository.url()
+    );
+    let chart = chart.file("Chart.yaml", metadata);
+    site.bed.repository.add(&chart)?;
+    let bundle =
+        BundleDeployment::helm_op("lone", site.bed.repository.url(), chart.name(), "1.0.0")
+            .release("lone", &target(&site));
+    site.apply(&bundle).await?;
+    site.wait_deploy_error("lone", |message| {
+        message.contains("missing in charts/") && message.contains("absent")
+    })
+    .await
+    .map(drop)
+}

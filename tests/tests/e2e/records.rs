@@ -1,0 +1,155 @@
+//! Release records lie where tenants may write; the ledger knows what was written.
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use release::storage::{Objects, RecordKind};
+use release::{Cluster, Storage};
+use serde_json::{Value, json};
+use testbed::bed::Bed;
+use testbed::cluster::ADMIN;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+use crate::scene::{hasty, target, wait_event};
+
+fn map(name: &str) -> String {
+    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
+}
+
+/// A bundle of one ConfigMap, which is kept as it is.
+fn kept(site: &Site<'_>, name: &str) -> BundleDeployment {
+    BundleDeployment::content(name, vec![("map.yaml".to_owned(), map(name).into())])
+        .option("defaultNamespace", json!(target(site)))
+        .correct_drift()
+}
+
+async fn records(site: &Site<'_>) -> Result<Storage> {
+    let cluster = Cluster::new(site.bed.downstream.client(ADMIN).await?);
+    let objects = Objects::new(cluster, target(site), RecordKind::Secret);
+    Ok(Storage::new(objects))
+}
+
+/// What the ledger says of a release.
+async fn entry(site: &Site<'_>, name: &str) -> Result<Value> {
+    let ledger = site
+        .object(
+            "v1",
+            "ConfigMap",
+            &site.system_namespace,
+            "fleet-agent-ledger",
+        )
+        .await?
+        .context("the ledger")?;
+    let text = ledger.data["data"][format!("{}_{name}", target(site))].as_str();
+    Ok(serde_json::from_str(text.context("an entry")?)?)
+}
+
+async fn wait_revision(site: &Site<'_>, name: &str, revision: i64) -> Result<()> {
+    let wanted = format!("{}/{name}:{revision}", target(site));
+    let is_there = |bundle: &Value| bundle["status"]["release"] == wanted.as_str();
+    site.wait_for(name, &format!("release {wanted}"), is_there)
+        .await
+        .map(drop)
+}
+
+/// A tenant adds an object to a release's record: what was changed is put right by the chart, not by the record.
+#[tokio::test]
+async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    site.apply(&kept(&site, "kept")).await?;
+    site.wait_ready("kept").await?;
+    let records = records(&site).await?;
+    let mut record = records.get("kept", 1).await?;
+    record.manifest += &map("forged");
+    records.update(&record).await?;
+    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    maps.delete("kept", &DeleteParams::default()).await?;
+    wait_revision(&site, "kept", 2).await?;
+    site.wait_ready("kept").await?;
+    maps.get("kept").await?;
+    ensure!(maps.get_opt("forged").await?.is_none());
+    let told = wait_event(&site, "RecordChanged", "kept").await?;
+    ensure!(told.contains("revision 1"), "{told}");
+    // What was written is known, of every revision that is stored.
+    let known = entry(&site, "kept").await?;
+    let known = known["revisions"].as_object().context("revisions")?;
+    let newest = records.get("kept", 2).await?;
+    ensure!(
+        known["2"] == release::storage::digest(&newest).as_str(),
+        "{known:?}"
+    );
+    Ok(())
+}
+
+/// Another agent upgraded a release while ours was away, and said so upstream, where no tenant can: nothing is deployed anew.
+#[tokio::test]
+async fn a_revision_that_another_agent_reported_is_believed() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    site.apply(&kept(&site, "kept")).await?;
+    site.wait_ready("kept").await?;
+    site.agent()?.kill();
+    let records = records(&site).await?;
+    let mut record = records.get("kept", 1).await?;
+    record.revision = 2;
+    record.manifest += "# by another agent\n";
+    records.create(&record).await?;
+    let status = json!({ "status": { "release": format!("{}/kept:2", target(&site)) } });
+    site.bundle_deployments()?
+        .patch_status("kept", &PatchParams::default(), &Patch::Merge(&status))
+        .await?;
+    site.agent()?.restart()?;
+    // Something else to write, which takes along what was learnt.
+    site.apply(&kept(&site, "other")).await?;
+    site.wait_ready("other").await?;
+    let digest = release::storage::digest(&record);
+    wait_until("the revision to be known", PATIENCE, async || {
+        let known = entry(&site, "kept").await.map_err(|e| e.to_string())?;
+        match &known["revisions"]["2"] {
+            known if *known == digest.as_str() => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))?;
+    let ready = site.wait_ready("kept").await?;
+    ensure!(ready["status"]["release"] == format!("{}/kept:2", target(&site)));
+    ensure!(records.get("kept", 3).await.is_err());
+    Ok(())
+}
+
+/// A ledger from before records were known by digest: they are believed once, and nothing is deployed anew.
+#[tokio::test]
+async fn records_from_before_are_believed_once() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    site.apply(&kept(&site, "kept")).await?;
+    site.wait_ready("kept").await?;
+    let before = entry(&site, "kept").await?;
+    let mut old = before.clone();
+    old.as_object_mut().context("an entry")?.remove("revisions");
+    let key = format!("{}_kept", target(&site));
+    site.agent()?.kill();
+    let ledgers = site.objects("v1", "ConfigMap", &site.system_namespace);
+    let patch = json!({ "data": { key: old.to_string() } });
+    ledgers
+        .patch(
+            "fleet-agent-ledger",
+            &PatchParams::default(),
+            &Patch::Merge(&patch),
+        )
+        .await?;
+    site.agent()?.restart()?;
+    wait_until(
+        "the record to be known again",
+        PATIENCE,
+        async || match entry(&site, "kept").await.map_err(|e| format!("{e:#}"))? {
+            now if now == before => Ok(()),
+            now => Err(now.to_string()),
+        },
+    )
+    .await?;
+    wait_revision(&site, "kept", 1).await
+}

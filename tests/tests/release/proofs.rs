@@ -1,0 +1,166 @@
+//! Records that somebody else wrote, and a witness who knows.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use release::action::BoxError;
+use release::model::Release;
+use release::storage::{StorageError, Testimony, Witness};
+use release::{Options, RollbackSpec, Storage, UninstallSpec};
+
+use crate::world::{Template, World, config_map};
+
+/// A witness of one release, and how often it was told something new.
+#[derive(Debug, Default)]
+struct Book {
+    digests: Mutex<BTreeMap<i64, String>>,
+    notes: Mutex<Vec<i64>>,
+}
+
+impl Witness for Book {
+    fn recall(&self, _: &str, revision: i64) -> Testimony {
+        let digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        match digests.get(&revision) {
+            Some(digest) => Testimony::Digest(digest.clone()),
+            None => Testimony::Unknown,
+        }
+    }
+
+    fn note<'a>(
+        &'a self,
+        _: &'a str,
+        revision: i64,
+        digest: String,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        async move {
+            let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+            if digests.insert(revision, digest.clone()) != Some(digest) {
+                let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                notes.push(revision);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn forget(&self, _: &str, revision: i64) {
+        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        digests.remove(&revision);
+    }
+}
+
+/// A world whose records are witnessed, and the same without.
+async fn witnessed() -> Result<(World, Arc<Book>, Storage)> {
+    let mut world = World::new().await?;
+    let book = Arc::new(Book::default());
+    let plain = world.storage.clone();
+    world.storage = plain
+        .clone()
+        .witnessed_by(Arc::clone(&book) as Arc<dyn Witness>);
+    Ok((world, book, plain))
+}
+
+/// Adds an object to what a record says.
+async fn forge(plain: &Storage, revision: i64) -> Result<Release> {
+    let mut record = plain.get("web", revision).await?;
+    record.manifest += &config_map("forged", "1");
+    plain.update(&record).await?;
+    Ok(record)
+}
+
+fn failing(value: &str) -> Template {
+    let refused = config_map("b", "1").replace("\ndata:", "\ndota:");
+    Template::new(&(config_map("a", value) + &refused))
+}
+
+fn atomic() -> Options {
+    Options {
+        atomic: true,
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_noted_once_and_proven() -> Result<()> {
+    let (world, book, _) = witnessed().await?;
+    for value in ["1", "2", "2", "3"] {
+        world.deploy(&config_map("a", value)).await?;
+    }
+    assert_eq!(*book.notes.lock().unwrap(), [1, 2, 3]);
+    let known: Vec<i64> = book.digests.lock().unwrap().keys().copied().collect();
+    assert_eq!(known, [2, 3], "those that are stored");
+    assert!(world.deploy_with(&failing("4"), atomic()).await.is_err());
+    let map = world
+        .config_map("a")
+        .await?
+        .expect("the ConfigMap is there");
+    assert_eq!(map["data"]["value"], "3", "gone back to a proven one");
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_applied_from_a_record_that_was_changed() -> Result<()> {
+    let (world, _, plain) = witnessed().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    forge(&plain, 1).await?;
+    let spec = RollbackSpec {
+        name: world.name.clone(),
+        namespace: world.namespace.clone(),
+        revision: 1,
+        options: Options::default(),
+    };
+    let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
+    let refused = release::error_chain(&refused.unwrap_err());
+    assert!(
+        refused.contains("is not one that was written here"),
+        "{refused}"
+    );
+    forge(&plain, 2).await?;
+    let changed = world.storage.get("web", 2).await.unwrap_err();
+    assert!(
+        matches!(changed, StorageError::Unproven { .. }),
+        "{changed}"
+    );
+    // An atomic upgrade that fails does not go back to it,
+    let error = world
+        .deploy_with(&failing("3"), atomic())
+        .await
+        .unwrap_err();
+    let error = release::error_chain(&error);
+    assert!(
+        error.contains("is not one that was written here"),
+        "{error}"
+    );
+    // and the same chart as before is deployed anew.
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert!(done.changed);
+    assert_eq!(world.config_map("forged").await?, None);
+    assert_eq!(
+        world.history().await?.last().map(String::as_str),
+        Some("4 deployed")
+    );
+    world.storage.get("web", 4).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_nobody_knows_is_removed_without_its_hooks() -> Result<()> {
+    let (world, _, plain) = witnessed().await?;
+    let hook = config_map("goodbye", "1");
+    let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
+    world.deploy_with(&template, Options::default()).await?;
+    let mut record = plain.get("web", 1).await?;
+    record.revision = 2;
+    record.hooks[0].manifest = record.hooks[0].manifest.replace("goodbye", "forged");
+    plain.create(&record).await?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.config_map("a").await?, None);
+    assert_eq!(world.config_map("forged").await?, None);
+    assert_eq!(world.history().await?, [""; 0]);
+    Ok(())
+}
