@@ -66,6 +66,7 @@ fn check(name: &str, recorded: &Value) {
         capabilities: &Capabilities::default(),
         host: &SystemHost,
         post_renderer: Some(&post_renderer),
+        templates: None,
         options: Options::default(),
     })
     .unwrap();

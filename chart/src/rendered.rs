@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use templating::{Host, Limits};
+use templating::{Host, Limits, TemplateCache};
 
 pub use show::{NotFound, ShowOptions};
 
@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub host: &'a (dyn Host + Sync),
     /// Changes documents before they are sorted.
     pub post_renderer: Option<&'a dyn PostRenderer>,
+    /// Templates that were parsed before, shared between renders.
+    pub templates: Option<&'a TemplateCache>,
     /// Switches; the defaults are Helm's.
     pub options: Options,
 }
@@ -222,6 +224,7 @@ pub fn render_and_warn(
 
     let options = RenderOptions {
         limits: request.options.limits,
+        templates: request.templates,
         ..RenderOptions::new(request.release, request.capabilities, request.host)
     };
     let mut files = render::render(&chart, &coalesced, &options)?;

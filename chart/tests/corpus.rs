@@ -49,6 +49,7 @@ fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> 
         capabilities: &capabilities,
         host: &SystemHost,
         post_renderer: None,
+        templates: None,
         options: Options {
             include_crds: true,
             ..Options::default()

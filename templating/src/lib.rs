@@ -15,7 +15,7 @@ mod parse;
 pub mod value;
 
 pub use error::{Error, ErrorKind};
-pub use exec::{MissingKey, Operand, State, TemplateSet};
+pub use exec::{MissingKey, Operand, State, TemplateCache, TemplateSet};
 pub use funcs::{Dialect, Functions};
 pub use host::{Host, Limits, SystemHost};
 pub use parse::Reads;

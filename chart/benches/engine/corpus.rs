@@ -89,6 +89,7 @@ fn row(path: &Path) -> Result<Option<Row>> {
         capabilities: &capabilities,
         host: &SystemHost,
         post_renderer: None,
+        templates: None,
         options: Options {
             include_crds: true,
             ..Options::default()

@@ -16,7 +16,9 @@ pub use error::RenderError;
 use scope::Template;
 use templating::funcs::without_no_value;
 use templating::value::CycleGuard;
-use templating::{Dialect, Error, Host, Limits, MissingKey, State, TemplateSet, Value};
+use templating::{
+    Dialect, Error, Host, Limits, MissingKey, State, TemplateCache, TemplateSet, Value,
+};
 
 use crate::{Capabilities, Chart, ReleaseInfo};
 
@@ -35,6 +37,8 @@ pub struct RenderOptions<'a> {
     pub lint: bool,
     /// What the render may use up; its stack limit is replaced, as rendering has a stack of its own.
     pub limits: Limits,
+    /// Templates that were parsed before, to be shared.
+    pub templates: Option<&'a TemplateCache>,
 }
 
 impl<'a> RenderOptions<'a> {
@@ -51,6 +55,7 @@ impl<'a> RenderOptions<'a> {
             strict: false,
             lint: false,
             limits: Limits::default(),
+            templates: None,
         }
     }
 }
@@ -194,9 +199,12 @@ fn parse(
         set = set.with_missing_key(MissingKey::Error);
     }
     for name in order {
-        let text = templates[*name].text.to_vec();
-        set.parse(name, text)
-            .map_err(|error| RenderError::parse(name, error))?;
+        let text = templates[*name].text;
+        let parsed = match options.templates {
+            Some(cache) => set.parse_cached(name, text, cache),
+            None => set.parse(name, text.to_vec()),
+        };
+        parsed.map_err(|error| RenderError::parse(name, error))?;
     }
     Ok(set)
 }

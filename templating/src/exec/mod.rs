@@ -3,6 +3,7 @@
 //! Statements are walked with an explicit stack, so `{{template}}` may nest as deep as Go allows; expressions and
 //! `include` use the native stack and are bounded by [`Limits`](crate::Limits).
 
+mod cache;
 mod call;
 mod eval;
 mod machine;
@@ -10,6 +11,7 @@ mod operand;
 mod set;
 mod state;
 
+pub use cache::TemplateCache;
 pub use operand::Operand;
 pub use set::{MissingKey, TemplateSet};
 pub use state::State;

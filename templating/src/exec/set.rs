@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::cache::{Key, Parsed, TemplateCache};
 use crate::error::Error;
 use crate::funcs::Functions;
 use crate::parse::{self, Reads, Tree};
@@ -92,6 +93,42 @@ impl TemplateSet {
             self.add(&tree);
         }
         self.weight = weight;
+        Ok(())
+    }
+
+    /// Like [`TemplateSet::parse`], but takes from `cache` what was parsed there before.
+    ///
+    /// # Errors
+    /// When the text is no template; the set stays as it was.
+    pub fn parse_cached(
+        &mut self,
+        name: &str,
+        text: &[u8],
+        cache: &TemplateCache,
+    ) -> Result<(), Error> {
+        let key = Key {
+            name: name.to_owned(),
+            text: text.to_vec(),
+            delims: (self.left.clone(), self.right.clone()),
+            max_depth: self.max_depth,
+        };
+        let kept = cache.get(&key, &self.functions);
+        // What does not fit in here any more is for parsing to refuse.
+        let kept = kept.filter(|parsed| self.weight + parsed.weight <= parse::MAX_WEIGHT);
+        if let Some(parsed) = kept {
+            parsed.trees.iter().for_each(|tree| self.add(tree));
+            self.weight += parsed.weight;
+            return Ok(());
+        }
+        let mut weight = self.weight;
+        let trees = self.parse_trees(name, text.to_vec(), &mut weight)?;
+        trees.iter().for_each(|tree| self.add(tree));
+        let parsed = Parsed {
+            trees: trees.into(),
+            weight: weight - self.weight,
+        };
+        self.weight = weight;
+        cache.keep(key, &self.functions, parsed);
         Ok(())
     }
 

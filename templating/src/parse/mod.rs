@@ -14,7 +14,7 @@ pub(crate) use node::{
     Branch, Command, Expr, ExprKind, Fields, List, Node, NodeRef, Pipe, Pos, Source, is_blank,
 };
 pub(crate) use number::Number;
-pub(crate) use parser::parse;
+pub(crate) use parser::{MAX_WEIGHT, parse};
 pub use reads::Reads;
 pub(crate) use reads::reads;
 pub(crate) use unicode::decode_rune;

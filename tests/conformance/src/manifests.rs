@@ -514,6 +514,7 @@ fn install(case: &Case) -> Outcome {
         post_renderer: post_renderer
             .as_ref()
             .map(|named| named as &dyn PostRenderer),
+        templates: None,
         options: settings.options(),
     });
     judge(case, rendered.map_err(text), |rendered| {
@@ -562,6 +563,7 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         capabilities: &capabilities,
         host: &SystemHost,
         post_renderer: None,
+        templates: None,
         options: settings.options(),
     })
     .map_err(|error| {

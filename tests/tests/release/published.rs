@@ -103,6 +103,7 @@ impl Journey {
                     capabilities: &request.capabilities,
                     host: &SystemHost,
                     post_renderer: None,
+                    templates: None,
                     options: chart::rendered::Options::default(),
                 })?;
                 Ok(Rendered::new(rendered, values.clone()))

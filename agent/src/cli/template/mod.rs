@@ -230,6 +230,7 @@ impl Job<'_> {
             capabilities,
             host,
             post_renderer: None,
+            templates: None,
             options: Options {
                 include_crds: args.render.include_crds,
                 skip_schema_validation: args.render.skip_schema_validation,

@@ -19,7 +19,7 @@ use release::model::Hook;
 use release::storage::Storage;
 use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
-use templating::Host;
+use templating::{Host, TemplateCache};
 
 use super::plan::DeployReason;
 use super::status::DEPLOYED;
@@ -34,6 +34,9 @@ use crate::secrecy::Secrets;
 
 /// Revisions kept where the bundle does not say.
 const MAX_HISTORY: i64 = 2;
+
+/// What parsed templates may take until a burst of deploys is over, in bytes.
+const PARSED: usize = 4 << 20;
 
 /// How many revisions of a bundle's release are kept.
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
@@ -114,6 +117,8 @@ pub struct Deployer {
     fetcher: Fetcher,
     values: ValuesReader,
     events: Arc<Events>,
+    /// Bundles are often of one chart: a fleet's, or the versions of one.
+    templates: Arc<TemplateCache>,
     /// System namespace.
     namespace: String,
     scope: String,
@@ -135,9 +140,15 @@ impl Deployer {
             fetcher,
             values,
             events,
+            templates: Arc::new(TemplateCache::new(PARSED)),
             namespace,
             scope,
         }
+    }
+
+    /// Lets go of what is kept for the next deploys.
+    pub fn forget_templates(&self) {
+        self.templates.clear();
     }
 
     /// Fills in the bundle's `${ }`.
@@ -187,6 +198,7 @@ impl Deployer {
             values: Arc::clone(&values),
             traces: Arc::clone(&traces),
             set: SetId::new(bundle.name(), &self.scope),
+            templates: Arc::clone(&self.templates),
             discovery,
             skip_schema_validation: helm.skip_schema_validation,
             disable_dns: helm.disable_dns,
@@ -337,6 +349,7 @@ struct Rendering {
     values: Arc<Map<String, Value>>,
     traces: Arc<Traces>,
     set: SetId,
+    templates: Arc<TemplateCache>,
     discovery: Arc<Snapshot>,
     skip_schema_validation: bool,
     disable_dns: bool,
@@ -364,6 +377,7 @@ impl Rendering {
             capabilities: &request.capabilities,
             host: &host,
             post_renderer: Some(&post_renderer),
+            templates: Some(&self.templates),
             options: rendered::Options {
                 skip_schema_validation: self.skip_schema_validation,
                 ..rendered::Options::default()

@@ -226,9 +226,10 @@ impl Reconciler {
         work.next
     }
 
-    /// Forgets what is remembered of bundles that have come to rest.
+    /// Forgets what is remembered of bundles that have come to rest, and of their charts.
     pub fn forget_resting(&self) {
         self.recall.forget_resting();
+        self.rooms.deployer.forget_templates();
     }
 
     /// The BundleDeployment is not there.
