@@ -20,6 +20,11 @@ fn is_work(request: &Request) -> bool {
     !matches!(request.resource.as_str(), "leases" | "clusters/status")
 }
 
+/// Names that no other agent on this cluster has: objects of a bundle of the same name would carry the same label, and be looked at.
+fn names(site: &Site<'_>, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{}-{n}", site.id)).collect()
+}
+
 fn reads_and_writes(site: &Site<'_>) -> Result<(Vec<Request>, Vec<Request>)> {
     Ok((site.upstream_requests()?, site.downstream_requests()?))
 }
@@ -43,7 +48,7 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
     site.apply(&bundle("first")).await?;
     site.wait_ready("first").await?;
     let (up, down) = reads_and_writes(&site)?;
-    let bundles: Vec<_> = (0..BUNDLES).map(|n| bundle(&format!("web-{n}"))).collect();
+    let bundles: Vec<_> = names(&site, BUNDLES).iter().map(|n| bundle(n)).collect();
     try_join_all(bundles.iter().map(|bundle| site.apply(bundle))).await?;
     for bundle in &bundles {
         site.wait_ready(bundle.name()).await?;
@@ -95,7 +100,7 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
     let chart = Chart::small(&unique("spurious"), "1.0.0");
     bed.repository.add(&chart)?;
     let namespace = format!("{}-app", site.id);
-    let names: Vec<String> = (0..BUNDLES).map(|n| format!("web-{n}")).collect();
+    let names = names(&site, BUNDLES);
     for name in &names {
         let bundle = BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0");
         site.apply(&bundle.release(name, &namespace)).await?;
