@@ -18,6 +18,7 @@ pub mod kills;
 pub mod meddler;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod registry;
 pub mod repository;
 pub mod tools;

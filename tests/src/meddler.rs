@@ -1,7 +1,6 @@
 //! Somebody between a client and an API server who answers some requests himself: what a real server says too rarely to wait for
 //! it. Everything else goes through, as the one user the meddler was given.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
@@ -11,26 +10,26 @@ use http::request::Parts;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::bed::runtime;
-use crate::cluster::client;
+use crate::proxy::{self, Answer};
 
 /// A running meddler. It stands until the program ends.
-#[derive(Clone)]
 pub struct Meddler {
     url: String,
+    influence: Influence,
+}
+
+/// What it does to requests.
+#[derive(Clone)]
+struct Influence {
     rule: Arc<Mutex<Option<Rule>>>,
     expiries: Arc<watch::Sender<usize>>,
 }
 
 type Rule = Box<dyn FnMut(&Parts) -> Option<Value> + Send>;
-type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
 /// A refusal, as API servers word them.
 pub fn refusal(code: u16, reason: &str, message: &str) -> Value {
@@ -51,35 +50,17 @@ impl Meddler {
     /// # Errors
     /// When no port is free or the kubeconfig is refused.
     pub async fn before(kubeconfig: Value) -> Result<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let meddler = Self {
-            url: format!("http://{}", listener.local_addr()?),
+        let influence = Influence {
             rule: Arc::default(),
             expiries: Arc::new(watch::Sender::new(0)),
         };
-        let client = runtime().spawn(client(kubeconfig)).await??;
-        let serving = meddler.clone();
-        runtime().spawn(async move {
-            let Ok(listener) = TcpListener::from_std(listener) else {
-                return;
-            };
-            while let Ok((stream, _)) = listener.accept().await {
-                let (client, meddler) = (client.clone(), serving.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let (client, meddler) = (client.clone(), meddler.clone());
-                        async move { Ok::<_, Infallible>(meddler.answer(&client, request).await) }
-                    });
-                    let connection = hyper::server::conn::http1::Builder::new();
-                    // A client that is killed does not say goodbye.
-                    let _ = connection
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
-        Ok(meddler)
+        let served = influence.clone();
+        let url = proxy::listen(kubeconfig, move |client, request| {
+            let influence = served.clone();
+            async move { influence.answer(&client, request).await }
+        })
+        .await?;
+        Ok(Self { url, influence })
     }
 
     /// The meddler's address.
@@ -89,21 +70,34 @@ impl Meddler {
 
     /// From now on requests for which `rule` gives a refusal get it, and do not reach the API server.
     pub fn refuse(&self, rule: impl FnMut(&Parts) -> Option<Value> + Send + 'static) {
-        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(rule));
+        *self
+            .influence
+            .rule
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(rule));
     }
 
     /// From now on everything goes through.
     pub fn leave(&self) {
-        *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self
+            .influence
+            .rule
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Every watch in progress is told in its stream that it expired, and ends.
     pub fn expire_watches(&self) {
-        self.expiries.send_modify(|count| *count += 1);
+        self.influence.expiries.send_modify(|count| *count += 1);
     }
+}
 
+impl Influence {
     async fn answer(&self, client: &kube::Client, request: Request<Incoming>) -> Answer {
-        let (mut parts, body) = request.into_parts();
+        let Some(request) = proxy::forwarded(request).await else {
+            return refuse(&refusal(400, "BadRequest", "the request broke off"));
+        };
+        let (parts, body) = request.into_parts();
         let refused = {
             let mut rule = self.rule.lock().unwrap_or_else(PoisonError::into_inner);
             rule.as_mut().and_then(|rule| rule(&parts))
@@ -112,21 +106,8 @@ impl Meddler {
             return refuse(&refusal);
         }
         let is_watch = is_watch(&parts);
-        for name in [
-            header::HOST,
-            header::AUTHORIZATION,
-            header::CONNECTION,
-            header::CONTENT_LENGTH,
-            header::TRANSFER_ENCODING,
-            header::ACCEPT_ENCODING,
-        ] {
-            parts.headers.remove(name);
-        }
-        let Ok(body) = body.collect().await else {
-            return refuse(&refusal(400, "BadRequest", "the request broke off"));
-        };
         let expiries = self.expiries.subscribe();
-        let request = Request::from_parts(parts, Body::from(body.to_bytes()));
+        let request = Request::from_parts(parts, body);
         match client.send(request).await {
             Ok(answer) if is_watch => answer.map(|body| until_expired(body, expiries)),
             Ok(answer) => answer.map(BodyExt::boxed_unsync),

@@ -18,6 +18,9 @@ use crate::bed::{Bed, unique};
 use crate::cluster::{ADMIN, AGENT_USERS, ControlPlane, kubeconfig};
 use crate::wait::wait_until;
 
+/// The ConfigMap of the agent that says whose each release is.
+const LEDGER: &str = "fleet-agent-ledger";
+
 /// How long a deployment may take in a test before it counts as stuck.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -449,6 +452,21 @@ impl<'b> Site<'b> {
             .objects(api_version, kind, namespace)
             .get_opt(name)
             .await?)
+    }
+
+    /// The agent's ledger of releases; none before the first entry.
+    pub async fn ledger(&self) -> Result<Option<DynamicObject>> {
+        self.object("v1", "ConfigMap", &self.system_namespace, LEDGER)
+            .await
+    }
+
+    /// Changes the ledger by a merge patch.
+    pub async fn patch_ledger(&self, patch: &Value) -> Result<()> {
+        let maps = self.objects("v1", "ConfigMap", &self.system_namespace);
+        let parameters = PatchParams::default();
+        maps.patch(LEDGER, &parameters, &Patch::Merge(patch))
+            .await?;
+        Ok(())
     }
 
     /// The objects of a kind downstream; an empty namespace for cluster-scoped ones.

@@ -2,22 +2,17 @@
 //! be the last one. From then on nothing goes in and no answer comes out, so that whoever is behind it can be killed between
 //! two requests of one's choice, and leaves what was sent so far.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use kube::client::Body;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::bed;
-use crate::cluster::{ControlPlane, client};
+use crate::cluster::ControlPlane;
+use crate::proxy::{self, Answer};
 
 /// A running gate. It stands until the program ends.
 #[derive(Clone)]
@@ -48,32 +43,14 @@ impl Gate {
     /// # Errors
     /// When no port is free or the kubeconfig is refused.
     pub async fn start(plane: &ControlPlane, user: &str) -> Result<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let kubeconfig = plane.kubeconfig_value(user, "default");
-        let client = bed::runtime().spawn(client(kubeconfig)).await??;
         let state = Arc::new(watch::Sender::new(State::default()));
+        let kubeconfig = plane.kubeconfig_value(user, "default");
         let served = Arc::clone(&state);
-        bed::runtime().spawn(async move {
-            let Ok(listener) = TcpListener::from_std(listener) else {
-                return;
-            };
-            while let Ok((stream, _)) = listener.accept().await {
-                let (client, state) = (client.clone(), Arc::clone(&served));
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let (client, state) = (client.clone(), Arc::clone(&state));
-                        async move { Ok::<_, Infallible>(pass(&client, &state, request).await) }
-                    });
-                    let connection = hyper::server::conn::http1::Builder::new();
-                    // A client that is killed does not say goodbye.
-                    let _ = connection
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
+        let url = proxy::listen(kubeconfig, move |client, request| {
+            let state = Arc::clone(&served);
+            async move { pass(&client, &state, request).await }
+        })
+        .await?;
         Ok(Self { url, state })
     }
 
@@ -112,8 +89,6 @@ impl Gate {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
-
 async fn pass(
     client: &kube::Client,
     state: &watch::Sender<State>,
@@ -125,7 +100,7 @@ async fn pass(
     }
     let is_change =
         [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
-    let Some(request) = forwarded(request).await else {
+    let Some(request) = proxy::forwarded(request).await else {
         return refused();
     };
     let answer = client.send(request).await;
@@ -152,23 +127,6 @@ async fn may_pass(state: &watch::Sender<State>, opened: usize) -> bool {
         .wait_for(|state| state.opened != opened || !state.is_closed())
         .await;
     waited.is_ok_and(|state| state.opened == opened)
-}
-
-/// The request for the API server: the gate's own client adds who asks.
-async fn forwarded(request: Request<Incoming>) -> Option<Request<Body>> {
-    let (mut parts, body) = request.into_parts();
-    let body = body.collect().await.ok()?.to_bytes();
-    for name in [
-        header::HOST,
-        header::AUTHORIZATION,
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::ACCEPT_ENCODING,
-    ] {
-        parts.headers.remove(name);
-    }
-    Some(Request::from_parts(parts, Body::from(body)))
 }
 
 fn refused() -> Answer {

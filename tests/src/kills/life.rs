@@ -264,11 +264,8 @@ impl Life<'_, '_> {
                 anyhow::ensure!(live.is_none(), "{} {} is there", one.kind, one.name);
             }
         }
-        let system = &self.site.system_namespace;
-        let ledger = self
-            .site
-            .object("v1", "ConfigMap", system, "fleet-agent-ledger");
-        let ledger = ledger.await?.context("no ledger")?.data.to_string();
+        let ledger = self.site.ledger().await?;
+        let ledger = ledger.context("no ledger")?.data.to_string();
         let is_forgotten = !ledger.contains(&self.subject.name);
         anyhow::ensure!(is_forgotten, "the ledger still has it");
         Ok(())

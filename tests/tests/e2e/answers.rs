@@ -18,7 +18,7 @@ use testbed::meddler::{Meddler, expired, is_watch, refusal};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, haste, target, wait_event, wait_readiness};
+use crate::scene::{app, deploy, figure, haste, target, wait_event, wait_readiness, widgets};
 
 /// Longer than the agent waits for an answer, twice.
 const LONG: Duration = Duration::from_secs(180);
@@ -222,17 +222,7 @@ async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
     site.wait_deploy_error("widget", |message| message.contains("no matches for kind"))
         .await?;
     wait_event(&site, "KindMissing", "widget").await?;
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("widgets.{group}") },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
-        },
-    });
+    let definition = widgets(&group);
     apply(&site.downstream, definition).await?;
     site.wait_ready("widget").await.map(drop)
 }

@@ -267,21 +267,14 @@ async fn a_kind_the_cluster_does_not_have() -> Result<()> {
     repository.add(&chart.template("widget.yaml", widget))?;
     let message = "unable to build kubernetes objects from release manifest: resource mapping not found for name: \"w\" namespace: \"\" from \"\": no matches for kind \"Widget\" in version \"e2e.example.com/v1\"\nensure CRDs are installed first";
     mends(&site, &bundle, message, async || {
-        let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": { "name": "widgets.e2e.example.com" },
-            "spec": {
-                "group": "e2e.example.com",
-                "scope": "Namespaced",
-                "names": { "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" },
-                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": open } }],
-            },
-        });
+        let definition = crate::scene::widgets("e2e.example.com");
         let params = PatchParams::apply("e2e").force();
         site.objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
-            .patch("widgets.e2e.example.com", &params, &Patch::Apply(&definition))
+            .patch(
+                "widgets.e2e.example.com",
+                &params,
+                &Patch::Apply(&definition),
+            )
             .await?;
         Ok(None)
     })

@@ -147,14 +147,7 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
 
 /// A number that the ledger remembers of upstream.
 async fn remembered(site: &Site<'_>, what: &str) -> Result<i64> {
-    let ledger = site
-        .object(
-            "v1",
-            "ConfigMap",
-            &site.system_namespace,
-            "fleet-agent-ledger",
-        )
-        .await?;
+    let ledger = site.ledger().await?;
     let annotations = ledger.and_then(|ledger| ledger.metadata.annotations);
     let text = annotations
         .and_then(|all| all.get("fleet.cattle.io/upstream").cloned())

@@ -13,7 +13,7 @@ use testbed::fleet::site::{PATIENCE, Site, condition};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, haste, hasty, target, wait_event};
+use crate::scene::{app, deploy, figure, haste, hasty, target, wait_event, widgets};
 
 async fn hurried() -> Result<Site<'static>> {
     let mut site = Site::prepare(Bed::shared().await?).await?;
@@ -348,17 +348,7 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
 async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<()> {
     let site = hurried().await?;
     let group = format!("{}.example.com", unique("gone"));
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("widgets.{group}") },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
-        },
-    });
+    let definition = widgets(&group);
     apply(&site.downstream, definition.clone()).await?;
     let text = format!(
         "{}apiVersion: {group}/v1\nkind: Widget\nmetadata:\n  name: first\nspec: {{a: 1}}\n",

@@ -32,15 +32,7 @@ async fn records(site: &Site<'_>) -> Result<Storage> {
 
 /// What the ledger says of a release.
 async fn entry(site: &Site<'_>, name: &str) -> Result<Value> {
-    let ledger = site
-        .object(
-            "v1",
-            "ConfigMap",
-            &site.system_namespace,
-            "fleet-agent-ledger",
-        )
-        .await?
-        .context("the ledger")?;
+    let ledger = site.ledger().await?.context("the ledger")?;
     let text = ledger.data["data"][format!("{}_{name}", target(site))].as_str();
     Ok(serde_json::from_str(text.context("an entry")?)?)
 }
@@ -132,15 +124,8 @@ async fn records_from_before_are_believed_once() -> Result<()> {
     old.as_object_mut().context("an entry")?.remove("revisions");
     let key = format!("{}_kept", target(&site));
     site.agent()?.kill();
-    let ledgers = site.objects("v1", "ConfigMap", &site.system_namespace);
     let patch = json!({ "data": { key: old.to_string() } });
-    ledgers
-        .patch(
-            "fleet-agent-ledger",
-            &PatchParams::default(),
-            &Patch::Merge(&patch),
-        )
-        .await?;
+    site.patch_ledger(&patch).await?;
     site.agent()?.restart()?;
     wait_until(
         "the record to be known again",

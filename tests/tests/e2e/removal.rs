@@ -33,15 +33,7 @@ async fn ten_of_twelve_go_at_once_beside_the_agents_own() -> Result<()> {
     gone(&site, &apps[..10], THIRTY).await?;
     ensure!(present(&site, &apps).await? == apps[10..11]);
     // Records and entries go with them.
-    let ledger = site
-        .object(
-            "v1",
-            "ConfigMap",
-            &site.system_namespace,
-            "fleet-agent-ledger",
-        )
-        .await?
-        .context("the ledger")?;
+    let ledger = site.ledger().await?.context("the ledger")?;
     let entries = ledger.data["data"].as_object().context("entries")?.len();
     ensure!(entries == 2, "{:?}", ledger.data);
     let secrets = site.objects("v1", "Secret", &target(&site));
@@ -116,12 +108,7 @@ async fn too_many_at_once_are_held_until_somebody_says_so() -> Result<()> {
     // Said once, not for ever.
     wait_until("the annotation to be taken away", PATIENCE, async || {
         let ledger = site
-            .object(
-                "v1",
-                "ConfigMap",
-                &site.system_namespace,
-                "fleet-agent-ledger",
-            )
+            .ledger()
             .await
             .map_err(|e| e.to_string())?
             .ok_or("no ledger")?;

@@ -226,19 +226,29 @@ pub(crate) async fn wait_event(site: &Site<'_>, reason: &str, bundle: &str) -> R
     .with_context(|| site.agent_log_tail(30))
 }
 
+/// The definition of a kind `Widget` that takes anything.
+pub(crate) fn widgets(group: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("widgets.{group}") },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": { "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    })
+}
+
 /// Releases what is held back, by the documented annotation.
 pub(crate) async fn release_hold(site: &Site<'_>) -> Result<()> {
     let annotation = json!({ "metadata": { "annotations": {
         "fleet.cattle.io/release-held-removals": "true",
     }}});
-    site.objects("v1", "ConfigMap", &site.system_namespace)
-        .patch(
-            "fleet-agent-ledger",
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(&annotation),
-        )
-        .await?;
-    Ok(())
+    site.patch_ledger(&annotation).await
 }
 
 /// Waits until the agent was answered so, by an API server it asked.
