@@ -230,6 +230,6 @@ async fn our_histories_read_as_helms() -> Result<()> {
         "{whole} of {} flows to their end, {done} of {all} actions",
         followed.len()
     );
-    assert!(whole > 10 && done > 100, "fewer than there were");
+    assert!(whole >= 13 && done >= 105, "fewer than there were");
     Ok(())
 }
