@@ -315,10 +315,10 @@ pub(super) fn explained(
     {
         return Some("Go slices up to the capacity");
     }
-    // Numbers for the words and the pointer a time consists of, in the base of the verb.
+    // Numbers for the words and the pointer a time consists of, in the base of the verb; a pattern quotes the braces.
     if question.template.contains("printf")
         && question.template.contains("Date")
-        && says(ours, "{}")
+        && (says(ours, "{}") || says(ours, r"\{\}"))
     {
         return Some("Go prints the inside of times");
     }
