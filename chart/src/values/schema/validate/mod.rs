@@ -3,11 +3,13 @@
 //! Mirrors `validator.go` of santhosh-tekuri/jsonschema: what is checked in which order decides what
 //! is reported.
 
+mod kinds;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::compile::{Additional, Dependent, Id, Ref, Schema, metaschema};
+use super::compile::{Id, Ref, Schema, metaschema};
 use super::draft::Draft;
 use super::failure::{Failure, Kind, escape};
 use super::number::Decimal;
@@ -267,230 +269,6 @@ impl<'s> Check<'_, '_, 's> {
             return Err(self.failure(Kind::Format { got, want, why }));
         }
         Ok(())
-    }
-
-    fn object(&mut self, s: &Schema, object: &Map<String, Value>) {
-        let length = length(object.len());
-        if let Some(want) = s.min_properties.filter(|want| length < *want) {
-            self.fail(Kind::MinProperties([length, want]));
-        }
-        if let Some(want) = s.max_properties.filter(|want| length > *want) {
-            self.fail(Kind::MaxProperties([length, want]));
-        }
-        let missing = missing(object, &s.required);
-        if !missing.is_empty() {
-            self.fail(Kind::Required(missing));
-        }
-        if self.quick && !self.failures.is_empty() {
-            return;
-        }
-        for (property, dependent) in &s.dependencies {
-            if object.contains_key(property) {
-                match dependent {
-                    Dependent::Required(names) => self.dependent(object, property, names),
-                    Dependent::Schema(id) => self.apply(*id, false),
-                }
-            }
-        }
-        if !self.properties(s, object) || s.draft == Draft::Draft4 {
-            return;
-        }
-        if let Some(id) = s.property_names {
-            for name in object.keys() {
-                self.property_name(self.schema.sibling(id), name);
-            }
-        }
-        if s.draft == Draft::Draft6 {
-            return;
-        }
-        for (property, id) in &s.dependent_schemas {
-            if object.contains_key(property) {
-                self.apply(*id, false);
-            }
-        }
-        for (property, names) in &s.dependent_required {
-            if object.contains_key(property) {
-                self.dependent(object, property, names);
-            }
-        }
-    }
-
-    /// False if the rest is of no interest.
-    fn properties(&mut self, s: &Schema, object: &Map<String, Value>) -> bool {
-        let mut additional = Vec::new();
-        for (name, value) in object {
-            if self.quick && !self.failures.is_empty() {
-                return false;
-            }
-            let mut evaluated = false;
-            if let Some(id) = s.properties.get(name) {
-                evaluated = true;
-                self.apply_to(*id, value, name.clone());
-            }
-            let cost = s.pattern_properties.len() * (1 + name.len() / BYTES_PER_STEP);
-            if !self.work.step(1 + cost) {
-                return false;
-            }
-            for (pattern, id) in &s.pattern_properties {
-                if pattern.is_match(name.as_bytes()) {
-                    evaluated = true;
-                    self.apply_to(*id, value, name.clone());
-                }
-            }
-            if !evaluated && let Some(rest) = s.additional_properties {
-                evaluated = true;
-                match rest {
-                    Additional::Allowed(true) => {}
-                    Additional::Allowed(false) => additional.push(name.clone()),
-                    Additional::Schema(id) => self.apply_to(id, value, name.clone()),
-                }
-            }
-            if evaluated {
-                self.left.properties.remove(name);
-            }
-        }
-        if !additional.is_empty() {
-            self.fail(Kind::AdditionalProperties(additional));
-        }
-        true
-    }
-
-    fn dependent(&mut self, object: &Map<String, Value>, property: &str, names: &[String]) {
-        let missing = missing(object, names);
-        if !missing.is_empty() {
-            self.fail(Kind::Dependency {
-                property: property.to_owned(),
-                missing,
-            });
-        }
-    }
-
-    fn property_name(&mut self, schema: Ref<'s>, name: &str) {
-        let (schema, meta) = self.in_its_draft(schema);
-        let value = Value::String(name.to_owned());
-        if let Err(failure) = document(&value, schema, meta, self.work, self.depth + 1) {
-            self.fail_because(Kind::PropertyNames(name.to_owned()), failure.causes);
-        }
-    }
-
-    fn array(&mut self, s: &Schema, items: &[Value]) {
-        let length = length(items.len());
-        if let Some(want) = s.min_items.filter(|want| length < *want) {
-            self.fail(Kind::MinItems([length, want]));
-        }
-        if let Some(want) = s.max_items.filter(|want| length > *want) {
-            self.fail(Kind::MaxItems([length, want]));
-        }
-        if s.unique_items
-            && self.work.step(items.iter().map(nodes).sum())
-            && let Some(at) = duplicates(items)
-        {
-            self.fail(Kind::UniqueItems(at));
-        }
-        let fixed = s.prefix_items.len().min(items.len());
-        for (index, (id, item)) in s.prefix_items.iter().zip(items).enumerate() {
-            self.apply_to(*id, item, index.to_string());
-        }
-        let rest = || items.iter().enumerate().skip(fixed);
-        if let Some(id) = s.items {
-            for (index, item) in rest() {
-                self.apply_to(id, item, index.to_string());
-            }
-        }
-        match s.additional_items {
-            Some(Additional::Allowed(false)) if fixed < items.len() => {
-                self.fail(Kind::AdditionalItems(items.len() - fixed));
-            }
-            Some(Additional::Schema(id)) => {
-                for (index, item) in rest() {
-                    self.apply_to(id, item, index.to_string());
-                }
-            }
-            _ => {}
-        }
-        if let Some(id) = s.contains {
-            self.contains(s, id, items);
-        }
-    }
-
-    fn contains(&mut self, s: &Schema, id: Id, items: &[Value]) {
-        let (mut failures, mut matched) = (Vec::new(), Vec::new());
-        for (index, item) in items.iter().enumerate() {
-            match self.value_against(id, item, index.to_string()) {
-                Err(failure) => failures.push(failure),
-                Ok(()) => {
-                    matched.push(index);
-                    if s.draft >= Draft::Draft2020 {
-                        self.left.items.remove(&index);
-                    }
-                }
-            }
-        }
-        let count = length(matched.len());
-        match s.min_contains {
-            Some(want) if count < want => {
-                let kind = Kind::MinContains {
-                    got: matched.clone(),
-                    want,
-                };
-                self.fail_because(kind, failures);
-            }
-            None if matched.is_empty() => self.fail_because(Kind::Contains, failures),
-            _ => self.work.forget(&failures),
-        }
-        if let Some(want) = s.max_contains.filter(|want| count > *want) {
-            self.fail(Kind::MaxContains { got: matched, want });
-        }
-    }
-
-    fn text(&mut self, s: &Schema, text: &str) {
-        if !self.work.step(text.len() / BYTES_PER_STEP + 1) {
-            return;
-        }
-        if s.min_length.is_some() || s.max_length.is_some() {
-            let length = length(text.chars().count());
-            if let Some(want) = s.min_length.filter(|want| length < *want) {
-                self.fail(Kind::MinLength([length, want]));
-            }
-            if let Some(want) = s.max_length.filter(|want| length > *want) {
-                self.fail(Kind::MaxLength([length, want]));
-            }
-        }
-        if let Some((pattern, written)) = &s.pattern
-            && !pattern.is_match(text.as_bytes())
-        {
-            self.fail(Kind::Pattern {
-                got: text.to_owned(),
-                want: written.clone(),
-            });
-        }
-    }
-
-    fn number(&mut self, s: &Schema, got: &Decimal) {
-        let effort = s.multiple_of.as_ref().map_or(0, |want| got.effort(want));
-        if !self.work.step(1 + effort) {
-            return;
-        }
-        let mut bound = |keyword, want: &Option<Decimal>, fails: &dyn Fn(&Decimal) -> bool| {
-            if let Some(want) = want.as_ref().filter(|want| fails(want)) {
-                self.fail(Kind::Bound {
-                    keyword,
-                    got: got.clone(),
-                    want: want.clone(),
-                });
-            }
-        };
-        bound("minimum", &s.minimum, &|want| got < want);
-        bound("maximum", &s.maximum, &|want| got > want);
-        bound("exclusiveMinimum", &s.exclusive_minimum, &|want| {
-            got <= want
-        });
-        bound("exclusiveMaximum", &s.exclusive_maximum, &|want| {
-            got >= want
-        });
-        bound("multipleOf", &s.multiple_of, &|want| {
-            !got.is_multiple_of(want)
-        });
     }
 
     fn combinations(&mut self, s: &Schema) {
@@ -788,18 +566,6 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-fn length(length: usize) -> i64 {
-    i64::try_from(length).unwrap_or(i64::MAX)
-}
-
-fn missing(object: &Map<String, Value>, names: &[String]) -> Vec<String> {
-    names
-        .iter()
-        .filter(|name| !object.contains_key(*name))
-        .cloned()
-        .collect()
-}
-
 /// Numbers are equal when their values are.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -824,18 +590,4 @@ fn nodes(value: &Value) -> usize {
         Value::String(text) => 1 + text.len() / BYTES_PER_STEP,
         _ => 1,
     }
-}
-
-/// The first pair of equal items.
-fn duplicates(items: &[Value]) -> Option<[usize; 2]> {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for (second, item) in items.iter().enumerate() {
-        // Go's JSON has one text for equal values.
-        let text = golib::json::encode(&golib::json::floats(item.clone()));
-        if let Some(first) = seen.get(&text) {
-            return Some([*first, second]);
-        }
-        seen.insert(text, second);
-    }
-    None
 }
