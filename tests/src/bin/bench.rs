@@ -15,8 +15,10 @@ use testbed::wait::wait_until;
 
 /// How many bundles are deployed.
 const BUNDLES: usize = 50;
-/// How long the agent is left alone before its memory counts as idle.
+/// How long the agent is left alone after its start before its memory counts as idle.
 const SETTLE: Duration = Duration::from_secs(10);
+/// How long after a burst: connections are kept for half a minute, and bundles in motion are remembered for a whole one.
+const REST: Duration = Duration::from_secs(70);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -89,7 +91,11 @@ async fn main() -> Result<()> {
     .await
     .with_context(|| site.agent_log_tail(30))?;
     let all_ready = deploying.elapsed();
-    tokio::time::sleep(SETTLE).await;
+    println!(
+        "bench: waiting {} s for the agent to come to rest",
+        REST.as_secs()
+    );
+    tokio::time::sleep(REST).await;
     let after = site.agent()?.memory_kib()?;
     let upstream = site.upstream_requests()?.split_off(asked.0);
     let downstream = site.downstream_requests()?.split_off(asked.1);
