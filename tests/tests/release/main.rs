@@ -13,5 +13,6 @@ mod interop;
 mod options;
 mod proofs;
 mod published;
+mod rollbacks;
 mod sizes;
 mod world;
