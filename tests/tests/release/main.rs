@@ -5,6 +5,7 @@ mod actions;
 mod conflicts;
 mod cost;
 mod crashes;
+mod definitions;
 mod doomed;
 mod dry_run;
 mod flows;
