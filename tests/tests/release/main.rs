@@ -10,6 +10,7 @@ mod doomed;
 mod dry_run;
 mod flows;
 mod histories;
+mod hooks;
 mod interop;
 mod options;
 mod proofs;
