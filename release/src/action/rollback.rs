@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use super::deploy::{apply_options, read_if_possible, supersede};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookRun;
-use super::upgrade::Base;
+use super::upgrade::{Base, stored_objects};
 use super::{Deployed, RollbackSpec};
-use crate::kube::{Cluster, Object, Owner, Removal, apply_all, build, delete_all};
+use crate::kube::{
+    ApplyOptions, Cluster, Object, Owner, Removal, Snapshot, apply_all, build, delete_all,
+};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State};
 use crate::storage::{Head, Storage, StorageError, deployed, key, last, prunable};
@@ -61,9 +63,27 @@ pub(super) async fn go(
     let current = read_if_possible(storage, &spec.name, newest)
         .await
         .map_err(DeployError::Storage)?;
+    let discovery = cluster
+        .fresh_discovery()
+        .await
+        .map_err(DeployError::Discovery)?;
+    let others = unfinished(storage, &spec.name, &history, newest).await?;
+    let base = Base::new(current.as_ref(), &others, &discovery);
     let mut release = pending(spec, &target, current.as_ref(), newest + 1);
     let outdated = prunable(&history, spec.options.max_history);
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
+    let objects = stored_objects(&target, &discovery);
     let prune = async |revision: i64| {
+        // What only this record knows to be in the cluster goes before it.
+        let strays = base.strays(revision, &objects);
+        if !strays.is_empty() {
+            delete_all(cluster, &owner, strays, "Background")
+                .await
+                .map_err(DeployError::Delete)?;
+        }
         let deleted = storage.delete(&spec.name, revision).await;
         deleted.map_err(DeployError::Storage)
     };
@@ -81,7 +101,16 @@ pub(super) async fn go(
     if outdated.contains(&wanted) && wanted != newest && deployed(&history).is_some() {
         prune(wanted).await?;
     }
-    match go_back(cluster, storage, spec, &mut release, &history, current).await {
+    let way = Way {
+        cluster,
+        storage,
+        spec,
+        owner: &owner,
+        discovery: &discovery,
+        base: &base,
+        options: apply_options(&spec.options, &history, current.as_ref()),
+    };
+    match way.go_back(&mut release).await {
         Ok(mut deployed) => {
             let description = release.description().to_owned();
             release.set_status(Status::Deployed, description);
@@ -180,80 +209,92 @@ fn pending(
     }
 }
 
-async fn go_back(
-    cluster: &Cluster,
+/// Records of revisions whose objects may still be in the cluster, besides `newest`: those that failed
+/// or were cut off, and the last good one.
+async fn unfinished(
     storage: &Storage,
-    spec: &RollbackSpec,
-    release: &mut Release,
+    name: &str,
     history: &[Head],
-    current: Option<Release>,
-) -> Result<Deployed, DeployError> {
-    let owner = Owner {
-        name: spec.name.clone(),
-        namespace: spec.namespace.clone(),
-    };
-    let discovery = cluster
-        .fresh_discovery()
-        .await
-        .map_err(DeployError::Discovery)?;
-    let mut objects =
-        build(&release.manifest, &spec.namespace, &discovery, &[]).map_err(|source| {
-            DeployError::Build {
+    newest: i64,
+) -> Result<Vec<Release>, DeployError> {
+    let gone = [Status::Superseded, Status::Uninstalled];
+    let mut others = Vec::new();
+    for head in history {
+        if head.revision != newest && !gone.contains(&head.status) {
+            let found = read_if_possible(storage, name, head.revision).await;
+            others.extend(found.map_err(DeployError::Storage)?);
+        }
+    }
+    Ok(others)
+}
+
+/// What a rollback needs on its way.
+struct Way<'a> {
+    cluster: &'a Cluster,
+    storage: &'a Storage,
+    spec: &'a RollbackSpec,
+    owner: &'a Owner,
+    discovery: &'a Snapshot,
+    base: &'a Base,
+    options: ApplyOptions,
+}
+
+impl Way<'_> {
+    async fn go_back(&self, release: &mut Release) -> Result<Deployed, DeployError> {
+        let mut objects = build(&release.manifest, &self.spec.namespace, self.discovery, &[])
+            .map_err(|source| DeployError::Build {
                 which: "new release",
                 source,
-            }
-        })?;
-    for object in &mut objects {
-        owner.mark(&mut object.body);
-    }
-    let base = Base::new(current.as_ref(), &[], &discovery);
-    let run = HookRun {
-        cluster,
-        storage,
-        timeout: spec.options.limit(),
-        resumed: None,
-    };
-    let hook_failed = |event: HookEvent| {
-        move |source| DeployError::Hook {
-            event: event.as_str(),
-            source,
+            })?;
+        for object in &mut objects {
+            self.owner.mark(&mut object.body);
         }
-    };
-    if !spec.options.disable_hooks {
-        run.event(release, HookEvent::PreRollback)
+        self.run_hooks(release, HookEvent::PreRollback).await?;
+        let applied = apply_all(self.cluster, &objects, &self.base.good, self.options, None)
             .await
-            .map_err(hook_failed(HookEvent::PreRollback))?;
-    }
-    let options = apply_options(&spec.options, history, current.as_ref());
-    let applied = apply_all(cluster, &objects, &base.good, options, None)
-        .await
-        .map_err(DeployError::Apply)?;
-    let removed = delete_all(cluster, &owner, base.vanished(&objects), "Background")
-        .await
-        .map_err(DeployError::Delete)?;
-    if !spec.options.disable_hooks {
-        run.event(release, HookEvent::PostRollback)
+            .map_err(DeployError::Apply)?;
+        let vanished = self.base.vanished(&objects);
+        let removed = delete_all(self.cluster, self.owner, vanished, "Background")
             .await
-            .map_err(hook_failed(HookEvent::PostRollback))?;
-    }
-    let left = [Removal::Kept, Removal::NotOwned];
-    Ok(Deployed {
-        release: release.clone(),
-        changed: true,
-        plan: Plan {
-            state: State::OutOfSync,
-            action: Action::Upgrade {
-                revision: release.revision,
-                from: release.revision - 1,
+            .map_err(DeployError::Delete)?;
+        self.run_hooks(release, HookEvent::PostRollback).await?;
+        let left = [Removal::Kept, Removal::NotOwned];
+        Ok(Deployed {
+            release: release.clone(),
+            changed: true,
+            plan: Plan {
+                state: State::OutOfSync,
+                action: Action::Upgrade {
+                    revision: release.revision,
+                    from: release.revision - 1,
+                },
+                reason: "a rollback was asked for",
             },
-            reason: "a rollback was asked for",
-        },
-        conflicts: applied.conflicts,
-        applied: applied.live,
-        left: left
-            .into_iter()
-            .flat_map(|fate| removed.with(fate))
-            .map(Object::key)
-            .collect(),
-    })
+            conflicts: applied.conflicts,
+            applied: applied.live,
+            left: left
+                .into_iter()
+                .flat_map(|fate| removed.with(fate))
+                .map(Object::key)
+                .collect(),
+        })
+    }
+
+    async fn run_hooks(&self, release: &mut Release, event: HookEvent) -> Result<(), DeployError> {
+        if self.spec.options.disable_hooks {
+            return Ok(());
+        }
+        let run = HookRun {
+            cluster: self.cluster,
+            storage: self.storage,
+            timeout: self.spec.options.limit(),
+            resumed: None,
+        };
+        run.event(release, event)
+            .await
+            .map_err(|source| DeployError::Hook {
+                event: event.as_str(),
+                source,
+            })
+    }
 }

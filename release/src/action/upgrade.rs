@@ -25,14 +25,7 @@ pub(super) struct Base {
 impl Base {
     /// The objects of `good` and, for deletion only, of `others`.
     pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Snapshot) -> Self {
-        let objects_of = |release: &Release| {
-            let built = build_stored(&release.manifest, &release.namespace, discovery);
-            built.unwrap_or_else(|error| {
-                // It was applied once, so this is damage; what it had can only be left alone.
-                tracing::warn!(release = release.name, revision = release.revision, %error, "unreadable manifest");
-                Vec::new()
-            })
-        };
+        let objects_of = |release: &Release| stored_objects(release, discovery);
         let objects = good.map(objects_of).unwrap_or_default();
         let good = objects
             .iter()
@@ -78,6 +71,16 @@ impl Base {
             .map(|(_, object)| object.clone())
             .collect()
     }
+}
+
+/// The objects of a stored revision, as far as the cluster knows their kinds.
+pub(super) fn stored_objects(release: &Release, discovery: &Snapshot) -> Vec<Object> {
+    let built = build_stored(&release.manifest, &release.namespace, discovery);
+    built.unwrap_or_else(|error| {
+        // It was applied once, so this is damage; what it had can only be left alone.
+        tracing::warn!(release = release.name, revision = release.revision, %error, "unreadable manifest");
+        Vec::new()
+    })
 }
 
 /// Reads what the action builds on. Later revisions that failed may have created objects too.

@@ -6,7 +6,8 @@ use serde_json::Value;
 ///
 /// `true` is certain; `false` only means that the API server has to be asked: quantities, dates or
 /// list order may differ in form alone. `status` and bookkeeping annotations are not looked at.
-/// Lists must have equal length; a wanted null or empty container is taken as absent.
+/// Lists must have equal length; a wanted null or empty list is taken as absent. An empty map is not: `emptyDir: {}`
+/// may have become another volume.
 pub fn covers(live: &Value, wanted: &Value) -> bool {
     let (Some(live), Some(wanted)) = (live.as_object(), wanted.as_object()) else {
         return live == wanted;
@@ -77,9 +78,8 @@ fn has(live: Option<&Value>, wanted: &Value) -> bool {
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(map) => map.is_empty(),
         Value::Array(list) => list.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
@@ -96,6 +96,13 @@ mod tests {
     #[case::changed(json!({"spec": {"a": 2}}), json!({"spec": {"a": 1}}), false)]
     #[case::removed(json!({"spec": {}}), json!({"spec": {"a": 1}}), false)]
     #[case::null_is_absent(json!({}), json!({"spec": null}), true)]
+    #[case::empty_list_is_absent(json!({"spec": {}}), json!({"spec": {"a": []}}), true)]
+    #[case::empty_map_says_something(json!({"spec": {}}), json!({"spec": {"selfSigned": {}}}), false)]
+    #[case::another_volume(
+        json!({"volumes": [{"name": "tmp", "hostPath": {"path": "/"}}]}),
+        json!({"volumes": [{"name": "tmp", "emptyDir": {}}]}),
+        false
+    )]
     #[case::whole_float(json!({"spec": {"a": 3}}), json!({"spec": {"a": 3.0}}), true)]
     #[case::longer_list(json!({"l": [{"a": 1}, {"a": 2}]}), json!({"l": [{"a": 1}]}), false)]
     #[case::list_items_defaulted(json!({"l": [{"a": 1, "b": 2}]}), json!({"l": [{"a": 1}]}), true)]

@@ -161,6 +161,14 @@ impl ObjectFailure {
         }
     }
 
+    /// Whether the kind itself may be gone since it was discovered.
+    fn is_unserved(&self) -> bool {
+        match self {
+            Self::Apply { source, .. } | Self::Create { source, .. } => source.is_unserved(),
+            _ => false,
+        }
+    }
+
     /// Whether nothing more is to be written.
     fn ends_all(&self) -> bool {
         matches!(self, Self::NotOurs(_)) || self.reason() == "Unreachable"
@@ -259,6 +267,10 @@ pub(crate) async fn apply_all(
             break;
         }
         done.add(work.write(kind).await);
+    }
+    if done.failures.iter().any(ObjectFailure::is_unserved) {
+        // The next attempt shall tell which kind is not there any more.
+        cluster.forget_discovery();
     }
     match done.failures.is_empty() {
         true => Ok(done.applied),

@@ -56,6 +56,18 @@ impl ApiError {
         self.code() == Some(404)
     }
 
+    /// Nothing is known at this address: neither the object nor its namespace is what is missing.
+    pub(crate) fn is_unserved(&self) -> bool {
+        let names_something = |status: &Status| {
+            let details = status.details.as_ref();
+            details.is_some_and(|details| !details.name.is_empty())
+        };
+        match self {
+            Self::Refused(status) => status.code == 404 && !names_something(status),
+            _ => false,
+        }
+    }
+
     /// The object exists already.
     pub fn is_already_exists(&self) -> bool {
         self.reason() == "AlreadyExists"

@@ -132,7 +132,7 @@ pub fn decide(history: &[Head], now: Timestamp) -> Plan {
             },
             "the newest revision is deployed",
         ),
-        status if status.is_pending() && is_helm_at_work(newest, now) => plan(
+        status if is_operation(status) && is_helm_at_work(newest, now) => plan(
             State::Locked,
             Action::Wait,
             "another operation (install/upgrade/rollback) is in progress",
@@ -189,14 +189,20 @@ fn base(history: &[Head]) -> Option<i64> {
     newest(Status::Deployed).or_else(|| newest(Status::Superseded))
 }
 
-/// Whether a helm client may be at work: `helm`, `helm-controller` and the like. Nobody else writes
-/// such records in the course of an operation.
+/// Whether a status says that something is being done to the release; over a removal that goes on,
+/// what is deployed would be deleted.
+fn is_operation(status: &Status) -> bool {
+    status.is_pending() || *status == Status::Uninstalling
+}
+
+/// Whether a helm client may be at work: `Helm`, which is how the command writes records,
+/// `helm-controller` and the like. Nobody else writes such records in the course of an operation.
 fn is_helm_at_work(head: &Head, now: Timestamp) -> bool {
     let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
     let is_helm = head
         .written_by
         .as_ref()
-        .is_some_and(|by| by.contains("helm"));
+        .is_some_and(|by| by.to_ascii_lowercase().contains("helm"));
     is_helm
         && head
             .written_at
@@ -472,8 +478,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::somebody_at_work("helm", 60, State::Locked)]
-    #[case::somebody_died("helm", 3600, State::Interrupted)]
+    #[case::somebody_at_work("Helm", 60, State::Locked)]
+    #[case::a_controller_at_work("helm-controller", 60, State::Locked)]
+    #[case::somebody_died("Helm", 3600, State::Interrupted)]
     #[case::we_died("fleetagent", 60, State::Interrupted)]
     fn pending_records_of_others_are_respected_for_a_while(
         #[case] manager: &str,

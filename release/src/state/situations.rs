@@ -68,11 +68,11 @@ const SHAPES: [Shape; 14] = [
     },
     // Somebody went on with helm where we had stopped.
     Shape {
-        written: ("helm", 3600),
+        written: ("Helm", 3600),
         ..shape("newer-than-ours", &[(1, "superseded")], 2)
     },
     Shape {
-        written: ("helm", 5),
+        written: ("Helm", 5),
         ..shape("helm-at-work", &[(1, "deployed")], 2)
     },
 ];

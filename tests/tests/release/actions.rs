@@ -465,6 +465,47 @@ async fn only_force_recreates_what_is_immutable() -> Result<()> {
     Ok(())
 }
 
+/// The selector of a Deployment cannot change: the chart before goes on, another name does too.
+#[tokio::test]
+async fn a_selector_that_may_not_change_holds_nothing_up() -> Result<()> {
+    let world = World::new().await?;
+    let one = deployment("d", 1, "nginx:1");
+    world.deploy(&one).await?;
+    let uid = [
+        "get",
+        "deployment",
+        "d",
+        "--output=jsonpath={.metadata.uid}",
+    ];
+    let before = world.kubectl(&uid)?;
+    let relabelled = one.replace("app: d", "app: e");
+    world
+        .deploy(&(relabelled.clone() + &config_map("a", "2")))
+        .await
+        .unwrap_err();
+    let atomic = Options {
+        atomic: true,
+        ..Options::default()
+    };
+    let template = Template::new(&(relabelled.clone() + &config_map("b", "3")));
+    let error = world.deploy_with(&template, atomic).await.unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(text.contains("has been rolled back"), "{text}");
+    assert_eq!(world.kubectl(&uid)?, before);
+    for gone in ["a", "b"] {
+        assert!(world.config_map(gone).await?.is_none(), "{gone}");
+    }
+    assert!(
+        !world.deploy(&one).await?.changed,
+        "what was gone back to is deployed"
+    );
+    let renamed = relabelled.replace("name: d\n", "name: e\n");
+    world.deploy(&renamed).await?;
+    let names = world.kubectl(&["get", "deployments", "--output=name"])?;
+    assert_eq!(names, "deployment.apps/e\n");
+    Ok(())
+}
+
 #[tokio::test]
 async fn force_replaces_what_cannot_be_merged() -> Result<()> {
     let world = World::new().await?;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
 use release::storage::{Objects, RecordKind};
-use release::{Options, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployError, Options, RollbackSpec, Storage, UninstallSpec};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
 
-use crate::world::{Template, World, config_map, deployment};
+use crate::world::{Template, World, config_map, deployment, job};
 
 /// A place for charts and for what helm keeps, gone at the end.
 struct Home(PathBuf);
@@ -352,6 +352,43 @@ async fn we_roll_back_what_helm_upgraded() -> Result<()> {
         assert_eq!(last["revision"], 3);
         assert_eq!(last["description"], "Rollback to 1");
         assert_eq!(last["status"], "deployed");
+    }
+    Ok(())
+}
+
+/// Helm is uninstalling: what were deployed meanwhile it would delete.
+#[tokio::test]
+async fn nothing_is_deployed_while_helm_uninstalls() -> Result<()> {
+    for index in [0, 1] {
+        let world = World::new().await?;
+        let home = Home::of(&world)?;
+        let helm = &helms(&world, &home.0)?[index];
+        let hook = job("goodbye")
+            .replace("image: busybox", "image: busybox:never")
+            .replace(
+                "metadata:\n",
+                "metadata:\n  annotations: {helm.sh/hook: pre-delete}\n",
+            );
+        let chart = home.chart("1.0.0", &format!("{}---\n{hook}", config_map("a", "1")))?;
+        ask(
+            &world,
+            helm,
+            &["install", "web", &chart, "--create-namespace"],
+        )?;
+        // It waits for its hook, and gives up.
+        ask(&world, helm, &["uninstall", "web", "--timeout", "2s"]).unwrap_err();
+        assert_eq!(world.history().await?, ["1 uninstalling"]);
+        let error = world.deploy(&config_map("a", "2")).await.unwrap_err();
+        assert!(matches!(error, DeployError::Locked) && error.is_retryable());
+        assert_eq!(world.history().await?, ["1 uninstalling"]);
+        assert_eq!(world.value("a").await?, "1");
+        // A removal goes on with it.
+        let spec = UninstallSpec {
+            disable_hooks: true,
+            ..UninstallSpec::new("web", &world.namespace)
+        };
+        release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(world.value("a").await?, "none");
     }
     Ok(())
 }

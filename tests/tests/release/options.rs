@@ -189,35 +189,48 @@ async fn a_time_out_alone_waits_for_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Helm's watcher reads the pods of a StatefulSet, and does not wait for what has failed.
+/// Helm's watcher reads the pods of a StatefulSet and of a bare ReplicaSet, and does not wait for what
+/// has failed.
 #[tokio::test]
-async fn atomic_fails_with_the_pods_of_a_stateful_set() -> Result<()> {
+async fn atomic_fails_with_the_pods_of_a_controller() -> Result<()> {
     const CRASHING: &str = r#"{"status": {"phase": "Running", "containerStatuses": [{"name": "main", "image": "x", "imageID": "",
         "ready": false, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}"#;
-    let world = World::new().await?;
-    let set = deployment("set", 1, "nginx:never")
-        .replace("kind: Deployment", "kind: StatefulSet")
-        .replace("  replicas: 1", "  serviceName: set\n  replicas: 1");
-    let template = Template::new(&set);
-    let crash = wait_until("the pod to crash", Duration::from_secs(60), async || {
-        let patch = [
-            "patch",
-            "pod",
-            "set-0",
-            "--subresource=status",
-            "--type=merge",
-            "--patch",
-            CRASHING,
-        ];
-        world.kubectl(&patch).map_err(|error| error.to_string())
-    });
-    let (deployed, crashed) = tokio::join!(world.deploy_with(&template, atomic(120, false)), crash);
-    crashed?;
-    let text = release::error_chain(&deployed.unwrap_err());
-    assert!(
-        text.ends_with("status: Failed, message: 1 pods have failed"),
-        "{text}"
-    );
-    assert_eq!(world.history().await?, [""; 0], "it was undone");
+    for kind in ["StatefulSet", "ReplicaSet"] {
+        let world = World::new().await?;
+        let mut set = deployment("set", 1, "nginx:never")
+            .replace("kind: Deployment", &format!("kind: {kind}"));
+        if kind == "StatefulSet" {
+            set = set.replace("  replicas: 1", "  serviceName: set\n  replicas: 1");
+        }
+        let template = Template::new(&set);
+        let crash = wait_until("the pod to crash", Duration::from_secs(60), async || {
+            let get = ["get", "pods", "--selector=app=set", "--output=name"];
+            let pods = world.kubectl(&get).map_err(|error| error.to_string())?;
+            let pod = pods.lines().next().ok_or("no pod yet")?;
+            let patch = [
+                "patch",
+                pod,
+                "--subresource=status",
+                "--type=merge",
+                "--patch",
+                CRASHING,
+            ];
+            world.kubectl(&patch).map_err(|error| error.to_string())
+        });
+        let (deployed, crashed) =
+            tokio::join!(world.deploy_with(&template, atomic(120, false)), crash);
+        crashed?;
+        let text = release::error_chain(&deployed.unwrap_err());
+        assert!(
+            text.ends_with("status: Failed, message: 1 pods have failed"),
+            "{kind}: {text}"
+        );
+        assert_eq!(world.history().await?, [""; 0], "{kind}: it was undone");
+        assert_eq!(
+            world.kubectl(&["get", kind, "--output=name"])?,
+            "",
+            "{kind}"
+        );
+    }
     Ok(())
 }

@@ -1,0 +1,111 @@
+//! Hooks that fail, and what the next attempt makes of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use release::model::HookExecution;
+use release::state::Action;
+use release::{DeployError, Options};
+
+use crate::world::{Template, World, config_map, job};
+
+/// A Job whose pod never runs, given up after a second.
+fn doomed_job(name: &str) -> String {
+    job(name)
+        .replace("image: busybox", "image: busybox:never")
+        .replace(
+            "spec:\n  template",
+            "spec:\n  backoffLimit: 0\n  activeDeadlineSeconds: 1\n  template",
+        )
+}
+
+fn options() -> Options {
+    Options {
+        timeout: Some(Duration::from_secs(60)),
+        ..Options::default()
+    }
+}
+
+impl World {
+    fn uid(&self, object: &str) -> Result<String> {
+        self.kubectl(&["get", object, "--output=jsonpath={.metadata.uid}"])
+    }
+}
+
+/// The same chart again runs the hook again and writes no further revision; a chart that mends it is an
+/// upgrade of what was good, with the Job of the same name made anew.
+#[tokio::test]
+async fn a_job_that_failed_before_an_upgrade_runs_again_until_it_passes() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let with = |migrate: &str| {
+        Template::new(&config_map("a", "2")).hook("migrate", "pre-upgrade", migrate)
+    };
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let failed = world
+            .deploy_with(&with(&doomed_job("migrate")), options())
+            .await;
+        let error = failed.unwrap_err();
+        let text = release::error_chain(&error);
+        assert!(matches!(error, DeployError::Hook { .. }), "{text}");
+        assert!(error.is_retryable());
+        assert!(
+            text.starts_with("pre-upgrade hooks failed: ") && text.contains("status: Failed"),
+            "{text}"
+        );
+        assert_eq!(world.history().await?, ["1 deployed", "2 failed"]);
+        assert_eq!(
+            world.value("a").await?,
+            "1",
+            "nothing is applied before it passes"
+        );
+        let record = release::get(&world.storage, "web", Some(2)).await?;
+        assert_eq!(record.hooks[0].last_run.phase, HookExecution::FAILED);
+        uids.push(world.uid("job/migrate")?);
+    }
+    assert_ne!(uids[0], uids[1], "it ran again");
+    let done = world.deploy_with(&with(&job("migrate")), options()).await?;
+    assert_eq!(
+        done.plan.action,
+        Action::Upgrade {
+            revision: 3,
+            from: 1
+        }
+    );
+    let phase = &done.release.hooks[0].last_run.phase;
+    assert_eq!(phase, HookExecution::SUCCEEDED);
+    assert!(!uids.contains(&world.uid("job/migrate")?));
+    assert_eq!(world.value("a").await?, "2");
+    assert_eq!(world.history().await?, ["1 superseded", "3 deployed"]);
+    Ok(())
+}
+
+/// A Job that fails after the objects were applied leaves them, and the release comes right with it.
+#[tokio::test]
+async fn a_job_that_failed_after_the_install_runs_again_with_the_install() -> Result<()> {
+    let world = World::new().await?;
+    let with = |after: &str| {
+        Template::new(&config_map("a", "1"))
+            .hook("before", "pre-install", &config_map("before", "1"))
+            .hook("after", "post-install", after)
+    };
+    let failed = world
+        .deploy_with(&with(&doomed_job("after")), options())
+        .await;
+    assert!(failed.is_err());
+    assert_eq!(world.history().await?, ["1 failed"]);
+    assert_eq!(world.value("a").await?, "1");
+    let done = world.deploy_with(&with(&job("after")), options()).await?;
+    assert!(done.plan.action.is_install(), "nothing was ever deployed");
+    for hook in &done.release.hooks {
+        assert_eq!(
+            hook.last_run.phase,
+            HookExecution::SUCCEEDED,
+            "{}",
+            hook.name
+        );
+    }
+    assert_eq!(world.history().await?, ["1 failed", "2 deployed"]);
+    Ok(())
+}
