@@ -4,6 +4,7 @@ mod accounts;
 mod answers;
 mod bad_input;
 mod bed;
+mod claims;
 mod cluster_values;
 mod conflicts;
 mod cost;
