@@ -25,4 +25,5 @@ mod registration;
 mod removal;
 mod scene;
 mod secrecy;
+mod sizes;
 mod survival;
