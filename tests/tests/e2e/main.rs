@@ -5,6 +5,7 @@ mod answers;
 mod bad_input;
 mod bed;
 mod claims;
+mod clock;
 mod cluster_values;
 mod conflicts;
 mod cost;

@@ -19,7 +19,11 @@ use testbed::wait::wait_until;
 use crate::scene::{deploy, haste, target};
 
 /// Another process of the same agent, in leader election.
-fn candidate(site: &Site<'_>, name: &str, extra: &[(&str, &str)]) -> Result<AgentProcess> {
+pub(crate) fn candidate(
+    site: &Site<'_>,
+    name: &str,
+    extra: &[(&str, &str)],
+) -> Result<AgentProcess> {
     candidate_as(site, &site.user, name, extra)
 }
 
@@ -56,7 +60,7 @@ fn candidate_as(
     )
 }
 
-async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
+pub(crate) async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
     wait_until(
         &format!("{wanted} to hold the lease"),
         PATIENCE,
