@@ -61,6 +61,8 @@ pub enum Reason {
     UnknownRelease,
     /// A release record is not the one that was written.
     RecordChanged,
+    /// Another bundle has the release.
+    ReleaseTaken,
     /// The agent was registered again, or took a changed credential.
     Registered,
     /// Upstream refuses the credential, or another one does not work.
@@ -113,6 +115,7 @@ impl Reason {
             Self::RemovalReleased => "RemovalReleased",
             Self::UnknownRelease => "UnknownRelease",
             Self::RecordChanged => "RecordChanged",
+            Self::ReleaseTaken => "ReleaseTaken",
             Self::Registered => "Registered",
             Self::CredentialRefused => "CredentialRefused",
             Self::UpstreamRestored => "UpstreamRestored",

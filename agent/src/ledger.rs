@@ -38,7 +38,7 @@ const MAX_REVISIONS: usize = 8;
 const LEAP: u64 = 500_000_000;
 
 /// A release by its namespace and name; a name is unique in its namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReleaseKey {
     pub namespace: String,
     pub name: String,

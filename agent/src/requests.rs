@@ -318,4 +318,53 @@ mod tests {
         let watch = tokio::time::timeout(Duration::from_secs(3600), answer(None).collect()).await;
         assert!(watch.is_err());
     }
+
+    /// Answers every request with an empty object.
+    async fn answer_all(listener: tokio::net::TcpListener) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut seen, mut part) = (Vec::new(), [0; 4096]);
+                while let Ok(read @ 1..) = stream.read(&mut part).await {
+                    seen.extend_from_slice(&part[..read]);
+                    if seen.ends_with(b"\r\n\r\n") {
+                        seen.clear();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                        if stream.write_all(answer).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    /// The clock stands still, so whatever is made to wait by it waits for ever: nothing is.
+    #[tokio::test(start_paused = true)]
+    async fn no_request_waits_for_its_turn() {
+        const REQUESTS: usize = 300;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(answer_all(listener));
+        let config = kube::Config::new(url.parse().unwrap());
+        let client = client(config, &Heard::default()).unwrap();
+        let asking = (0..REQUESTS).map(|_| {
+            let request = Request::get("/version").body(Vec::new()).unwrap();
+            client.request_text(request)
+        });
+        // A runtime with nothing to do would move the clock on.
+        let begun = (Instant::now(), std::time::Instant::now());
+        let busy = async {
+            while begun.1.elapsed() < Duration::from_secs(60) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            answers = futures_util::future::join_all(asking) => {
+                assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+            }
+            () = busy => panic!("requests wait for the clock"),
+        }
+        assert_eq!(begun.0, Instant::now());
+    }
 }

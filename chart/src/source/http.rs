@@ -168,7 +168,14 @@ impl Http {
             return Err(too_large());
         }
         let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        loop {
+            let chunk = match response.chunk().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break,
+                // What a failure adds to its status may be missing: servers hang up on whom they refuse.
+                Err(_) if !wanted => break,
+                Err(error) => return Err(failed(error)),
+            };
             if body.len() as u64 + chunk.len() as u64 > limit_bytes {
                 if wanted {
                     return Err(too_large());

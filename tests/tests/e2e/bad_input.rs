@@ -148,6 +148,34 @@ async fn a_wrong_password() -> Result<()> {
     Ok(())
 }
 
+/// A server that refuses and hangs up before it has said all.
+fn rude_server() -> Result<String> {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            if stream.read(&mut request).is_ok() {
+                let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 500\r\n\r\nno";
+                drop(stream.write_all(answer));
+            }
+        }
+    });
+    Ok(url)
+}
+
+#[tokio::test]
+async fn a_refusal_that_breaks_off() -> Result<()> {
+    let (site, _, _, good) = one_chart().await?;
+    let url = rude_server()?;
+    let bad = good.clone().helm("repo", json!(url));
+    let message = format!(
+        "failed to read helm repo from {url}/index.yaml, error code: 401 (no credentials were sent)"
+    );
+    mends(&site, &bad, &message, async || Ok(Some(good.clone()))).await
+}
+
 #[tokio::test]
 async fn a_private_authority_nobody_mentioned() -> Result<()> {
     let bed = Bed::shared().await?;

@@ -1,21 +1,29 @@
 //! The process: one leader at a time, a lease that is lost and won, exits that say why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::agent::{AgentProcess, Options, built};
-use testbed::bed::Bed;
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
 use testbed::cluster::AGENT_USERS;
+use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::site::{PATIENCE, Site};
+use testbed::kills::records;
 use testbed::wait::wait_until;
 
-use crate::scene::{deploy, haste};
+use crate::scene::{deploy, haste, target};
 
 /// Another process of the same agent, in leader election.
-fn candidate(site: &Site<'_>, name: &str, extra: &[(&str, &str)]) -> Result<AgentProcess> {
+pub(crate) fn candidate(
+    site: &Site<'_>,
+    name: &str,
+    extra: &[(&str, &str)],
+) -> Result<AgentProcess> {
     candidate_as(site, &site.user, name, extra)
 }
 
@@ -52,7 +60,7 @@ fn candidate_as(
     )
 }
 
-async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
+pub(crate) async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
     wait_until(
         &format!("{wanted} to hold the lease"),
         PATIENCE,
@@ -188,5 +196,195 @@ async fn a_start_that_fails_ends_the_process() -> Result<()> {
         ensure!(status.code() == Some(1), "{status}");
         ensure!(agent.log().contains(message), "{}", agent.log());
     }
+    Ok(())
+}
+
+/// A Deployment whose pods never get ready by themselves, deployed by a helm that waits for them.
+fn stalling(site: &Site<'_>) -> BundleDeployment {
+    let text = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: stalling}
+spec:
+  selector: {matchLabels: {app: stalling}}
+  template:
+    metadata: {labels: {app: stalling}}
+    spec: {containers: [{name: app, image: "app:never"}]}
+"#;
+    BundleDeployment::content("stalling", vec![("all.yaml".to_owned(), text.into())])
+        .release("stalling", &target(site))
+        .helm("atomic", json!(true))
+        .helm("timeoutSeconds", json!(3600))
+}
+
+/// Plays the kubelet for the pods that kwok leaves alone.
+async fn make_ready(site: &Site<'_>) -> Result<()> {
+    let pods = site.objects("v1", "Pod", &target(site));
+    let labelled = ListParams::default().labels("app=stalling");
+    let status = json!({ "status": { "phase": "Running", "conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+        { "type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+    ]}});
+    for pod in pods.list(&labelled).await?.items {
+        let name = pod.metadata.name.context("a name")?;
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
+            .await?;
+    }
+    Ok(())
+}
+
+/// SIGTERM while a deploy waits: the process ends well within a kubelet's grace time, the lease is free, and what was begun goes on.
+#[tokio::test]
+async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
+    /// What a kubelet waits before it kills.
+    const GRACE: Duration = Duration::from_secs(30);
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let mut first = candidate(&site, "ended", &[])?;
+    holder(&site, "ended").await?;
+    site.apply(&stalling(&site)).await?;
+    let revisions = async || records::read(&site.downstream, &target(&site), "stalling").await;
+    wait_until("a pod to wait for", PATIENCE, async || {
+        let pods = site.objects("v1", "Pod", &target(&site));
+        let pods = pods
+            .list(&ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        (!pods.items.is_empty())
+            .then_some(())
+            .ok_or_else(|| first.log())
+    })
+    .await?;
+    let status = first.terminate(GRACE)?;
+    ensure!(status.code() == Some(0), "{status}\n{}", first.log());
+    holder(&site, "").await?;
+    let pending: Vec<_> = revisions().await?;
+    ensure!(
+        pending.len() == 1 && pending[0].status == "pending-install",
+        "{pending:?}"
+    );
+
+    let second = candidate(&site, "successor", &[])?;
+    holder(&site, "successor").await?;
+    wait_until("the deploy to go on", PATIENCE, async || {
+        match second.log() {
+            log if log.contains("deploying") => Ok(()),
+            log => Err(log),
+        }
+    })
+    .await?;
+    make_ready(&site).await?;
+    let ready = site
+        .wait_ready("stalling")
+        .await
+        .with_context(|| second.log())?;
+    ensure!(
+        ready["status"]["release"] == format!("{}/stalling:1", target(&site)).as_str(),
+        "{ready:#}"
+    );
+    let requests = site.downstream_requests()?;
+    let deleted: Vec<_> = requests
+        .iter()
+        .filter(|r| r.verb.starts_with("delete"))
+        .collect();
+    ensure!(deleted.is_empty(), "{deleted:#?}");
+    Ok(())
+}
+
+/// No directory to write to, no file that may grow, and a log that is full: the agent needs none of them.
+#[tokio::test]
+async fn a_full_disk_holds_nothing_up() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let mut site = Site::prepare(bed).await?;
+    site.grant().await?;
+    let chart = Chart::small(&unique("disk"), "1.0.0");
+    bed.registry.push(&chart).await?;
+    bed.repository.add(&chart)?;
+    // A process that writes to a file beyond the limit is killed.
+    let script = bed.group.directory().join(unique("full-disk"));
+    let text = format!(
+        "#!/bin/sh\nulimit -f 0\ncd /proc\nexec {} \"$@\" >/dev/full 2>&1\n",
+        built()?.display()
+    );
+    std::fs::write(&script, text)?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    let env = [
+        ("HOME", "/dev/null/home"),
+        ("TMPDIR", "/dev/null/tmp"),
+        ("FLEET_AGENT_LOG", "debug"),
+    ];
+    let mut agent = AgentProcess::start(
+        bed.group.clone(),
+        &format!("agent-{}", site.id),
+        Options {
+            program: script,
+            kubeconfig: bed.downstream.kubeconfig(&site.user)?,
+            namespace: site.system_namespace.clone(),
+            env: env
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            arguments: Vec::new(),
+        },
+    )?;
+    site.upstream_secret("plain", json!({ "basicHTTP": "true" }))
+        .await?;
+    let http = BundleDeployment::helm_op("http", bed.repository.url(), chart.name(), "1.0.0");
+    let oci = BundleDeployment::oci_helm_op("oci", &bed.registry.reference(chart.name()), "1.0.0");
+    site.apply(&http.release("http", &target(&site))).await?;
+    site.apply(
+        &oci.chart_options("plain", None, false)
+            .release("oci", &target(&site)),
+    )
+    .await?;
+    deploy(&site, "content", 1).await?;
+    for name in ["http", "oci"] {
+        site.wait_ready(name).await?;
+    }
+    ensure!(agent.terminate(PATIENCE)?.code() == Some(0));
+    Ok(())
+}
+
+/// The sockets on which a process listens, by its open files and the kernel's tables.
+fn listening(process: u32) -> Result<BTreeSet<u16>> {
+    let mut sockets = BTreeSet::new();
+    for file in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+        let Ok(target) = std::fs::read_link(file?.path()) else {
+            continue;
+        };
+        let target = target.to_string_lossy();
+        let inode = target
+            .strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'));
+        sockets.extend(inode.map(str::to_owned));
+    }
+    let mut ports = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let text = std::fs::read_to_string(format!("/proc/{process}/net/{table}"))?;
+        for line in text.lines().skip(1) {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let [_, local, _, "0A", ..] = fields[..] else {
+                continue;
+            };
+            if fields.get(9).is_some_and(|inode| sockets.contains(*inode)) {
+                let port = local.rsplit(':').next().context("a port")?;
+                ports.insert(u16::from_str_radix(port, 16)?);
+            }
+        }
+    }
+    Ok(ports)
+}
+
+/// Metrics and probes are all it listens on: no profiler, whatever the Go agent's variable says.
+#[tokio::test]
+async fn two_ports_are_open_and_no_other() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let agent = candidate(&site, "ports", &[("FLEET_AGENT_PPROF_DISABLED", "false")])?;
+    holder(&site, "ports").await?;
+    deploy(&site, "app", 1).await?;
+    let port =
+        |url: String| -> Result<u16> { Ok(url.rsplit(':').next().context("a port")?.parse()?) };
+    let wanted = BTreeSet::from([port(agent.metrics_url())?, port(agent.probes_url())?]);
+    ensure!(listening(agent.process()?.id())? == wanted);
     Ok(())
 }

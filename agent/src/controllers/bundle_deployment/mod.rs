@@ -1,5 +1,6 @@
 //! Reconciling one BundleDeployment: decisions in [`plan`] and [`status`], deeds in [`reconcile`].
 
+pub mod claims;
 pub mod copies;
 pub mod correct;
 pub mod deploy;

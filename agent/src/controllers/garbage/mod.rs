@@ -24,7 +24,7 @@ use unknown::Search;
 pub use verdict::{Doubt, Verdict};
 use verdict::{Facts, judge};
 
-use super::bundle_deployment::plan;
+use super::bundle_deployment::{claims, plan};
 use super::queue::{Pass, Queue};
 use super::store::Store;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster, LABEL_BUNDLE_DEPLOYMENT};
@@ -248,7 +248,9 @@ impl Collector {
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
                 for (key, entry) in &releases {
-                    self.remove_release(key, entry, Scope::Bundle).await?;
+                    if !self.hand_over(key, entry).await? {
+                        self.remove_release(key, entry, Scope::Bundle).await?;
+                    }
                 }
                 self.store.forget_deletion(bundle);
                 let was_held = self.report.let_go(bundle);
@@ -274,12 +276,36 @@ impl Collector {
         current: &ReleaseKey,
     ) -> Result<(), RemovalError> {
         for (key, entry) in self.ledger.of_bundle(bundle) {
-            if key != *current {
+            if key != *current && !self.hand_over(&key, &entry).await? {
                 self.remove_release(&key, &entry, Scope::Former(current))
                     .await?;
             }
         }
         Ok(())
+    }
+
+    /// Leaves a release to the bundle that waits for it, if there is one: its next deploy is an upgrade.
+    async fn hand_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> Result<bool, RemovalError> {
+        let others = self.store.all();
+        let others = others.iter().map(AsRef::as_ref);
+        let Some(heir) = claims::heir(&entry.bundle, key, others) else {
+            return Ok(false);
+        };
+        let ReleaseKey { namespace, name } = key;
+        tracing::info!(
+            bundle = heir,
+            release = name,
+            namespace,
+            "takes over a release"
+        );
+        let entry = LedgerEntry {
+            bundle: heir,
+            is_removing: false,
+            ..entry.clone()
+        };
+        let written = self.ledger.record(key.clone(), entry).await;
+        written.map_err(RemovalError::Ledger)?;
+        Ok(true)
     }
 
     fn facts<'l>(

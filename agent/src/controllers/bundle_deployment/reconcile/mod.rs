@@ -20,6 +20,7 @@ use release::storage::{Storage, StorageError, Testimony};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::claims::{self, InHand};
 use super::copies;
 use super::correct::Attempts;
 use super::deploy::{DeployFailure, Deployer, Failed};
@@ -66,6 +67,7 @@ pub struct Reconciler {
     recall: Recall,
     since: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
+    in_hand: InHand,
 }
 
 /// What a reconciler works with; all of it outlives a pass.
@@ -174,6 +176,7 @@ impl Reconciler {
             recall: Recall::default(),
             since: Mutex::default(),
             corrections: Mutex::default(),
+            in_hand: InHand::default(),
         }
     }
 
@@ -206,6 +209,8 @@ impl Reconciler {
         self.rooms.drift.begin(name, set.hash());
         match pass {
             Pass::Full => self.full(&mut work).await,
+            // What another bundle has is not this one's to look at or to put right.
+            Pass::Drift if self.rival(&work).is_some() => {}
             Pass::Drift => {
                 if !self.glance(&mut work).await {
                     self.look(&mut work, Current::default()).await;
@@ -324,6 +329,9 @@ impl Reconciler {
         if matches!(self.check_target_namespace(work).await, Step::End) {
             return;
         }
+        if let Some(rival) = self.rival(work) {
+            return self.refuse(work, &claims::wanted(&work.bundle), &rival);
+        }
         let options = &work.bundle.spec.options;
         let acting = match self
             .rooms
@@ -398,6 +406,24 @@ impl Reconciler {
             }
         };
         self.look(work, current).await;
+    }
+
+    /// The other bundle that has the release this one wants.
+    fn rival(&self, work: &Work) -> Option<String> {
+        let key = claims::wanted(&work.bundle);
+        let owner = self.rooms.ledger.get(&key).map(|entry| entry.bundle);
+        let others = self.rooms.store.all();
+        let others = others.iter().map(AsRef::as_ref);
+        claims::rival(&work.bundle, &key, owner.as_deref(), others)
+    }
+
+    /// Two bundles want one release, and the other one has it.
+    fn refuse(&self, work: &mut Work, key: &ReleaseKey, rival: &str) {
+        let ReleaseKey { namespace, name } = key;
+        let message = format!("release {namespace}/{name} belongs to bundle {rival}");
+        self.rooms.drift.clear(work.bundle.name());
+        work.deployed(Err(&message));
+        work.fail(Reason::ReleaseTaken, "not deploying", &message);
     }
 
     /// `${ }` could not be filled in: nothing is deployed, what is there is looked at.
@@ -630,6 +656,17 @@ impl Reconciler {
             work.fail(Reason::ApplyFailed, "the name of the release", &message);
             return None;
         }
+        let key = ReleaseKey {
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+        };
+        let _in_hand = match self.in_hand.take(&key, bundle.name()) {
+            Ok(grip) => grip,
+            Err(rival) => {
+                self.refuse(work, &key, &rival);
+                return None;
+            }
+        };
         // Entered with its first record, before anything is written, so that no release is ever
         // without an owner.
         let records = self.records(&bundle, acting, &id.namespace);
@@ -697,10 +734,6 @@ impl Reconciler {
         if let Err(failed) = labelled {
             self.namespace_failed(work, &failed);
         }
-        let key = ReleaseKey {
-            namespace: id.namespace,
-            name: id.name,
-        };
         if let Err(failed) = self
             .rooms
             .collector

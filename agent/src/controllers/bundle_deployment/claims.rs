@@ -1,0 +1,177 @@
+//! Bundles that want the same release.
+//!
+//! A release holds one bundle's objects. Who has it keeps it: another bundle that names it is told so and
+//! changes nothing, because its upgrade would delete the first one's objects, and the first one's drift correction would bring them back. The Go agent lets
+//! them take the release from each other with every change. What a status says of a release counts, and the
+//! ledger: no tenant writes there. The release record does not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::plan::ReleaseId;
+use crate::api::BundleDeployment;
+use crate::bundle::release_name;
+use crate::ledger::ReleaseKey;
+
+/// The release a bundle wants.
+pub fn wanted(bundle: &BundleDeployment) -> ReleaseKey {
+    let options = &bundle.spec.options;
+    ReleaseKey {
+        namespace: options.release_namespace().to_owned(),
+        name: release_name(bundle.name(), options),
+    }
+}
+
+/// The bundle that has the release `key`, if it is another one than `bundle`. `owner` is whose it is by the ledger.
+pub fn rival<'a>(
+    bundle: &BundleDeployment,
+    key: &ReleaseKey,
+    owner: Option<&str>,
+    others: impl Iterator<Item = &'a BundleDeployment>,
+) -> Option<String> {
+    let rank = |one: &BundleDeployment| (revision(one, key), owner == Some(one.name()));
+    let ours = rank(bundle);
+    others
+        .filter(|other| other.name() != bundle.name() && holds_on(other, key))
+        .map(|other| (rank(other), other))
+        .filter(|(theirs, _)| *theirs > ours)
+        .max_by_key(|(theirs, _)| *theirs)
+        .map(|(_, other)| other.name().to_owned())
+}
+
+/// The bundle that waits for the release `key`, which `owner` leaves.
+pub fn heir<'a>(
+    owner: &str,
+    key: &ReleaseKey,
+    others: impl Iterator<Item = &'a BundleDeployment>,
+) -> Option<String> {
+    let mut waiting = others.filter(|other| {
+        other.name() != owner
+            && other.metadata.deletion_timestamp.is_none()
+            && wanted(other) == *key
+    });
+    waiting.next().map(|other| other.name().to_owned())
+}
+
+/// Whether a bundle goes on wanting the release. Where its name is still to be filled in, what was deployed tells.
+fn holds_on(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
+    let wanted = wanted(bundle);
+    let is_template = [&wanted.namespace, &wanted.name]
+        .iter()
+        .any(|text| text.contains("${"));
+    bundle.metadata.deletion_timestamp.is_none()
+        && (wanted == *key || is_template && revision(bundle, key) > 0)
+}
+
+/// The revision of the release that a bundle's status names; 0 if it names another one.
+fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
+    ReleaseId::parse(&bundle.status.release)
+        .filter(|id| id.namespace == key.namespace && id.name == key.name)
+        .map_or(0, |id| id.revision)
+}
+
+/// Releases that are being deployed: of two bundles that begin at once, one is first.
+#[derive(Clone, Debug, Default)]
+pub struct InHand(Arc<Mutex<HashMap<ReleaseKey, String>>>);
+
+/// A release in hand, until it is dropped.
+#[derive(Debug)]
+pub struct Grip {
+    hands: InHand,
+    key: ReleaseKey,
+}
+
+impl InHand {
+    /// Takes a release in hand.
+    ///
+    /// # Errors
+    /// The bundle that has it in hand.
+    pub fn take(&self, key: &ReleaseKey, bundle: &str) -> Result<Grip, String> {
+        let mut taken = self.lock();
+        if let Some(other) = taken.get(key) {
+            return Err(other.clone());
+        }
+        taken.insert(key.clone(), bundle.to_owned());
+        Ok(Grip {
+            hands: self.clone(),
+            key: key.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ReleaseKey, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Grip {
+    fn drop(&mut self) {
+        self.hands.lock().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn key() -> ReleaseKey {
+        ReleaseKey {
+            namespace: "apps".into(),
+            name: "web".into(),
+        }
+    }
+
+    fn bundle(name: &str, release: &str, wanted: &str) -> BundleDeployment {
+        let value = json!({
+            "metadata": {"name": name},
+            "spec": {"options": {"defaultNamespace": "apps", "helm": {"releaseName": wanted}}},
+            "status": {"release": release},
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[rstest]
+    #[case::nobody_has_it("", "", None, None)]
+    #[case::the_first_record_is_in_the_ledger("", "", Some("b"), Some("b"))]
+    #[case::the_other_has_deployed_it("", "apps/web:1", None, Some("b"))]
+    #[case::we_have_deployed_it("apps/web:1", "", Some("b"), None)]
+    #[case::the_other_took_it_from_us("apps/web:1", "apps/web:2", None, Some("b"))]
+    #[case::we_took_it_from_the_other("apps/web:3", "apps/web:2", None, None)]
+    #[case::a_release_of_that_name_elsewhere("", "other/web:4", None, None)]
+    fn who_has_a_release(
+        #[case] ours: &str,
+        #[case] theirs: &str,
+        #[case] owner: Option<&str>,
+        #[case] expected: Option<&str>,
+    ) {
+        let (us, them) = (bundle("a", ours, "web"), bundle("b", theirs, "web"));
+        let found = rival(&us, &key(), owner, [&us, &them].into_iter());
+        assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn who_goes_or_wants_another_release_has_no_say() {
+        let us = bundle("a", "", "web");
+        let moved = bundle("b", "apps/web:1", "other");
+        assert_eq!(rival(&us, &key(), Some("b"), [&moved].into_iter()), None);
+        let mut going = bundle("b", "apps/web:1", "web");
+        going.metadata.deletion_timestamp =
+            serde_json::from_value::<Value>(json!("2026-01-01T00:00:00Z"))
+                .ok()
+                .and_then(|at| serde_json::from_value(at).ok());
+        assert_eq!(rival(&us, &key(), Some("b"), [&going].into_iter()), None);
+        let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
+        let found = rival(&us, &key(), None, [&unfilled].into_iter());
+        assert_eq!(found.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn of_two_that_begin_at_once_one_is_first() {
+        let hands = InHand::default();
+        let grip = hands.take(&key(), "a").unwrap();
+        assert_eq!(hands.take(&key(), "b").unwrap_err(), "a");
+        drop(grip);
+        assert!(hands.take(&key(), "b").is_ok());
+    }
+}
