@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::lex::{Lexer, Token, TokenKind};
 use super::number::Number;
 use super::{Branch, Command, Expr, ExprKind, Fields, List, Node, Pipe, Pos, Source, Tree};
@@ -21,7 +23,7 @@ pub(crate) const MAX_WEIGHT: usize = 64 << 20;
 /// weight is added to `weight`.
 pub(crate) fn parse(
     name: &str,
-    text: Vec<u8>,
+    text: Bytes,
     delims: (&str, &str),
     functions: &Functions,
     max_depth: usize,
