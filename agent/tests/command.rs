@@ -1,7 +1,7 @@
 //! The commands, run as people run them: each file in `command/` is a transcript and the files it needs.
 //!
 //! A transcript has `$ arguments`, then what came out: standard output as it is, standard error behind
-//! `! `, and `? code` unless that is 0. Files follow below `-- path --`. Cases of `template` are recorded from
+//! `! `, and `? code` unless that is 0. Files follow below `-- path --`, links as `-- path -> target --`. Cases of `template` are recorded from
 //! Helm 4.3.1: `RECORD=path/to/helm cargo test -p agent --test command` writes their answers anew,
 //! `AS=path/to/helm` holds helm against what is recorded, `ONLY=text` picks files.
 
@@ -56,13 +56,21 @@ impl Case {
         for (path, content) in &self.files {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-            std::fs::write(path, content).expect("a file");
+            match link(&path) {
+                Some((path, target)) => std::os::unix::fs::symlink(target, path).expect("a link"),
+                None => std::fs::write(path, content).expect("a file"),
+            }
         }
         let commands = self.commands.iter();
         commands
             .map(|(arguments, _)| answer(program, arguments, folder.path()))
             .collect()
     }
+}
+
+/// A path that reads `link -> target`.
+fn link(path: &Path) -> Option<(&str, &str)> {
+    path.to_str()?.split_once(" -> ")
 }
 
 fn answer(program: &Path, arguments: &str, folder: &Path) -> String {

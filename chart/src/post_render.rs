@@ -85,7 +85,7 @@ pub(crate) fn apply(
         return Ok(to_files(rendered, ""));
     }
     let sorted =
-        manifest::sort_manifests(&files, INSTALL_ORDER, warnings).map_err(PostRenderError::Sort)?;
+        manifest::sort_manifests(files, INSTALL_ORDER, warnings).map_err(PostRenderError::Sort)?;
     let mut hooks = Files::new();
     for hook in sorted.hooks {
         append(&mut hooks, hook.path, &hook.manifest);

@@ -227,20 +227,20 @@ pub fn render_and_warn(
         templates: request.templates,
         ..RenderOptions::new(request.release, request.capabilities, request.host)
     };
-    let mut files = render::render(&chart, &coalesced, &options)?;
+    let mut files = texts(render::render_bytes(&chart, &coalesced, &options)?)?;
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
     if let Some(renderer) = request.post_renderer {
         let strategy = request.options.post_render_strategy;
         files = post_render::apply(renderer, strategy, files, warnings)?;
     }
-    let sorted = manifest::sort_manifests(&files, INSTALL_ORDER, warnings).map_err(|source| {
-        RenderedError::Sort {
-            source,
-            output: everything(&files),
-        }
-    })?;
-
-    drop(files); // its documents are in `sorted`, and in a moment in the text
+    let sorted =
+        manifest::sort_manifests(files, INSTALL_ORDER, warnings).map_err(|mut source| {
+            let files = std::mem::take(&mut source.files);
+            RenderedError::Sort {
+                source,
+                output: everything(&files),
+            }
+        })?;
 
     let crds = chart.crds();
     let mut text = String::new();
@@ -286,6 +286,21 @@ fn check_kube_version(chart: &Chart, capabilities: &Capabilities) -> Result<(), 
         wanted: wanted.clone(),
         found: found.version.clone(),
     })
+}
+
+/// Rendered files as text. Only notes may be anything else.
+fn texts(files: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, String>, RenderedError> {
+    let mut texts = BTreeMap::new();
+    for (path, bytes) in files {
+        if !path.ends_with(NOTES_SUFFIX)
+            && let Some(source) = manifest::find_fault(&bytes)
+        {
+            let (source, output) = (manifest::SortError::new(path, source), String::new());
+            return Err(RenderedError::Sort { source, output });
+        }
+        texts.insert(path, golib::json::text_of(bytes));
+    }
+    Ok(texts)
 }
 
 /// Takes every `…NOTES.txt` out of the files; returns the root chart's, or all of them.

@@ -75,12 +75,21 @@ pub enum Warning {
         /// The reference.
         urn: String,
     },
+    /// A file or directory of a chart is a symbolic link, which was followed.
+    Link {
+        /// The link.
+        path: String,
+        /// Where it leads in the end.
+        resolved: String,
+    },
     /// A document names an unknown hook event and is left out altogether.
     UnknownHook {
         /// The whole annotation.
         events: String,
     },
 }
+
+const LINK: &str = "found symbolic link in path. Contents of linked file included and used";
 
 impl Warning {
     /// The text Helm logs, values included. Structured records read `LEVEL message key=value…`.
@@ -127,6 +136,9 @@ impl Warning {
                 "unresolved URN reference ignored; using permissive schema",
                 &[("urn", urn)],
             ),
+            Self::Link { path, resolved } => {
+                record("INFO", LINK, &[("path", path), ("resolved", resolved)])
+            }
             Self::UnknownHook { events } => {
                 record("INFO", "skipping unknown hooks", &[("hookTypes", events)])
             }
@@ -208,6 +220,9 @@ impl fmt::Display for Warning {
                 f,
                 "WARN unresolved URN reference ignored; using permissive schema urn={urn}"
             ),
+            Self::Link { path, resolved } => {
+                write!(f, "INFO {LINK} path={path} resolved={resolved}")
+            }
             Self::UnknownHook { events } => {
                 write!(f, "INFO skipping unknown hooks hookTypes={events}")
             }

@@ -187,6 +187,7 @@ impl ChartFlags {
                     .map_err(|error| told(&error))
             });
         }
+        check_address(reference)?;
         if has_host("http://") || has_host("https://") {
             let chart = ChartRef {
                 chart: reference.to_owned(),
@@ -210,6 +211,22 @@ impl ChartFlags {
                 .await;
             fetched.map_err(|error| told(&error))
         })
+    }
+}
+
+/// Refuses addresses that are none of a chart.
+fn check_address(reference: &str) -> Result<(), String> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let is_scheme =
+        |text: &str| text.starts_with(char::is_alphabetic) && text.chars().all(is_letter);
+    match reference.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => match rest.split_once('/') {
+            None if !rest.is_empty() => Err(repositories::not_absolute(reference)),
+            None | Some(("", _)) => Ok(()),
+            Some(_) if ["http", "https"].contains(&scheme) => Ok(()),
+            Some(_) => Err(format!("scheme {} not supported", quote(scheme))),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -78,7 +78,7 @@ pub struct HelmFlags {
     #[arg(long, value_parser = super::pflag::float)]
     pub qps: Option<f32>,
 
-    /// Accepted and ignored: nothing is printed in colour
+    /// never, auto or always, and ignored: nothing is printed in colour
     #[arg(long, alias = "colour")]
     pub color: Option<String>,
 }
@@ -133,6 +133,20 @@ impl HelmFlags {
             "HELM_REGISTRY_CONFIG",
             || config_home().join("registry/config.json"),
         )
+    }
+
+    /// Checks the one flag that helm looks at before all others.
+    ///
+    /// # Errors
+    /// No such mode.
+    pub fn check_color(&self) -> Result<(), String> {
+        match self.color.as_deref() {
+            None | Some("never" | "auto" | "always") => Ok(()),
+            Some(mode) => Err(format!(
+                "invalid color mode {}: must be one of: never, auto, always",
+                golib::strconv::quote(mode)
+            )),
+        }
     }
 
     /// The namespace of a release.

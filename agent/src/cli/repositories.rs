@@ -40,9 +40,7 @@ pub struct Listed {
 /// In Helm's words: no such repository, no cached index, no such chart or version in it.
 pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, String> {
     let Some((name, chart)) = reference.split_once('/') else {
-        return Err(format!(
-            "non-absolute URLs should be in form of repo_name/path_to_chart, got: {reference}"
-        ));
+        return Err(not_absolute(reference));
     };
     let repository = repository(&helm.repositories(), name)?;
     let file = helm.cached_index(name);
@@ -71,6 +69,11 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
         chart: chart.to_owned(),
         entry: entry.clone(),
     })
+}
+
+/// What helm says of an address without a path.
+pub fn not_absolute(reference: &str) -> String {
+    format!("non-absolute URLs should be in form of repo_name/path_to_chart, got: {reference}")
 }
 
 fn repository(file: &Path, name: &str) -> Result<Repository, String> {

@@ -38,20 +38,22 @@ pub(super) fn load(directory: &Path, warnings: &mut Vec<Warning>) -> Result<Char
         rules,
         budget: Budget::default(),
         files: Vec::new(),
+        warnings,
     };
     let root = walk.root.clone();
     walk.directory(&root, 0)?;
-    files::load_model(model, walk.files, &mut walk.budget, warnings)
+    files::load_model(model, walk.files, &mut walk.budget, walk.warnings)
 }
 
-struct Walk {
+struct Walk<'w> {
     root: PathBuf,
     rules: Rules,
     budget: Budget,
     files: Vec<File>,
+    warnings: &'w mut Vec<Warning>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn directory(&mut self, directory: &Path, depth: usize) -> Result<(), LoadError> {
         let failed = |error: &std::io::Error| {
             LoadError::Io(format!("open {}: {}", directory.display(), io_cause(error)))
@@ -85,6 +87,12 @@ impl Walk {
                 io_cause(&error)
             ))
         })?;
+        if let (true, Ok(resolved)) = (path.is_symlink(), path.canonicalize()) {
+            self.warnings.push(Warning::Link {
+                path: shown.clone(),
+                resolved: resolved.display().to_string(),
+            });
+        }
         if self.rules.ignores(&name, about.is_dir()) {
             return Ok(());
         }

@@ -9,6 +9,8 @@ mod order;
 
 use std::collections::BTreeMap;
 
+use golib::yaml;
+
 pub use head::{Head, HeadError};
 pub use hook::{
     HOOK_ANNOTATION, HOOK_DELETE_ANNOTATION, HOOK_OUTPUT_LOG_ANNOTATION, HOOK_WEIGHT_ANNOTATION,
@@ -37,6 +39,18 @@ pub struct SortError {
     pub path: String,
     /// What is wrong with the document.
     pub source: HeadError,
+    /// All files, as they were given.
+    pub files: BTreeMap<String, String>,
+}
+
+impl SortError {
+    pub(crate) fn new(path: String, source: HeadError) -> Self {
+        Self {
+            path,
+            source,
+            files: BTreeMap::new(),
+        }
+    }
 }
 
 /// Hooks and plain manifests, each in order.
@@ -98,48 +112,81 @@ fn trim_start(text: &[u8]) -> &[u8] {
     &text[chunk.valid().len() - chunk.valid().trim_start().len()..]
 }
 
+/// What is wrong with the first document that is not UTF-8.
+pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
+    std::str::from_utf8(bytes).err()?;
+    let mut documents = split_documents(bytes).into_iter();
+    documents.find_map(|document| yaml::decode(document).map_err(HeadError::Yaml).err())
+}
+
 /// Splits files (in path order), reads every document's head and sorts by `order`. Partials (base
 /// names that begin with `_`) and blank files are left out; a document with an unknown hook event is
-/// dropped with a warning.
+/// dropped with a warning. Each file is let go of once its documents are cut out of it.
 ///
 /// # Errors
 /// A document is no YAML, or its head has values of the wrong type.
 pub fn sort_manifests(
-    files: &BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
     order: &[&str],
     warnings: &mut Vec<Warning>,
 ) -> Result<Sorted, SortError> {
-    let mut sorted = Sorted::default();
-    for (path, content) in files {
-        let base = path.rsplit('/').next().unwrap_or(path);
-        if base.starts_with('_') || content.trim().is_empty() {
-            continue;
-        }
-        for document in split_manifests(content) {
-            let head = Head::read(document).map_err(|source| SortError {
-                path: path.clone(),
+    let mut heads = match read_heads(&files, warnings) {
+        Ok(heads) => heads.into_iter(),
+        Err((path, source)) => {
+            return Err(SortError {
+                path,
                 source,
-            })?;
-            let Some(events) = head.annotations.get(HOOK_ANNOTATION) else {
-                let (path, content) = (path.clone(), document.to_owned());
-                sorted.manifests.push(Manifest {
-                    path,
-                    content,
+                files,
+            });
+        }
+    };
+    let mut sorted = Sorted::default();
+    for (path, content) in files.into_iter().filter(has_documents) {
+        for (document, head) in split_manifests(&content).into_iter().zip(&mut heads) {
+            match head.annotations.get(HOOK_ANNOTATION) {
+                None => sorted.manifests.push(Manifest {
+                    path: path.clone(),
+                    content: document.to_owned(),
                     head,
-                });
-                continue;
-            };
-            match HookEvent::parse_list(events) {
-                Some(events) => sorted.hooks.push(Hook::new(path, document, &head, events)),
-                None => warnings.push(Warning::UnknownHook {
-                    events: events.clone(),
                 }),
+                Some(events) => sorted.hooks.extend(
+                    HookEvent::parse_list(events)
+                        .map(|events| Hook::new(&path, document, &head, events)),
+                ),
             }
         }
     }
     sort_by_kind(&mut sorted.hooks, order, |hook| &hook.kind);
     sort_by_kind(&mut sorted.manifests, order, |manifest| &manifest.head.kind);
     Ok(sorted)
+}
+
+/// The heads of all documents, in the order of their files.
+fn read_heads(
+    files: &BTreeMap<String, String>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<Head>, (String, HeadError)> {
+    let mut heads = Vec::new();
+    for (path, content) in files.iter().filter(has_documents) {
+        for document in split_manifests(content) {
+            let head = Head::read(document).map_err(|source| (path.clone(), source))?;
+            let events = head.annotations.get(HOOK_ANNOTATION);
+            if let Some(events) = events.filter(|events| HookEvent::parse_list(events).is_none()) {
+                warnings.push(Warning::UnknownHook {
+                    events: events.clone(),
+                });
+            }
+            heads.push(head);
+        }
+    }
+    Ok(heads)
+}
+
+/// Neither a partial nor blank.
+fn has_documents<T: AsRef<str>>((path, content): &(T, T)) -> bool {
+    let path = path.as_ref();
+    let base = path.rsplit('/').next().unwrap_or(path);
+    !base.starts_with('_') && !content.as_ref().trim().is_empty()
 }
 
 #[cfg(test)]

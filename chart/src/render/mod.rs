@@ -75,8 +75,12 @@ const MAX_DEPTH: usize = 10_000;
 /// What the deepest function may still need when the limit is reached.
 const STACK_RESERVE: usize = 4 << 20;
 
+/// What templates gave, by the path of each file.
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// Renders every template of a chart and its subcharts. `values` are the coalesced ones. The result maps the path of
-/// each file, beginning with the chart's name, to its text; partials (`_helpers.tpl`) are not in it.
+/// each file, beginning with the chart's name, to its text; partials (`_helpers.tpl`) are not in it. Bytes that are
+/// not UTF-8 become U+FFFD.
 ///
 /// # Errors
 /// When a template cannot be parsed or fails: rendering stops at the first. Also when a thread is needed and cannot be
@@ -86,6 +90,19 @@ pub fn render(
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> Result<BTreeMap<String, String>, RenderError> {
+    let text = |(path, bytes)| (path, golib::json::text_of(bytes));
+    Ok(render_bytes(chart, values, options)?
+        .into_iter()
+        .map(text)
+        .collect())
+}
+
+/// [`render`], with the bytes as they came.
+pub(crate) fn render_bytes(
+    chart: &Chart,
+    values: &serde_json::Value,
+    options: &RenderOptions<'_>,
+) -> Result<Files, RenderError> {
     // A mistake of ours costs one chart. Nothing that may be left half done outlives the render.
     let near = || render_here(chart, values, options, Room::Near);
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(near)) {
@@ -100,7 +117,7 @@ fn render_apart(
     chart: &Chart,
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
-) -> Result<BTreeMap<String, String>, RenderError> {
+) -> Result<Files, RenderError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("render".to_owned())
@@ -108,7 +125,7 @@ fn render_apart(
             .spawn_scoped(scope, || render_here(chart, values, options, Room::Large))
             .map_err(RenderError::Thread)?;
         match thread.join() {
-            Ok(result) => result.unwrap_or(Ok(BTreeMap::new())),
+            Ok(result) => result.unwrap_or(Ok(Files::new())),
             Err(panic) => Err(RenderError::Panic(panic_text(&*panic))),
         }
     })
@@ -135,7 +152,7 @@ fn render_here(
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
     room: Room,
-) -> Option<Result<BTreeMap<String, String>, RenderError>> {
+) -> Option<Result<Files, RenderError>> {
     let _cycles = CycleGuard::new();
     let templates = scope::templates(chart, values, options);
     let order = order(&templates);
@@ -163,7 +180,7 @@ fn execute(
     state: &mut State<'_>,
     templates: &BTreeMap<String, Template<'_>>,
     order: Vec<&str>,
-) -> Result<BTreeMap<String, String>, RenderError> {
+) -> Result<Files, RenderError> {
     let mut rendered = BTreeMap::new();
     for name in order {
         if golib::path::base(name.as_bytes()).starts_with(b"_") {
@@ -174,8 +191,7 @@ fn execute(
         let output = state
             .render(name, &Value::Map(dot))
             .map_err(|error| RenderError::execute(name, error))?;
-        let text = golib::json::text_of(without_no_value(output));
-        rendered.insert(name.to_owned(), text);
+        rendered.insert(name.to_owned(), without_no_value(output));
     }
     Ok(rendered)
 }
@@ -199,10 +215,10 @@ fn parse(
         set = set.with_missing_key(MissingKey::Error);
     }
     for name in order {
-        let text = templates[*name].text;
+        let text = templates[*name].text.clone();
         let parsed = match options.templates {
             Some(cache) => set.parse_cached(name, text, cache),
-            None => set.parse(name, text.to_vec()),
+            None => set.parse_shared(name, text),
         };
         parsed.map_err(|error| RenderError::parse(name, error))?;
     }

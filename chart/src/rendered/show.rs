@@ -30,8 +30,10 @@ impl Rendered {
     ///
     /// # Errors
     /// One of the templates to show is not there.
-    pub fn show(&self, options: &ShowOptions) -> Result<String, NotFound> {
-        let mut text = format!("{}\n", self.manifest.trim());
+    pub fn show(self, options: &ShowOptions) -> Result<String, NotFound> {
+        drop(self.manifests); // the text may be long: it is not held twice
+        let mut text = trimmed(self.manifest);
+        text.push('\n');
         if !options.no_hooks {
             for hook in &self.hooks {
                 if !(options.skip_tests && hook.events.contains(&HookEvent::Test)) {
@@ -59,6 +61,14 @@ impl Rendered {
         }
         Ok(shown)
     }
+}
+
+/// Without white space around it, in place.
+fn trimmed(mut text: String) -> String {
+    text.truncate(text.trim_end().len());
+    let blank = text.len() - text.trim_start().len();
+    text.drain(..blank);
+    text
 }
 
 /// The path below the root chart in a document's `# Source:` line.

@@ -4,12 +4,12 @@
 //! entries without valid metadata pass), the helm CLI strictly; both are here.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use golib::semver::{Constraint, Version};
 use golib::weight::Budget;
-use golib::{json, yaml};
-use serde_json::Value;
+use golib::{json as go_json, yaml};
+use serde_json::{Value, json};
 
 use super::error::LookupError;
 use super::index_schema::{self, Rules};
@@ -218,7 +218,10 @@ impl Index {
 /// Bytes of tree at a time. Nearly all indexes fit at once.
 const TREE_BYTES: usize = 32 << 20;
 
-/// An index on its way from text to trees, large ones some charts at a time.
+/// The field that has the charts.
+const ENTRIES: &str = "entries";
+
+/// An index on its way from text to trees, large ones one chart at a time.
 struct Reader<'b> {
     bytes: &'b [u8],
     strict: bool,
@@ -226,7 +229,7 @@ struct Reader<'b> {
 }
 
 impl Reader<'_> {
-    /// Hands out the tree, or one tree after another with some of the charts each. For Helm, valid JSON is JSON and never
+    /// Hands out the tree, or one tree after another, of a chart each and then of all else. For Helm, valid JSON is JSON and never
     /// strict.
     fn each(
         &self,
@@ -241,10 +244,10 @@ impl Reader<'_> {
             coerce: true,
         };
         if self.strict {
-            match json::decode_within(self.bytes, &mut Budget::new(self.tree_bytes)) {
+            match go_json::decode_within(self.bytes, &mut Budget::new(self.tree_bytes)) {
                 Ok(value) => return take(&value, as_json),
                 // JSON is YAML too, of which a part can be read.
-                Err(json::Error::TooHeavy(_)) => {
+                Err(go_json::Error::TooHeavy(_)) => {
                     return self.parts(yaml::Decoder::new(), as_json, take);
                 }
                 Err(_) => {}
@@ -267,39 +270,31 @@ impl Reader<'_> {
         rules: Rules,
         take: &mut dyn FnMut(&Value, Rules) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let names = RefCell::new(BTreeSet::new());
-        let note = |path: &[&str]| match path {
-            [_, name] => {
-                names.borrow_mut().insert((*name).to_owned());
-                false
+        let taken = RefCell::new((take, Ok(())));
+        let is_chart =
+            |path: &[&str]| matches!(path, [field, _] if field.eq_ignore_ascii_case(ENTRIES));
+        let hand = |path: &[&str], versions: Value| {
+            let (take, outcome) = &mut *taken.borrow_mut();
+            if let ([field, name], Ok(())) = (path, &outcome) {
+                *outcome = take(&json!({*field: {*name: versions}}), rules);
             }
-            _ => true,
         };
-        let failed = |error: yaml::Error| IndexError::Decode(error.to_string());
-        let decode = |decoder: yaml::Decoder<'_>| {
-            decoder.decode(self.bytes, &mut Budget::new(self.tree_bytes))
+        let rest = decoder
+            .handing(&is_chart, &hand)
+            .decode(self.bytes, &mut Budget::new(self.tree_bytes));
+        let mut rest = rest.map_err(|error| IndexError::Decode(error.to_string()))?;
+        let (take, outcome) = taken.into_inner();
+        outcome?;
+        // They are still there where the document was read as a whole after all.
+        let were_taken = |charts: &Value| {
+            let charts = charts.as_object();
+            charts.is_some_and(|charts| charts.values().all(Value::is_null))
         };
-        decode(decoder.keeping(&note)).map_err(failed)?;
-        let names: Vec<String> = names.take().into_iter().collect();
-        let (first, second) = names.split_at(names.len() / 2);
-        let mut parts = vec![second, first];
-        while let Some(part) = parts.pop() {
-            let keep = |path: &[&str]| match path {
-                [_, name, ..] => part
-                    .binary_search_by(|known| known.as_str().cmp(name))
-                    .is_ok(),
-                _ => true,
-            };
-            match decode(decoder.keeping(&keep)) {
-                Ok(value) => take(&value, rules)?,
-                Err(yaml::Error::TooHeavy(_)) if part.len() > 1 => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
-                }
-                Err(error) => return Err(failed(error)),
-            }
+        if let Value::Object(fields) = &mut rest {
+            fields
+                .retain(|field, value| !(field.eq_ignore_ascii_case(ENTRIES) && were_taken(value)));
         }
-        Ok(())
+        take(&rest, rules)
     }
 }
 
@@ -363,11 +358,15 @@ mod tests {
         let json = golib::json::encode(&golib::yaml::decode(text.as_bytes()).expect("it is YAML"));
         for strictness in [Strictness::Fleet, Strictness::Helm] {
             for text in [&text, &json] {
-                // Room for two charts at a time.
+                // Room for two charts.
                 let index = Index::load_by(80 << 10, text.as_bytes(), strictness, "");
                 assert_eq!(index.expect("it is an index"), whole);
             }
         }
+        let anchored = format!("{text}x: &anchor 1\n");
+        let error = Index::load_by(80 << 10, anchored.as_bytes(), Strictness::Fleet, "");
+        let error = error.expect_err("anchors need the whole").to_string();
+        assert!(error.contains("too large"), "{error}");
         let too_small = Index::load_by(8 << 10, text.as_bytes(), Strictness::Fleet, "");
         let error = too_small.expect_err("not even one chart fits").to_string();
         assert!(error.contains("too large"), "{error}");

@@ -29,6 +29,13 @@ impl From<TooHeavy> for Stop {
 /// Says of a path of keys whether its value is wanted.
 pub(super) type Keep<'k> = &'k dyn Fn(&[&str]) -> bool;
 
+/// Gets values that are wanted apart, with the path of keys to each.
+#[derive(Clone, Copy)]
+pub(super) struct Apart<'k> {
+    pub(super) wanted: Keep<'k>,
+    pub(super) take: &'k dyn Fn(&[&str], Value),
+}
+
 pub(super) struct Builder<'a, 'b> {
     parser: Parser<'a>,
     budget: &'b mut Budget,
@@ -37,6 +44,7 @@ pub(super) struct Builder<'a, 'b> {
     /// A key given twice is an error.
     strict: bool,
     keep: Option<Keep<'b>>,
+    apart: Option<Apart<'b>>,
 }
 
 /// A collection that is still open.
@@ -48,6 +56,16 @@ enum Frame {
         /// Some key was no text, and may turn out to collide with one that is.
         was_converted: bool,
     },
+}
+
+impl Frame {
+    /// The key whose value comes next.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Map { key, .. } => key.as_deref(),
+            Self::List(_) => None,
+        }
+    }
 }
 
 impl<'a, 'b> Builder<'a, 'b> {
@@ -64,7 +82,13 @@ impl<'a, 'b> Builder<'a, 'b> {
             floats,
             strict,
             keep,
+            apart: None,
         }
+    }
+
+    /// The same with values handed out on the way.
+    pub(super) fn handing(self, apart: Option<Apart<'b>>) -> Self {
+        Self { apart, ..self }
     }
 
     /// The next document, if there is one.
@@ -107,7 +131,9 @@ impl<'a, 'b> Builder<'a, 'b> {
                         self.budget.text(text.text.len())?;
                         *was_converted |= text.is_converted;
                         *key = Some(text.text);
-                        self.pass_over(&mut frames)?;
+                        if !self.hand_over(&mut frames)? {
+                            self.pass_over(&mut frames)?;
+                        }
                         continue;
                     }
                     let value = if implicit {
@@ -168,19 +194,32 @@ impl<'a, 'b> Builder<'a, 'b> {
         Ok(())
     }
 
+    /// Hands out the value behind a key that was just read when it is wanted apart; null stays in its place.
+    fn hand_over(&mut self, frames: &mut [Frame]) -> Result<bool, Stop> {
+        let Some(apart) = self.apart else {
+            return Ok(false);
+        };
+        let Some(path) = path(frames).filter(|path| (apart.wanted)(path)) else {
+            return Ok(false);
+        };
+        let before = self.budget.clone();
+        self.apart = None;
+        let value = self.value()?;
+        self.apart = Some(apart);
+        *self.budget = before;
+        (apart.take)(&path, value);
+        if let Some(frame) = frames.last_mut() {
+            self.add(frame, Value::Null)?;
+        }
+        Ok(true)
+    }
+
     /// Leaves out the value behind a key that was just read when it is not wanted.
     fn pass_over(&mut self, frames: &mut [Frame]) -> Result<(), Stop> {
         let Some(keep) = self.keep else {
             return Ok(());
         };
-        let path: Option<Vec<&str>> = frames
-            .iter()
-            .map(|frame| match frame {
-                Frame::Map { key, .. } => key.as_deref(),
-                Frame::List(_) => None,
-            })
-            .collect();
-        if path.is_none_or(|path| keep(&path)) {
+        if path(frames).is_none_or(|path| keep(&path)) {
             return Ok(());
         }
         if let Some(Frame::Map { key, .. }) = frames.last_mut() {
@@ -242,6 +281,11 @@ impl<'a, 'b> Builder<'a, 'b> {
             }
         }
     }
+}
+
+/// The keys that lead to the next value; none inside a list.
+fn path(frames: &[Frame]) -> Option<Vec<&str>> {
+    frames.iter().map(Frame::key).collect()
 }
 
 /// A collection is no key, and what nests too deep is not read here.

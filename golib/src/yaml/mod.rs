@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 
 use crate::json;
 use crate::weight::{Budget, Part, TooHeavy};
-use build::{Builder, Keep, Stop};
+use build::{Apart, Builder, Keep, Stop};
 use compose::Composer;
 use reader::Input;
 use token::Mark;
@@ -125,6 +125,7 @@ pub struct Decoder<'k> {
     strict: bool,
     floats: bool,
     keep: Option<Keep<'k>>,
+    apart: Option<Apart<'k>>,
 }
 
 impl<'k> Decoder<'k> {
@@ -155,6 +156,16 @@ impl<'k> Decoder<'k> {
     pub fn keeping(self, keep: Keep<'k>) -> Self {
         Self {
             keep: Some(keep),
+            ..self
+        }
+    }
+
+    /// Hands values that are `wanted` to `take`, each as soon as it was read, and leaves null in their places: so they take
+    /// memory one at a time. `wanted` is asked as for [`Self::keeping`]. A document that has anchors, tags or keys that are
+    /// no text, or turns out to be wrong, is decoded once more as a whole.
+    pub fn handing(self, wanted: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
+        Self {
+            apart: Some(Apart { wanted, take }),
             ..self
         }
     }
@@ -194,7 +205,8 @@ impl<'k> Decoder<'k> {
     pub fn decode(&self, text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
         let input = reader::read(text);
         let before = budget.clone();
-        let mut builder = Builder::new(&input, budget, self.floats, self.strict, self.keep);
+        let mut builder =
+            Builder::new(&input, budget, self.floats, self.strict, self.keep).handing(self.apart);
         match builder.document() {
             Ok(document) => Ok(document.unwrap_or_default()),
             Err(Stop::TooHeavy(error)) => Err(error.into()),

@@ -107,6 +107,41 @@ fn ways_of_reading_agree(text: &[u8]) {
 }
 
 #[test]
+fn values_are_handed_out_one_at_a_time() {
+    let handed = |text: &str, bytes| {
+        let got = std::cell::RefCell::new(Vec::new());
+        let wanted = |path: &[&str]| matches!(path, ["a", _]);
+        let take = |path: &[&str], value| got.borrow_mut().push((path.join("."), value));
+        let rest = Decoder::new()
+            .strict()
+            .handing(&wanted, &take)
+            .decode(text.as_bytes(), &mut Budget::new(bytes));
+        (rest, got.take())
+    };
+    let item = format!("[{}]", ["1"; 20].join(", "));
+    let text = format!("a:\n  p: {item}\n  q: {item}\n  r: {item}\nb: {{p: 1}}\n");
+    let enough = (1..)
+        .map(|n| n * 100)
+        .find(|bytes| handed(&text, *bytes).0.is_ok());
+    let enough = enough.expect("some room is enough");
+    let whole = Decoder::new().decode(text.as_bytes(), &mut Budget::new(enough));
+    assert!(matches!(whole, Err(Error::TooHeavy(_))));
+    let (rest, got) = handed(&text, enough);
+    let list = Value::from(vec![1; 20]);
+    assert_eq!(
+        rest.expect("one fits"),
+        json!({"a": {"p": null, "q": null, "r": null}, "b": {"p": 1}})
+    );
+    let want = ["a.p", "a.q", "a.r"].map(|path| (path.to_owned(), list.clone()));
+    assert_eq!(got, want);
+    assert!(matches!(handed(&text, 100).0, Err(Error::TooHeavy(_))));
+    let twice = handed("a: {p: 1, p: 2}\n", 100_000).0.expect_err("twice");
+    assert!(twice.to_string().contains("already set"), "{twice}");
+    let (rest, _) = handed("a: {p: &x 1, q: *x}\n", 100_000);
+    assert_eq!(rest, Ok(json!({"a": {"p": 1, "q": 1}})));
+}
+
+#[test]
 fn entries_alone_read_as_within_the_whole() {
     for text in [
         "kind: A\nspec: [1, {a: b}]\nmetadata: {name: x, n: 1.5, l: [a, ~]}\n",

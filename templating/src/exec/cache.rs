@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+
 use crate::funcs::Functions;
 use crate::parse::Tree;
 
@@ -27,7 +29,7 @@ struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) name: String,
-    pub(super) text: Vec<u8>,
+    pub(super) text: Bytes,
     pub(super) delims: (String, String),
     pub(super) max_depth: usize,
 }
@@ -50,8 +52,8 @@ pub(super) struct Parsed {
 impl Entry {
     /// With what it is kept under.
     fn weight(&self, key: &Key) -> usize {
-        // The text is there twice: in the key and in the trees.
-        self.parsed.weight + 2 * key.text.len() + key.name.len() + size_of::<(Key, Entry)>()
+        // The key and the trees share the text.
+        self.parsed.weight + key.text.len() + key.name.len() + size_of::<(Key, Entry)>()
     }
 }
 
@@ -120,7 +122,7 @@ mod tests {
 
     fn parse(cache: &TemplateCache, text: &str) -> Result<TemplateSet, Error> {
         let mut set = Dialect::Helm.template_set("set");
-        set.parse_cached("page", text.as_bytes(), cache)?;
+        set.parse_cached("page", Bytes::copy_from_slice(text.as_bytes()), cache)?;
         Ok(set)
     }
 
@@ -142,14 +144,14 @@ mod tests {
     #[test]
     fn what_parsing_depends_on_tells_texts_apart() {
         let cache = TemplateCache::new(1 << 20);
-        parse(&cache, "${ .a }{{ include \"x\" . }}").unwrap();
+        let text = Bytes::from_static(b"${ .a }{{ include \"x\" . }}");
+        let mut helm = Dialect::Helm.template_set("set");
+        helm.parse_cached("page", text.clone(), &cache).unwrap();
         // The other dialect has other delimiters, and no `include`.
         let mut fleet = Dialect::Fleet.template_set("set");
-        fleet
-            .parse_cached("page", b"${ .a }{{ include \"x\" . }}", &cache)
-            .unwrap();
+        fleet.parse_cached("page", text.clone(), &cache).unwrap();
         let mut plain = TemplateSet::new("set", Arc::new(Functions::builtin()));
-        let refused = plain.parse_cached("page", b"${ .a }{{ include \"x\" . }}", &cache);
+        let refused = plain.parse_cached("page", text, &cache);
         assert!(refused.unwrap_err().to_string().contains("include"));
     }
 

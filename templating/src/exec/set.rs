@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::cache::{Key, Parsed, TemplateCache};
 use crate::error::Error;
 use crate::funcs::Functions;
@@ -88,27 +90,35 @@ impl TemplateSet {
     /// # Errors
     /// When the text is no template; the set stays as it was.
     pub fn parse(&mut self, name: &str, text: impl Into<Vec<u8>>) -> Result<(), Error> {
+        self.parse_shared(name, Bytes::from(text.into()))
+    }
+
+    /// Like [`TemplateSet::parse`], for a text that is held elsewhere too: it is not copied.
+    ///
+    /// # Errors
+    /// When the text is no template; the set stays as it was.
+    pub fn parse_shared(&mut self, name: &str, text: Bytes) -> Result<(), Error> {
         let mut weight = self.weight;
-        for tree in self.parse_trees(name, text.into(), &mut weight)? {
+        for tree in self.parse_trees(name, text, &mut weight)? {
             self.add(&tree);
         }
         self.weight = weight;
         Ok(())
     }
 
-    /// Like [`TemplateSet::parse`], but takes from `cache` what was parsed there before.
+    /// Like [`TemplateSet::parse_shared`], but takes from `cache` what was parsed there before.
     ///
     /// # Errors
     /// When the text is no template; the set stays as it was.
     pub fn parse_cached(
         &mut self,
         name: &str,
-        text: &[u8],
+        text: Bytes,
         cache: &TemplateCache,
     ) -> Result<(), Error> {
         let key = Key {
             name: name.to_owned(),
-            text: text.to_vec(),
+            text: text.clone(),
             delims: (self.left.clone(), self.right.clone()),
             max_depth: self.max_depth,
         };
@@ -121,7 +131,7 @@ impl TemplateSet {
             return Ok(());
         }
         let mut weight = self.weight;
-        let trees = self.parse_trees(name, text.to_vec(), &mut weight)?;
+        let trees = self.parse_trees(name, text, &mut weight)?;
         trees.iter().for_each(|tree| self.add(tree));
         let parsed = Parsed {
             trees: trees.into(),
@@ -135,7 +145,7 @@ impl TemplateSet {
     pub(crate) fn parse_trees(
         &self,
         name: &str,
-        text: Vec<u8>,
+        text: Bytes,
         weight: &mut usize,
     ) -> Result<Vec<Arc<Tree>>, Error> {
         let delims = (&*self.left, &*self.right);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use golib::weight::Budget;
 
 use super::machine::Machine;
@@ -118,7 +119,7 @@ impl<'a> State<'a> {
             None => {
                 self.spend_parse(text.len()).map_err(TplError::Execute)?;
                 let trees = outer
-                    .parse_trees(outer.name(), text.to_vec(), &mut 0)
+                    .parse_trees(outer.name(), Bytes::copy_from_slice(text), &mut 0)
                     .map_err(|error| {
                         if error.is_too_deep() {
                             self.ran_out_of_stack.set(true);

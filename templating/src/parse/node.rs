@@ -3,6 +3,8 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::funcs::Function;
 use crate::value::Str;
 
@@ -14,7 +16,7 @@ pub(crate) type Pos = u32;
 pub(crate) struct Source {
     /// The name it was parsed under.
     pub(crate) name: Arc<str>,
-    pub(crate) text: Vec<u8>,
+    pub(crate) text: Bytes,
 }
 
 impl Source {

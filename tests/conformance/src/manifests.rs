@@ -105,7 +105,7 @@ fn hooks(hooks: &[Hook]) -> Value {
 fn sort(case: &Case) -> Outcome {
     let files: BTreeMap<String, String> = case.parse("files").unwrap_or_default();
     let mut warnings = Vec::new();
-    let sorted = manifest::sort_manifests(&files, INSTALL_ORDER, &mut warnings);
+    let sorted = manifest::sort_manifests(files.clone(), INSTALL_ORDER, &mut warnings);
     judge(case, sorted.map_err(text), |sorted| {
         let show = |manifest: &Manifest| {
             let head = &manifest.head;
@@ -119,7 +119,7 @@ fn sort(case: &Case) -> Outcome {
             .map(String::clone)
         };
         let manifests: Vec<_> = sorted.manifests.iter().map(show).collect();
-        let reverse = manifest::sort_manifests(&files, UNINSTALL_ORDER, &mut warnings);
+        let reverse = manifest::sort_manifests(files, UNINSTALL_ORDER, &mut warnings);
         let uninstall: Vec<Value> = reverse
             .unwrap_or_default()
             .manifests

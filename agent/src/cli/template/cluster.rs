@@ -5,12 +5,14 @@
 
 use chart::Capabilities;
 use chart::rendered::Rendered;
+use golib::strconv::quote;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use release::action::capabilities;
 use release::kube::{Cluster, ClusterLookup};
 use serde_json::json;
 
 use crate::cli::helm_home::HelmFlags;
+use crate::cli::value_flags::read_file;
 use crate::error::chain;
 
 /// A cluster to render against.
@@ -39,7 +41,7 @@ impl Server {
             let uri = address.parse::<http::Uri>();
             uri.map_err(|error| unreachable(&error.to_string()))
         });
-        let mut config = match helm.read_kubeconfig() {
+        let mut config = match kubeconfig(helm)? {
             Some(kubeconfig) if !is_empty(&kubeconfig) => {
                 kube::Config::from_custom_kubeconfig(kubeconfig, &options)
                     .await
@@ -72,7 +74,7 @@ impl Server {
             .as_ref()
             .map(|file| file.display().to_string());
         if let Some(file) = HelmFlags::or_variable(ca.as_ref(), "HELM_KUBECAFILE") {
-            let pem = crate::cli::value_flags::read_file(&file)?;
+            let pem = read_file(&file)?;
             let certificates = rustls_certificates(&pem);
             config.root_cert = Some(certificates);
         }
@@ -114,6 +116,32 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The kubeconfig; one that a flag names must be readable.
+fn kubeconfig(helm: &HelmFlags) -> Result<Option<Kubeconfig>, String> {
+    let Some(path) = &helm.kubeconfig else {
+        return Ok(helm.read_kubeconfig());
+    };
+    let shown = path.display().to_string();
+    if !path.exists() {
+        return Err(unreachable(&format!(
+            "stat {shown}: no such file or directory"
+        )));
+    }
+    let failed = |cause: &str| {
+        unreachable(&format!(
+            "error loading config file {}: {cause}",
+            quote(&shown)
+        ))
+    };
+    let text = read_file(&shown).map_err(|cause| failed(&cause))?;
+    if text.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    // Reads it again, as paths in it are relative to its folder.
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&chain(&error)))?;
+    Ok(Some(kubeconfig))
 }
 
 fn is_empty(kubeconfig: &Kubeconfig) -> bool {

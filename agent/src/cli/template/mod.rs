@@ -52,6 +52,11 @@ pub struct TemplateArgs {
 
 /// Prints what the chart renders to; errors go to standard error as helm words them.
 pub fn run(args: &TemplateArgs) -> ExitCode {
+    if let Err(cause) = args.helm.check_color() {
+        let cause = log_text(&cause);
+        say(&format!("level=WARN msg=\"command failed\" error={cause}"));
+        return ExitCode::FAILURE;
+    }
     let (output, error) = match template(args) {
         Ok(output) => (output, None),
         Err(failure) => (failure.output, Some(failure.message)),
@@ -164,7 +169,7 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     if !uses_server {
         let host = NamesHost(args.render.enable_dns);
         let rendered = job.render(&capabilities, &host)?;
-        return job.show(&rendered);
+        return job.show(rendered);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -189,7 +194,7 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     });
     let rendered = rendered.map_err(|_| "rendering ended without an answer".to_owned())??;
     runtime.block_on(server.check(&rendered))?;
-    job.show(&rendered)
+    job.show(rendered)
 }
 
 /// One chart to render under one name.
@@ -260,7 +265,7 @@ impl Job<'_> {
         rendered.map_err(|error| failure(args.helm.debug, error))
     }
 
-    fn show(&self, rendered: &Rendered) -> Result<String, Failure> {
+    fn show(&self, rendered: Rendered) -> Result<String, Failure> {
         let flags = &self.args.render;
         let show = ShowOptions {
             no_hooks: flags.no_hooks,
@@ -272,7 +277,10 @@ impl Job<'_> {
         }
         let release_name = flags.release_name.then_some(self.name);
         let mut folder = OutputDir::new(&flags.output_dir, release_name);
-        let written = folder.write(rendered, flags.include_crds, &show);
+        let written = folder
+            .manifests(&rendered, flags.include_crds)
+            .map_err(|message| with_hint(self.args.helm.debug, message))
+            .and_then(|()| folder.hooks(&rendered, &show));
         let failed = match (written, flags.show_only.first()) {
             (Err(message), _) => Some(message),
             // Everything went into files: there is nothing left to choose from.
@@ -298,13 +306,20 @@ fn failure(is_debug: bool, error: RenderedError) -> Failure {
         return message.into();
     }
     if !is_debug {
-        return format!("{message}\n\nUse --debug flag to render out invalid YAML").into();
+        return with_hint(is_debug, message).into();
     }
     let output = match error {
         RenderedError::Sort { output, .. } => format!("{}\n", output.trim()),
         _ => "\n".to_owned(),
     };
     Failure { message, output }
+}
+
+fn with_hint(is_debug: bool, message: String) -> String {
+    match is_debug {
+        true => message,
+        false => format!("{message}\n\nUse --debug flag to render out invalid YAML"),
+    }
 }
 
 fn log_warnings(warnings: &mut Vec<Warning>) {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use chart::loader::io_cause;
@@ -39,15 +39,14 @@ impl<'a> OutputDir<'a> {
         }
     }
 
-    /// Writes everything `helm template --output-dir` writes.
+    /// Writes CRDs and manifests.
     ///
     /// # Errors
     /// A file cannot be written; earlier ones stay.
-    pub(super) fn write(
+    pub(super) fn manifests(
         &mut self,
         rendered: &Rendered,
         include_crds: bool,
-        show: &ShowOptions,
     ) -> Result<(), String> {
         let mut written = BTreeSet::new();
         if include_crds {
@@ -63,9 +62,18 @@ impl<'a> OutputDir<'a> {
             let again = !written.insert(manifest.path.clone());
             self.file(&folder, &manifest.path, &manifest.content, again)?;
         }
+        Ok(())
+    }
+
+    /// Writes hooks.
+    ///
+    /// # Errors
+    /// A file cannot be written; earlier ones stay.
+    pub(super) fn hooks(&mut self, rendered: &Rendered, show: &ShowOptions) -> Result<(), String> {
         if show.no_hooks {
             return Ok(());
         }
+        let folder = self.release.clone();
         for hook in &rendered.hooks {
             if show.skip_tests && hook.events.contains(&HookEvent::Test) {
                 continue;
@@ -82,6 +90,11 @@ impl<'a> OutputDir<'a> {
             format!("{action} {}: {}", place.display(), io_cause(error))
         };
         let parent = Path::new(&path).parent().unwrap_or(Path::new("."));
+        if let Err(error) = fs::metadata(parent)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(failed("stat", parent, &error));
+        }
         fs::create_dir_all(parent).map_err(|error| failed("mkdir", parent, &error))?;
         let mut options = OpenOptions::new();
         match again {

@@ -5,6 +5,8 @@ mod pipeline;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::lex::{Lexer, Token, TokenKind};
 use super::{Branch, Command, Expr, List, Node, Pos, Source, Tree};
 use crate::error::{Error, ErrorKind, ParseError};
@@ -22,7 +24,7 @@ pub(crate) const MAX_WEIGHT: usize = 64 << 20;
 /// weight is added to `weight`.
 pub(crate) fn parse(
     name: &str,
-    text: Vec<u8>,
+    text: Bytes,
     delims: (&str, &str),
     functions: &Functions,
     max_depth: usize,
