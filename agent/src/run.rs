@@ -11,19 +11,24 @@ use chart::source::Fetcher;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Settings};
+use crate::config::{self, AgentConfig, Settings};
 use crate::events::{Events, Reason};
 use crate::identity::Identities;
 use crate::leader::Candidate;
+use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::register::Registrar;
+use crate::register::{Registrar, Upstream};
 use crate::server::{self, Health, Side, Site};
 use crate::session::{Ended, Session};
 
 /// Time to reach the local API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long what was read at the start counts as read just now.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// Runs the agent to its end: a requested termination is `Ok`.
 ///
@@ -148,9 +153,9 @@ impl Process {
         let health = &self.health;
         let mut servers = JoinSet::new();
         loop {
-            let (upstream, config) = tokio::select! {
+            let ((upstream, config), ledger) = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                registered = registrar.register() => registered,
+                registered = self.register(&registrar, servers.is_empty()) => registered,
             };
             health.contact(Side::Upstream);
             if servers.is_empty() {
@@ -168,6 +173,7 @@ impl Process {
                 metrics: self.metrics.clone(),
                 health: health.clone(),
                 events: Arc::clone(&self.events),
+                ledger,
             };
             let (reason, text) = match Box::pin(session.run(stop.clone())).await {
                 Ended::Stopped => return Ok(()),
@@ -186,6 +192,25 @@ impl Process {
             tracing::info!("{text}");
             self.events.tell_all(reason, text);
         }
+    }
+
+    /// Registers, and at first reads the ledger meanwhile: later, writes of the session before may still be under way. What was read
+    /// while registering took long is not kept.
+    async fn register(
+        &self,
+        registrar: &Registrar,
+        is_first: bool,
+    ) -> ((Upstream, AgentConfig), Option<Ledger>) {
+        let begun = Instant::now();
+        let agent = self.identities.agent();
+        let load = async {
+            match is_first {
+                true => Ledger::load(&agent, &self.settings.namespace).await.ok(),
+                false => None,
+            }
+        };
+        let (registered, ledger) = tokio::join!(registrar.register(), load);
+        (registered, ledger.filter(|_| begun.elapsed() < FRESH))
     }
 
     async fn open_ports(

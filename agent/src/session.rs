@@ -56,6 +56,8 @@ pub struct Session {
     pub metrics: Metrics,
     pub health: Health,
     pub events: Arc<Events>,
+    /// As it was read a moment ago, while upstream was asked.
+    pub ledger: Option<Ledger>,
 }
 
 /// How often a cluster is asked while it is in trouble: a watch that resumes quietly tells nobody
@@ -81,10 +83,13 @@ impl Session {
     ///
     /// # Cancellation
     /// Dropping it stops all work at once.
-    pub async fn run(self, stop: CancellationToken) -> Ended {
-        let ledger = tokio::select! {
-            () = stop.cancelled() => return Ended::Stopped,
-            ledger = self.load_ledger() => ledger,
+    pub async fn run(mut self, stop: CancellationToken) -> Ended {
+        let ledger = match self.ledger.take() {
+            Some(ledger) => Arc::new(ledger),
+            None => tokio::select! {
+                () = stop.cancelled() => return Ended::Stopped,
+                ledger = self.load_ledger() => ledger,
+            },
         };
         let timing = self.settings.timing;
         let backoff = Backoff {

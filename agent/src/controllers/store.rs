@@ -55,6 +55,13 @@ impl Store {
         inner.bundles.contains_key(name) || inner.malformed.contains(name)
     }
 
+    /// Whether a bundle may be there that cannot be looked at: the server listed it but it is unreadable, or the list is still coming.
+    pub fn may_hide(&self, name: &str) -> bool {
+        let inner = self.lock();
+        !inner.bundles.contains_key(name)
+            && (inner.malformed.contains(name) || inner.relisting.is_some())
+    }
+
     /// How long ago a DELETED event was seen of a bundle that has not come back.
     pub fn deleted_since(&self, name: &str) -> Option<Duration> {
         self.lock().deleted.get(name).map(Instant::elapsed)
@@ -240,6 +247,17 @@ mod tests {
             }
         );
         assert!(!store.is_listed("a") && store.deleted_since("a").is_none());
+    }
+
+    #[test]
+    fn what_is_not_seen_may_still_be_there() {
+        let store = Store::default();
+        store.relist();
+        store.applied(named("a"));
+        assert!(store.may_hide("b") && !store.may_hide("a"));
+        store.malformed("c");
+        store.relisted();
+        assert!(store.may_hide("c") && !store.may_hide("b"));
     }
 
     #[test]

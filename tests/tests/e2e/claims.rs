@@ -41,39 +41,39 @@ async fn nudge(site: &Site<'_>, name: &str, round: usize) -> Result<()> {
     Ok(())
 }
 
+/// The one that has it comes last in every list.
 #[tokio::test]
 async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
     let mut site = Site::prepare(Bed::shared().await?).await?;
     hasty(&mut site).await?;
     deploy_own(&site).await?;
-    site.apply(&claim(&site, "first", "one")).await?;
-    let before = site.wait_ready("first").await?;
+    site.apply(&claim(&site, "zeta", "one")).await?;
+    let before = site.wait_ready("zeta").await?;
     let (uid, _) = common(&site).await?;
-    let names = ["first".to_owned(), "common".to_owned()];
+    let names = ["zeta".to_owned(), "common".to_owned()];
 
-    site.apply(&claim(&site, "second", "two")).await?;
-    let refused = format!("release {}/shared belongs to bundle first", target(&site));
-    site.wait_deploy_error("second", |message| message == refused)
+    site.apply(&claim(&site, "alpha", "two")).await?;
+    let refused = format!("release {}/shared belongs to bundle zeta", target(&site));
+    site.wait_deploy_error("alpha", |message| message == refused)
         .await?;
     // Whatever wakes them, and whatever the other wants now.
     for round in 0..6 {
-        nudge(&site, "first", round).await?;
-        nudge(&site, "second", round).await?;
-        let wanted = claim(&site, "second", &format!("two-{round}"));
+        nudge(&site, "zeta", round).await?;
+        nudge(&site, "alpha", round).await?;
+        let wanted = claim(&site, "alpha", &format!("two-{round}"));
         site.apply(&wanted).await?;
         let id = format!("round {round} to be refused");
-        site.wait_for("second", &id, |bundle| {
+        site.wait_for("alpha", &id, |bundle| {
             bundle["metadata"]["labels"]["round"] == round.to_string().as_str()
                 && conditions(bundle).contains(&refused)
         })
         .await?;
     }
     site.agent()?.restart()?;
-    nudge(&site, "second", 99).await?;
-    let third = site.deployment_namespace()?.to_owned();
+    nudge(&site, "alpha", 99).await?;
     site.apply(&crate::scene::app(&site, "bystander")).await?;
-    site.wait_ready("bystander").await.context(third)?;
-    let after = site.wait_ready("first").await?;
+    site.wait_ready("bystander").await?;
+    let after = site.wait_ready("zeta").await?;
     ensure!(
         after["status"] == before["status"],
         "{:#}\n{:#}",
@@ -86,8 +86,8 @@ async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
     ensure!(deleted.is_empty(), "{deleted:#?}");
 
     // Once it is free it is handed over as it stands.
-    site.delete("first").await?;
-    let ready = site.wait_ready("second").await?;
+    site.delete("zeta").await?;
+    let ready = site.wait_ready("alpha").await?;
     let wanted = format!("{}/shared:2", target(&site));
     ensure!(
         ready["status"]["release"] == wanted.as_str(),
@@ -98,7 +98,7 @@ async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
         common(&site).await? == (uid, json!("two-5")),
         "the common object was made anew"
     );
-    ensure!(present(&site, &["first".to_owned()]).await?.is_empty());
+    ensure!(present(&site, &["zeta".to_owned()]).await?.is_empty());
     Ok(())
 }
 

@@ -412,6 +412,12 @@ impl Reconciler {
     fn rival(&self, work: &Work) -> Option<String> {
         let key = claims::wanted(&work.bundle);
         let owner = self.rooms.ledger.get(&key).map(|entry| entry.bundle);
+        if let Some(owner) = owner.as_deref()
+            && owner != work.bundle.name()
+            && self.rooms.store.may_hide(owner)
+        {
+            return Some(owner.to_owned());
+        }
         let others = self.rooms.store.all();
         let others = others.iter().map(AsRef::as_ref);
         claims::rival(&work.bundle, &key, owner.as_deref(), others)
