@@ -75,6 +75,32 @@ async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<
     Ok(())
 }
 
+/// Nobody tells when a record goes: it is looked for now and then, and what is live is taken on.
+#[tokio::test]
+async fn a_record_that_was_deleted_is_written_anew() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.configure(json!({ "garbageCollectionInterval": "1s" }))
+        .await?;
+    hasty(&mut site).await?;
+    site.apply(&kept(&site, "kept")).await?;
+    site.wait_ready("kept").await?;
+    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    let before = maps.get("kept").await?.metadata.uid;
+    site.objects("v1", "Secret", &target(&site))
+        .delete("sh.helm.release.v1.kept.v1", &DeleteParams::default())
+        .await?;
+    let records = records(&site).await?;
+    wait_until("the record", PATIENCE, async || {
+        let record = records.get("kept", 1).await;
+        record.map(drop).map_err(|e| e.to_string())
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))?;
+    site.wait_ready("kept").await?;
+    ensure!(maps.get("kept").await?.metadata.uid == before);
+    Ok(())
+}
+
 /// Another agent upgraded a release while ours was away, and said so upstream, where no tenant can: nothing is deployed anew.
 #[tokio::test]
 async fn a_revision_that_another_agent_reported_is_believed() -> Result<()> {

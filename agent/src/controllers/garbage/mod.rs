@@ -20,18 +20,19 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 pub use report::{REPORT_NAME, Report};
-use unknown::Search;
+use unknown::{Newest, Search};
 pub use verdict::{Doubt, Verdict};
 use verdict::{Facts, judge};
 
-use super::bundle_deployment::{claims, plan};
+use super::bundle_deployment::claims;
+use super::bundle_deployment::plan::{self, ReleaseId};
 use super::queue::{Pass, Queue};
 use super::store::Store;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster, LABEL_BUNDLE_DEPLOYMENT};
 use crate::bundle::release_name;
 use crate::error;
 use crate::events::{Events, Reason};
-use crate::identity::{DeploymentClient, Identities, IdentityError};
+use crate::identity::{AgentClient, DeploymentClient, Identities, IdentityError};
 use crate::ledger::{
     Break, LEDGER_NAME, Ledger, LedgerEntry, Origin, RELEASE_HOLD_ANNOTATION, ReleaseKey,
 };
@@ -127,9 +128,9 @@ impl Collector {
             let mut pause = FIRST_SEARCH.min(interval);
             loop {
                 tokio::time::sleep(pause).await;
-                self.search().await;
-                for owner in self.orphans() {
-                    queue.wake(&owner, Pass::Full);
+                let lacking = self.search().await;
+                for bundle in lacking.into_iter().chain(self.orphans()) {
+                    queue.wake(&bundle, Pass::Full);
                 }
                 pause = interval.mul_f64(1.0 + rand::random::<f64>());
             }
@@ -482,11 +483,48 @@ impl Collector {
         Ok(look)
     }
 
-    /// Tells of release records that name this agent, and that neither the ledger nor a live
-    /// bundle vouches for.
-    async fn search(&self) {
+    /// Looks at the cluster's release records: tells of those that name this agent and that neither the
+    /// ledger nor a live bundle vouches for, and gives back the bundles whose record is gone.
+    async fn search(&self) -> Vec<String> {
         let agent = self.identities.agent();
-        let mut unknown = match self.search.unknown(&agent, &self.ledger).await {
+        // Asked before: what is deployed meanwhile is not missed.
+        let deployed = self.deployed();
+        let newest = match self.search.newest().await {
+            Ok(newest) => newest,
+            Err(failed) => {
+                tracing::warn!(error = %error::text(&failed), "cannot look for releases");
+                return Vec::new();
+            }
+        };
+        let is_there = |key: &ReleaseKey, revision: i64| {
+            newest
+                .get(key)
+                .is_some_and(|record| record.revision >= revision)
+        };
+        let lacking = deployed
+            .into_iter()
+            .filter(|(_, key, revision)| !is_there(key, *revision))
+            .map(|(bundle, ..)| bundle)
+            .collect();
+        self.tell_unknown(&agent, newest).await;
+        lacking
+    }
+
+    /// What the bundles have deployed: their names, and release and revision by their statuses.
+    fn deployed(&self) -> Vec<(String, ReleaseKey, i64)> {
+        let release = |bundle: Arc<BundleDeployment>| {
+            let id = ReleaseId::parse(&bundle.status.release)?;
+            let key = ReleaseKey {
+                namespace: id.namespace,
+                name: id.name,
+            };
+            Some((bundle.name().to_owned(), key, id.revision))
+        };
+        self.store.all().into_iter().filter_map(release).collect()
+    }
+
+    async fn tell_unknown(&self, agent: &AgentClient, newest: Newest) {
+        let mut unknown = match self.search.unknown(agent, &self.ledger, newest).await {
             Ok(unknown) => unknown,
             Err(failed) => {
                 tracing::warn!(error = %error::text(&failed), "cannot look for unknown releases");

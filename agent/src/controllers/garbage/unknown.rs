@@ -30,10 +30,13 @@ pub(super) struct Search {
     read: Mutex<HashMap<String, Option<String>>>,
 }
 
-/// The newest record of a release.
-struct Newest {
-    revision: i64,
-    record: String,
+/// The newest record of each release.
+pub(super) type Newest = BTreeMap<ReleaseKey, Record>;
+
+/// A release record, as its metadata tells of it.
+pub(super) struct Record {
+    pub(super) revision: i64,
+    name: String,
     uid: String,
 }
 
@@ -47,16 +50,16 @@ impl Search {
         }
     }
 
-    /// The releases that name this agent and are in no entry of the ledger.
+    /// Of the newest records, those that name this agent and are in no entry of the ledger.
     ///
     /// # Errors
-    /// Records cannot be listed or read.
+    /// Records cannot be read.
     pub(super) async fn unknown(
         &self,
         agent: &AgentClient,
         ledger: &Ledger,
+        newest: Newest,
     ) -> kube::Result<Vec<Unknown>> {
-        let newest = self.newest().await?;
         self.read
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -73,8 +76,12 @@ impl Search {
         Ok(unknown)
     }
 
-    async fn newest(&self) -> kube::Result<BTreeMap<ReleaseKey, Newest>> {
-        let mut newest: BTreeMap<ReleaseKey, Newest> = BTreeMap::new();
+    /// The newest record of every release of the cluster.
+    ///
+    /// # Errors
+    /// Records cannot be listed.
+    pub(super) async fn newest(&self) -> kube::Result<Newest> {
+        let mut newest = Newest::new();
         let mut page = ListParams::default()
             .labels("owner=helm")
             .fields("type=helm.sh/release.v1")
@@ -98,9 +105,9 @@ impl Search {
                 {
                     continue;
                 }
-                let record = Newest {
+                let record = Record {
                     revision: head.revision,
-                    record: metadata.name.unwrap_or_default(),
+                    name: metadata.name.unwrap_or_default(),
                     uid: metadata.uid.unwrap_or_default(),
                 };
                 newest.insert(key, record);
@@ -118,14 +125,14 @@ impl Search {
         &self,
         agent: &AgentClient,
         key: &ReleaseKey,
-        newest: &Newest,
+        newest: &Record,
     ) -> kube::Result<Option<String>> {
         let known = |read: &HashMap<_, _>| read.get(&newest.uid).cloned();
         if let Some(bundle) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(bundle);
         }
         let secrets = Api::<Secret>::namespaced(agent.client(), &key.namespace);
-        let secret = match secrets.get(&newest.record).await {
+        let secret = match secrets.get(&newest.name).await {
             Ok(secret) => secret,
             Err(failed) if error::has_code(&failed, 404) => return Ok(None),
             Err(failed) => return Err(failed),
