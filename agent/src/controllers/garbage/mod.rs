@@ -75,6 +75,7 @@ pub struct Collector {
     identities: Arc<Identities>,
     store: Arc<Store>,
     ledger: Arc<Ledger>,
+    queue: Arc<Queue>,
     events: Arc<Events>,
     report: Report,
     search: Search,
@@ -94,6 +95,7 @@ pub struct Rooms<'a> {
     pub identities: &'a Arc<Identities>,
     pub store: &'a Arc<Store>,
     pub ledger: &'a Arc<Ledger>,
+    pub queue: &'a Arc<Queue>,
     pub events: &'a Arc<Events>,
     pub metrics: &'a Metrics,
 }
@@ -113,6 +115,7 @@ impl Collector {
             identities: Arc::clone(rooms.identities),
             store: Arc::clone(rooms.store),
             ledger: Arc::clone(rooms.ledger),
+            queue: Arc::clone(rooms.queue),
             events: Arc::clone(rooms.events),
             report: Report::new(maps, rooms.metrics.clone()),
             search: Search::new(&agent, system_namespace),
@@ -299,12 +302,14 @@ impl Collector {
             "takes over a release"
         );
         let entry = LedgerEntry {
-            bundle: heir,
+            bundle: heir.clone(),
             is_removing: false,
+            lost: None,
             ..entry.clone()
         };
         let written = self.ledger.record(key.clone(), entry).await;
         written.map_err(RemovalError::Ledger)?;
+        self.queue.wake(&heir, Pass::Full);
         Ok(true)
     }
 
