@@ -112,6 +112,7 @@ impl Session {
                 identities: &self.identities,
                 store: &store,
                 ledger: &ledger,
+                queue: &queue,
                 events: &self.events,
                 metrics: &self.metrics,
             },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::bundle_deployment::plan::{is_relevant_change, standstill};
-use super::bundle_deployment::{claims, status};
+use super::bundle_deployment::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 
 /// What an event means for the bundles.
@@ -101,15 +101,12 @@ impl Store {
             .filter(|name| !listed.contains(*name))
             .cloned()
             .collect();
-        let mut names = gone.clone();
         for name in &gone {
-            names.extend(inner.heirs(name));
             inner.gone(name);
             inner.written.remove(name);
         }
         inner.malformed.retain(|name| listed.contains(name));
-        names.retain(|name| inner.bundles.contains_key(name) || gone.contains(name));
-        Wake { names }
+        Wake { names: gone }
     }
 
     /// A bundle is there, new or changed.
@@ -147,13 +144,13 @@ impl Store {
     /// A bundle was deleted while we watched.
     pub fn deleted(&self, name: &str) -> Wake {
         let mut inner = self.lock();
-        let mut names = vec![name.to_owned()];
-        names.extend(inner.heirs(name));
         inner.gone(name);
         inner.malformed.remove(name);
         inner.written.remove(name);
         inner.deleted.insert(name.to_owned(), Instant::now());
-        Wake { names }
+        Wake {
+            names: vec![name.to_owned()],
+        }
     }
 
     /// A removal was carried out or turned out to be none.
@@ -190,19 +187,6 @@ impl Inner {
         if let Some(listed) = &mut self.relisting {
             listed.insert(name.to_owned());
         }
-    }
-
-    /// Bundles that wait for the release of one that goes.
-    fn heirs(&self, name: &str) -> Vec<String> {
-        let Some(key) = self.bundles.get(name).map(|bundle| claims::wanted(bundle)) else {
-            return Vec::new();
-        };
-        let waiting = self.bundles.values().filter(|other| {
-            other.name() != name
-                && other.status.condition(status::DEPLOYED) == "False"
-                && claims::wanted(other) == key
-        });
-        waiting.map(|other| other.name().to_owned()).collect()
     }
 
     /// Bundles held up by their dependencies: another one's state may be what they wait for.

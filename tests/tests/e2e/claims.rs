@@ -8,7 +8,10 @@ use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::site::Site;
 
-use crate::scene::{conditions, deletions, deploy_own, hasty, present, target};
+use crate::scene::{
+    conditions, deletions, deploy, deploy_own, hasty, present, release_hold, target, untouched,
+    wait_held,
+};
 
 /// A bundle of two ConfigMaps, one of its own and one that both have, in the release `shared`.
 fn claim(site: &Site<'_>, name: &str, value: &str) -> BundleDeployment {
@@ -136,5 +139,31 @@ async fn a_bundle_that_was_refused_takes_nothing_with_it() -> Result<()> {
     let names = [winner.to_owned(), "common".to_owned()];
     ensure!(present(&site, &names).await? == names);
     ensure!(site.wait_ready(winner).await?["status"] == before["status"]);
+    Ok(())
+}
+
+/// That the one that has it is not listed proves nothing, and is no reason to take it either: its objects would go.
+#[tokio::test]
+async fn a_release_that_is_held_is_not_taken_by_another_bundle() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    site.apply(&claim(&site, "zeta", "one")).await?;
+    site.wait_ready("zeta").await?;
+    let (uid, _) = common(&site).await?;
+    site.agent()?.kill();
+    site.delete("zeta").await?;
+    site.apply(&claim(&site, "alpha", "two")).await?;
+    site.agent()?.restart()?;
+    let refused = format!("release {}/shared belongs to bundle zeta", target(&site));
+    site.wait_deploy_error("alpha", |message| message == refused)
+        .await?;
+    wait_held(&site, 1).await?;
+    nudge(&site, "alpha", 1).await?;
+    deploy(&site, "bystander", 1).await?;
+    untouched(&site, &["zeta".to_owned(), "common".to_owned()]).await?;
+    ensure!(common(&site).await? == (uid.clone(), json!("one")));
+    release_hold(&site).await?;
+    site.wait_ready("alpha").await?;
+    ensure!(common(&site).await? == (uid, json!("two")));
     Ok(())
 }

@@ -64,7 +64,7 @@ fn holds_on(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
 }
 
 /// The revision of the release that a bundle's status names; 0 if it names another one.
-fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
+pub fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
     ReleaseId::parse(&bundle.status.release)
         .filter(|id| id.namespace == key.namespace && id.name == key.name)
         .map_or(0, |id| id.revision)

@@ -76,6 +76,7 @@ pub struct Collector {
     identities: Arc<Identities>,
     store: Arc<Store>,
     ledger: Arc<Ledger>,
+    queue: Arc<Queue>,
     events: Arc<Events>,
     report: Report,
     search: Search,
@@ -95,6 +96,7 @@ pub struct Rooms<'a> {
     pub identities: &'a Arc<Identities>,
     pub store: &'a Arc<Store>,
     pub ledger: &'a Arc<Ledger>,
+    pub queue: &'a Arc<Queue>,
     pub events: &'a Arc<Events>,
     pub metrics: &'a Metrics,
 }
@@ -114,6 +116,7 @@ impl Collector {
             identities: Arc::clone(rooms.identities),
             store: Arc::clone(rooms.store),
             ledger: Arc::clone(rooms.ledger),
+            queue: Arc::clone(rooms.queue),
             events: Arc::clone(rooms.events),
             report: Report::new(maps, rooms.metrics.clone()),
             search: Search::new(&agent, system_namespace),
@@ -300,12 +303,14 @@ impl Collector {
             "takes over a release"
         );
         let entry = LedgerEntry {
-            bundle: heir,
+            bundle: heir.clone(),
             is_removing: false,
+            lost: None,
             ..entry.clone()
         };
         let written = self.ledger.record(key.clone(), entry).await;
         written.map_err(RemovalError::Ledger)?;
+        self.queue.wake(&heir, Pass::Full);
         Ok(true)
     }
 

@@ -412,9 +412,11 @@ impl Reconciler {
     fn rival(&self, work: &Work) -> Option<String> {
         let key = claims::wanted(&work.bundle);
         let owner = self.rooms.ledger.get(&key).map(|entry| entry.bundle);
+        // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
         if let Some(owner) = owner.as_deref()
             && owner != work.bundle.name()
-            && self.rooms.store.may_hide(owner)
+            && self.rooms.store.get(owner).is_none()
+            && (claims::revision(&work.bundle, &key) == 0 || self.rooms.store.may_hide(owner))
         {
             return Some(owner.to_owned());
         }
