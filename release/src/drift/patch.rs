@@ -11,6 +11,13 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Annotations under this prefix are bookkeeping of the agent itself.
 const BOOKKEEPING_PREFIX: &str = "objectset.rio.cattle.io/";
 
+/// Annotations that the API server and its controllers keep on workloads by themselves. A prediction that changes the
+/// template moves them on.
+const KEPT_BY_CLUSTER: [&str; 2] = [
+    "deployment.kubernetes.io/revision",
+    "deprecated.daemonset.template.generation",
+];
+
 /// Whether an annotation is the agent's own bookkeeping and never drift.
 pub(super) fn is_bookkeeping(annotation: &str) -> bool {
     annotation.starts_with(BOOKKEEPING_PREFIX)
@@ -31,6 +38,12 @@ pub(super) fn strip_server_fields(object: &mut Value) {
             "uid",
         ] {
             metadata.remove(field);
+        }
+        if let Some(annotations) = metadata
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut)
+        {
+            annotations.retain(|key, _| !KEPT_BY_CLUSTER.contains(&key.as_str()));
         }
     }
 }
@@ -102,6 +115,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_the_cluster_keeps_by_itself_is_no_part_of_a_comparison() {
+        let mut object = json!({"metadata": {"generation": 3, "annotations": {
+            "deprecated.daemonset.template.generation": "3", "mine": "x"}}});
+        strip_server_fields(&mut object);
+        assert_eq!(object, json!({"metadata": {"annotations": {"mine": "x"}}}));
+    }
 
     #[test]
     fn bookkeeping_leaves_no_empty_metadata_behind() {

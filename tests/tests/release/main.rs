@@ -7,6 +7,7 @@ mod cost;
 mod crashes;
 mod definitions;
 mod doomed;
+mod drift;
 mod dry_run;
 mod flows;
 mod histories;
