@@ -113,9 +113,13 @@ async fn a_bundle_that_fits_into_no_record_is_refused_and_heals() -> Result<()> 
     site.wait_ready("huge").await.map(drop)
 }
 
+#[expect(clippy::print_stderr, reason = "figures are for the person who started it")]
+fn tell(figures: &str) {
+    eprintln!("{figures}");
+}
+
 /// Five hundred bundles at once: all get Ready, and nothing is written when the agent starts again.
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "the figures are for the person who started it")]
 async fn five_hundred_bundles_at_once_get_ready() -> Result<()> {
     const BUNDLES: usize = 500;
     const LONG: Duration = Duration::from_secs(600);
@@ -153,7 +157,9 @@ async fn five_hundred_bundles_at_once_get_ready() -> Result<()> {
     ensure!(entries.len() == BUNDLES, "{} entries", entries.len());
     let memory = site.agent()?.memory_kib()?;
     let size = serde_json::to_string(&ledger)?.len();
-    eprintln!("{BUNDLES} bundles: {idle:?}, then {memory:?} KiB; the ledger takes {size} bytes");
+    tell(&format!(
+        "{BUNDLES} bundles: {idle:?}, then {memory:?} KiB; the ledger takes {size} bytes"
+    ));
     ensure!(memory.peak < 300_000, "{memory:?}");
 
     let before = site.downstream_requests()?.len();
