@@ -45,6 +45,24 @@ pub enum DecodeError {
     TimeRange(TimeError),
 }
 
+impl DecodeError {
+    /// The same error in a chart of the third generation, whose types are named alike.
+    pub(crate) fn in_generation_3(mut self) -> Self {
+        if let Self::Document { wanted, .. } | Self::Field { wanted, .. } = &mut self {
+            *wanted = match *wanted {
+                "v2.Metadata" => "v3.Metadata",
+                "v2.Maintainer" => "v3.Maintainer",
+                "[]*v2.Maintainer" => "[]*v3.Maintainer",
+                "v2.Dependency" => "v3.Dependency",
+                "[]*v2.Dependency" => "[]*v3.Dependency",
+                "v2.Lock" => "v3.Lock",
+                other => other,
+            };
+        }
+        self
+    }
+}
+
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
 #[derive(Debug, Clone)]
 pub(crate) struct At<'a> {

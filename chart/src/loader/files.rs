@@ -14,7 +14,7 @@ use crate::chart::API_VERSION_V1;
 use crate::decode::At;
 use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
-use crate::{Chart, File, Warning, values};
+use crate::{Chart, DecodeError, File, Warning, values};
 
 /// The two chart models Helm knows. The third generation is experimental: it loads, but cannot be
 /// installed.
@@ -85,7 +85,7 @@ impl Loading<'_> {
         let mut draft = None;
         for file in files.iter().filter(|file| file.name == "Chart.yaml") {
             let draft = draft.get_or_insert_with(Draft::default);
-            read_metadata("Chart.yaml", &file.data, draft)?;
+            self.read_metadata("Chart.yaml", &file.data, draft)?;
             if draft.metadata.api_version.is_empty() {
                 // Charts older than Helm 3 had no apiVersion.
                 draft.metadata.api_version = self.default_api_version().to_owned();
@@ -153,7 +153,7 @@ impl Loading<'_> {
     ) -> Result<(), LoadError> {
         match file.name.as_str() {
             "Chart.yaml" => {}
-            "Chart.lock" => chart.lock = read_lock("Chart.lock", &file.data)?,
+            "Chart.lock" => chart.lock = self.read_lock("Chart.lock", &file.data)?,
             "values.yaml" => {
                 chart.values =
                     values::load_values_within(&file.data, &mut self.values).map_err(|error| {
@@ -170,10 +170,10 @@ impl Loading<'_> {
             "requirements.yaml" if self.model == Model::V2 => {
                 let draft = draft.get_or_insert_with(Draft::default);
                 self.legacy(file, chart, draft, false);
-                read_metadata("requirements.yaml", &file.data, draft)?;
+                self.read_metadata("requirements.yaml", &file.data, draft)?;
             }
             "requirements.lock" if self.model == Model::V2 => {
-                chart.lock = read_lock("requirements.lock", &file.data)?;
+                chart.lock = self.read_lock("requirements.lock", &file.data)?;
                 self.legacy(file, chart, draft.get_or_insert_with(Draft::default), true);
             }
             name if name.starts_with("templates/") => chart.templates.push(file.clone()),
@@ -188,6 +188,33 @@ impl Loading<'_> {
             },
         }
         Ok(())
+    }
+
+    fn read_metadata(
+        &self,
+        name: &'static str,
+        data: &[u8],
+        draft: &mut Draft,
+    ) -> Result<(), LoadError> {
+        let value = read_yaml(name, data)?;
+        let at = At::new("Metadata", "v2.Metadata", "").coercing();
+        draft.read(&value, &at).map_err(self.wrong_type(name))
+    }
+
+    fn read_lock(&self, name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
+        let value = read_yaml(name, data)?;
+        let at = At::new("Lock", "v2.Lock", "").coercing();
+        Lock::from_json_at(&value, &at).map_err(self.wrong_type(name))
+    }
+
+    fn wrong_type(&self, file: &'static str) -> impl Fn(DecodeError) -> LoadError {
+        let model = self.model;
+        move |error| {
+            wrong_type(file)(match model {
+                Model::V2 => error,
+                Model::V3 => error.in_generation_3(),
+            })
+        }
     }
 
     /// Files of the first chart generation stay visible to its templates.
@@ -206,21 +233,9 @@ fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {
     bounded(value).map_err(|error| failed(FileError::TooDeep(error)))
 }
 
-fn wrong_type(file: &'static str) -> impl Fn(crate::DecodeError) -> LoadError {
+fn wrong_type(file: &'static str) -> impl Fn(DecodeError) -> LoadError {
     move |error| LoadError::File {
         file,
         source: FileError::Type(error),
     }
-}
-
-fn read_metadata(name: &'static str, data: &[u8], draft: &mut Draft) -> Result<(), LoadError> {
-    let value = read_yaml(name, data)?;
-    let at = At::new("Metadata", "v2.Metadata", "").coercing();
-    draft.read(&value, &at).map_err(wrong_type(name))
-}
-
-fn read_lock(name: &'static str, data: &[u8]) -> Result<Option<Lock>, LoadError> {
-    let value = read_yaml(name, data)?;
-    let at = At::new("Lock", "v2.Lock", "").coercing();
-    Lock::from_json_at(&value, &at).map_err(wrong_type(name))
 }
