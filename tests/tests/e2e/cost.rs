@@ -29,9 +29,9 @@ fn reads_and_writes(site: &Site<'_>) -> Result<(Vec<Request>, Vec<Request>)> {
     Ok((site.upstream_requests()?, site.downstream_requests()?))
 }
 
-/// Twenty bundles of a chart with three objects: three objects and two writes of the record each,
-/// and for everything else, readiness aside, less than two more. How often something is looked at
-/// that comes up slowly depends on the machine; `make bench` shows the whole, which is to be nine.
+/// Twenty bundles of a chart with three objects: three objects and two writes of the record each, and at most four requests more:
+/// the history, the account, and two ledger entries. What bundles share of these depends on how many are worked on at once, and how often
+/// something is looked at that comes up on the machine; `make bench` shows the whole, which is to be nine.
 #[tokio::test]
 async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result<()> {
     const BUNDLES: usize = 20;
@@ -78,7 +78,7 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
     assert_eq!(lists.count(), 0, "{down:?}");
     let is_look = |request: &&Request| request.resource == "deployments" && request.verb == "get";
     let looks = downstream.iter().filter(is_look).count();
-    assert!(downstream.len() - looks < 7 * BUNDLES, "{down:?}");
+    assert!(downstream.len() - looks <= 9 * BUNDLES, "{down:?}");
     // The status is told once it is known, and again when it changed; nothing else is asked.
     assert!(
         upstream
