@@ -1,8 +1,10 @@
 //! One pass over one BundleDeployment: the deeds between the decisions of [`super::plan`].
 //!
 //! Mirrors the order of `bundledeployment_controller.go` (agent 4.6 to 4.34). Status is collected
-//! and written once, at the end. `look.rs` has what follows a deploy.
+//! and written once, at the end. `deploy.rs` has the deploy itself, `look.rs` what
+//! follows it.
 
+mod deploy;
 mod look;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +15,6 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use release::action::Deployed;
-use release::kube::FieldConflict;
 use release::model::Release;
 use release::storage::{Storage, StorageError, Testimony};
 use serde_json::Value;
@@ -23,15 +23,15 @@ use tokio::time::Instant;
 use super::claims::{self, InHand};
 use super::copies;
 use super::correct::Attempts;
-use super::deploy::{DeployFailure, Deployer, Failed};
+use super::deploy::{DeployFailure, Deployer};
 use super::names;
-use super::namespace::{self, NamespaceError};
-use super::plan::{self, DependencyProblem, DeployFacts, DeployReason, ReleaseId, TargetNamespace};
+use super::namespace;
+use super::plan::{self, DependencyProblem, DeployFacts, ReleaseId, TargetNamespace};
 use super::recall::Recall;
 use super::status::{self, DEPLOYED, INSTALLED, MONITORED};
 use super::values::Filled;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
-use crate::bundle::{SetId, release_name};
+use crate::bundle::SetId;
 use crate::config::{Settings, Timing};
 use crate::controllers::definitions::Definitions;
 use crate::controllers::drift::DriftWatches;
@@ -629,157 +629,6 @@ impl Reconciler {
                 revisions: Some(BTreeMap::new()),
                 ..entry
             },
-        }
-    }
-
-    /// Deploys; gives back what was done when that worked.
-    async fn deploy(
-        &self,
-        work: &mut Work,
-        filled: &Filled,
-        reason: DeployReason,
-        acting: &DeploymentClient,
-    ) -> Option<Deployed> {
-        let bundle = Arc::clone(&work.bundle);
-        let options = &bundle.spec.options;
-        let labelled = namespace::label(acting, options).await;
-        if let Err(failed @ NamespaceError::Api { .. }) = &labelled {
-            let message = error::chain(failed);
-            work.deployed(Err(&message));
-            work.fail(
-                Reason::NamespaceRefused,
-                "cannot label the namespace",
-                &message,
-            );
-            return None;
-        }
-        let id = ReleaseId {
-            namespace: options.release_namespace().to_owned(),
-            name: release_name(bundle.name(), options),
-            revision: 0,
-        };
-        if let Err(cause) = release::action::check_name(&id.name) {
-            let message = error::chain(&cause);
-            work.deployed(Err(&message));
-            work.fail(Reason::ApplyFailed, "the name of the release", &message);
-            return None;
-        }
-        let key = ReleaseKey {
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-        };
-        let _in_hand = match self.in_hand.take(&key, bundle.name()) {
-            Ok(grip) => grip,
-            Err(rival) => {
-                self.refuse(work, &key, &rival);
-                return None;
-            }
-        };
-        // Entered with its first record, before anything is written, so that no release is ever
-        // without an owner.
-        let records = self.records(&bundle, acting, &id.namespace);
-        let deployer = &self.rooms.deployer;
-        let outcome = deployer.deploy(filled, reason, acting, &records).await;
-        if outcome.is_err() {
-            // It did not come to that, but there may be a release of another agent's.
-            self.enter(work, acting, &id, false).await;
-        }
-        if let Err(Failed {
-            reason: Reason::KindMissing,
-            ..
-        }) = &outcome
-        {
-            self.rooms.definitions.wait(bundle.name());
-        }
-        let deployed = match outcome {
-            Ok(deployed) => deployed,
-            Err(Failed {
-                failure: DeployFailure::NotYet(message),
-                ..
-            }) => {
-                self.not_yet(work, "waiting for upstream", &message);
-                return None;
-            }
-            Err(Failed {
-                reason,
-                failure: DeployFailure::Failed(message),
-            }) if plan::is_shown_as_not_ready(&message) => {
-                work.status.not_installed(&message, work.now);
-                work.status.release.clear();
-                work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
-                work.deployed(Ok(()));
-                work.fail(reason, "cannot install", &message);
-                return None;
-            }
-            Err(Failed {
-                reason,
-                failure: DeployFailure::Failed(message),
-            }) => {
-                work.deployed(Err(&message));
-                work.fail(reason, "failed deploying bundle", &message);
-                return None;
-            }
-        };
-        self.forget(bundle.name());
-        let text = format!(
-            "release {}/{} revision {}",
-            id.namespace, id.name, deployed.release.revision
-        );
-        work.news.push((Reason::Deployed, text));
-        work.status.release = ReleaseId {
-            revision: deployed.release.revision,
-            ..id.clone()
-        }
-        .to_string();
-        work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
-        work.status.set_condition(INSTALLED, Ok(()), work.now);
-        work.deployed(Ok(()));
-        self.enter(work, acting, &id, true).await;
-        work.is_new = deployed.changed;
-        if deployed.changed {
-            self.tell(work, &deployed.conflicts);
-        }
-        if let Err(failed) = labelled {
-            self.namespace_failed(work, &failed);
-        }
-        if let Err(failed) = self
-            .rooms
-            .collector
-            .remove_former(bundle.name(), &key)
-            .await
-        {
-            work.fail(
-                Reason::RemovalFailed,
-                "cannot remove a former release",
-                &error::chain(&failed),
-            );
-        }
-        Some(deployed)
-    }
-
-    /// Tells what was taken from other managers or left to them; nothing is nothing to tell.
-    fn tell(&self, work: &mut Work, conflicts: &[FieldConflict]) {
-        for conflict in conflicts {
-            tracing::info!(bundle = work.bundle.name(), "{conflict}");
-        }
-        work.status.set_conflicts(conflicts, work.now);
-    }
-
-    fn namespace_failed(&self, work: &mut Work, failed: &NamespaceError) {
-        let message = error::chain(failed);
-        match failed {
-            NamespaceError::Forbidden { .. } => {
-                work.status.not_installed(&message, work.now);
-                work.next = Next::After(self.timing.namespace_retry);
-            }
-            NamespaceError::Api { .. } => {
-                work.deployed(Err(&message));
-                work.fail(
-                    Reason::NamespaceRefused,
-                    "cannot label the namespace",
-                    &message,
-                );
-            }
         }
     }
 
