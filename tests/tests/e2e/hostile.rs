@@ -416,7 +416,7 @@ async fn an_api_group_without_a_server_holds_nobody_else_up() -> Result<()> {
     unharmed(&site).await
 }
 
-/// Two bundles with one release name: the one that was changed last has it, and none is uninstalled by the other's end.
+/// Two bundles with one release name that say they take it: the one that was changed last has it, and none is uninstalled by the other's end.
 #[tokio::test]
 async fn a_release_goes_with_the_bundle_that_claimed_it_last() -> Result<()> {
     let site = hurried().await?;

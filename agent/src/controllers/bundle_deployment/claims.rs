@@ -2,7 +2,7 @@
 //!
 //! A release holds one bundle's objects. Who has it keeps it: another bundle that names it is told so and
 //! changes nothing, because its upgrade would delete the first one's objects, and the first one's drift correction would bring them back. The Go agent lets
-//! them take the release from each other with every change. What a status says of a release counts, and the
+//! them take the release from each other with every change. With `takeOwnership` a changed bundle takes it here too. What a status says of a release counts, and the
 //! ledger: no tenant writes there. The release record does not.
 
 use std::collections::HashMap;
@@ -37,6 +37,13 @@ pub fn rival<'a>(
         .filter(|(theirs, _)| *theirs > ours)
         .max_by_key(|(theirs, _)| *theirs)
         .map(|(_, other)| other.name().to_owned())
+}
+
+/// Whether a bundle says that it takes what it finds, and wants something new. One that was deployed as it is takes nothing back.
+pub fn takes(bundle: &BundleDeployment) -> bool {
+    let helm = bundle.spec.options.helm.as_ref();
+    helm.is_some_and(|helm| helm.take_ownership)
+        && bundle.spec.deployment_id != bundle.status.applied_deployment_id
 }
 
 /// The bundle that waits for the release `key`, which `owner` leaves.

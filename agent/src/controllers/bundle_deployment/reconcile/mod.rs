@@ -420,6 +420,9 @@ impl Reconciler {
         {
             return Some(owner.to_owned());
         }
+        if claims::takes(&work.bundle) {
+            return None;
+        }
         let others = self.rooms.store.all();
         let others = others.iter().map(AsRef::as_ref);
         claims::rival(&work.bundle, &key, owner.as_deref(), others)
