@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use golib::regexp::Regexp;
 use serde_json::{Map, Value};
 
+use super::compiled::{Additional, Dependent, Id, Ref, Schema, Set};
 use super::draft::Draft;
 use super::failure::escape;
 use super::format::Format;
@@ -24,115 +25,6 @@ const PATTERN_BYTES: usize = 32 << 10;
 const EFFORT_BYTES: usize = 64;
 /// Bytes that the patterns of one schema may take.
 const MAX_PATTERNS: usize = 16 << 20;
-
-/// A schema by its position in its set.
-pub(super) type Id = usize;
-
-/// One compiled schema; empty parts are not checked.
-#[derive(Debug)]
-pub(super) struct Schema {
-    place: Place,
-    pub(super) draft: Draft,
-    pub(super) resource: Id,
-    pub(super) dynamic_anchors: BTreeMap<String, Id>,
-    pub(super) all_properties_evaluated: bool,
-    pub(super) all_items_evaluated: bool,
-    pub(super) items_evaluated: usize,
-
-    pub(super) always: Option<bool>,
-    pub(super) reference: Option<Id>,
-    pub(super) recursive_ref: Option<Id>,
-    pub(super) recursive_anchor: bool,
-    pub(super) dynamic_ref: Option<(Id, String)>,
-    pub(super) dynamic_anchor: String,
-    pub(super) types: Vec<&'static str>,
-    pub(super) allowed: Option<Arc<[Value]>>,
-    pub(super) constant: Option<Arc<Value>>,
-    pub(super) not: Option<Id>,
-    pub(super) all_of: Vec<Id>,
-    pub(super) any_of: Vec<Id>,
-    pub(super) one_of: Vec<Id>,
-    pub(super) condition: Option<Id>,
-    pub(super) then: Option<Id>,
-    pub(super) otherwise: Option<Id>,
-    pub(super) format: Option<Format>,
-
-    pub(super) max_properties: Option<i64>,
-    pub(super) min_properties: Option<i64>,
-    pub(super) required: Vec<String>,
-    pub(super) property_names: Option<Id>,
-    pub(super) properties: BTreeMap<String, Id>,
-    pub(super) pattern_properties: Vec<(Arc<Regexp>, Id)>,
-    pub(super) additional_properties: Option<Additional>,
-    pub(super) dependencies: BTreeMap<String, Dependent>,
-    pub(super) dependent_required: BTreeMap<String, Vec<String>>,
-    pub(super) dependent_schemas: BTreeMap<String, Id>,
-    pub(super) unevaluated_properties: Option<Id>,
-
-    pub(super) min_items: Option<i64>,
-    pub(super) max_items: Option<i64>,
-    pub(super) unique_items: bool,
-    pub(super) contains: Option<Id>,
-    pub(super) min_contains: Option<i64>,
-    pub(super) max_contains: Option<i64>,
-    /// `prefixItems`, or `items` as a list before 2020.
-    pub(super) prefix_items: Vec<Id>,
-    /// `items` for all that are left.
-    pub(super) items: Option<Id>,
-    pub(super) additional_items: Option<Additional>,
-    pub(super) unevaluated_items: Option<Id>,
-
-    pub(super) min_length: Option<i64>,
-    pub(super) max_length: Option<i64>,
-    pub(super) pattern: Option<(Arc<Regexp>, String)>,
-
-    pub(super) maximum: Option<Decimal>,
-    pub(super) minimum: Option<Decimal>,
-    pub(super) exclusive_maximum: Option<Decimal>,
-    pub(super) exclusive_minimum: Option<Decimal>,
-    pub(super) multiple_of: Option<Decimal>,
-}
-
-/// `additionalProperties` or `additionalItems`.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Additional {
-    Allowed(bool),
-    Schema(Id),
-}
-
-/// An entry of `dependencies`.
-#[derive(Debug)]
-pub(super) enum Dependent {
-    Required(Vec<String>),
-    Schema(Id),
-}
-
-/// Compiled schemas that refer to each other.
-#[derive(Debug, Default)]
-pub(super) struct Set {
-    pub(super) schemas: Vec<Schema>,
-}
-
-/// A schema in its set.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ref<'s> {
-    pub(super) set: &'s Set,
-    pub(super) id: Id,
-}
-
-impl<'s> Ref<'s> {
-    pub(super) fn schema(self) -> &'s Schema {
-        &self.set.schemas[self.id]
-    }
-
-    pub(super) fn sibling(self, id: Id) -> Self {
-        Self { set: self.set, id }
-    }
-
-    pub(super) fn is(self, other: Self) -> bool {
-        std::ptr::eq(self.set, other.set) && self.id == other.id
-    }
-}
 
 /// The drafts' own schemas, compiled when the first schema is checked.
 static METASCHEMAS: LazyLock<(Set, [Id; 5])> = LazyLock::new(|| {
@@ -208,10 +100,7 @@ impl<'w> Compiler<'w> {
 
     fn compile(&mut self, url: &str) -> Result<Id, CompileError> {
         self.load(url)?;
-        let id = self.enqueue(Place {
-            url: url.to_owned(),
-            pointer: String::new(),
-        });
+        let id = self.enqueue(Place::new(url.into(), ""));
         while self.compiled < self.schemas.len() {
             let place = self.schemas[self.compiled].place.clone();
             self.ensure_subschema(&place)?;
@@ -252,12 +141,12 @@ impl<'w> Compiler<'w> {
     /// Makes sure that a place a reference leads to holds a valid schema.
     fn ensure_subschema(&mut self, place: &Place) -> Result<(), CompileError> {
         self.load(&place.url)?;
-        if self.root(&place.url).processed.contains(&place.pointer) {
+        if self.root(&place.url).processed.contains(&*place.pointer) {
             return Ok(());
         }
         let mut root = self
             .roots
-            .remove(&place.url)
+            .remove(&*place.url)
             .expect("it was loaded just now");
         root.lookup(&place.pointer)?;
         let base = root.resource(&place.pointer);
@@ -272,7 +161,7 @@ impl<'w> Compiler<'w> {
         )?;
         root.collect_stray_anchors(&place.pointer)?;
         check_against_metaschema(&root, &place.pointer, &mut self.work)?;
-        self.roots.insert(place.url.clone(), root);
+        self.roots.insert(place.url.to_string(), root);
         Ok(())
     }
 
@@ -291,10 +180,7 @@ impl<'w> Compiler<'w> {
         let document = Arc::clone(&root.document);
         let value = root.lookup_in(&document, &place.pointer)?;
         let resource = root.resource(&place.pointer);
-        let at = |pointer: &str| Place {
-            url: place.url.clone(),
-            pointer: pointer.to_owned(),
-        };
+        let at = |pointer: &str| Place::new(Arc::clone(&place.url), pointer);
         let own_place = at(&resource.pointer);
         let base = resource.id.clone();
         let mut schema = Schema::empty(place.clone());
@@ -308,7 +194,9 @@ impl<'w> Compiler<'w> {
         }
         schema.resource = self.enqueue(own_place);
         for (anchor, place) in anchors {
-            schema.dynamic_anchors.insert(anchor, self.enqueue(place));
+            let id = self.enqueue(place);
+            let dynamic = schema.dynamic.get_or_insert_default();
+            dynamic.anchors.insert(anchor, id);
         }
         match value {
             Value::Bool(always) => schema.always = Some(*always),
@@ -324,9 +212,6 @@ impl<'w> Compiler<'w> {
             }
             _ => {}
         }
-        schema.all_properties_evaluated = schema.additional_properties.is_some();
-        schema.items_evaluated = schema.prefix_items.len();
-        schema.all_items_evaluated = schema.items.is_some() || schema.additional_items.is_some();
         self.schemas[id] = schema;
         Ok(())
     }
@@ -335,7 +220,7 @@ impl<'w> Compiler<'w> {
     fn resolve(&mut self, base: &str, reference: &str, from: &str) -> Result<Id, CompileError> {
         let (url, fragment) = join(base, reference)?;
         let root = self.root(from);
-        let resource = if url == root.url {
+        let resource = if url == *root.url {
             Some(root.resource(""))
         } else {
             root.named(&url)
@@ -363,15 +248,9 @@ fn check_against_metaschema(
     if work.is_over() {
         return Err(CompileError::TooComplex);
     }
-    checked.map_err(|failure| {
-        let place = Place {
-            url: root.url.clone(),
-            pointer: pointer.to_owned(),
-        };
-        CompileError::Invalid {
-            url: place.shown(),
-            failure: failure.to_string(),
-        }
+    checked.map_err(|failure| CompileError::Invalid {
+        url: Place::new(Arc::clone(&root.url), pointer).shown(),
+        failure: failure.to_string(),
     })
 }
 
@@ -392,41 +271,16 @@ impl Keywords<'_, '_> {
         self.applicators(s)?;
         self.assertions(s)?;
         if s.draft >= Draft::Draft6 {
-            s.contains = self.schema("contains");
-            s.property_names = self.schema("propertyNames");
+            keep(&mut s.array, self.schema("contains"), |a| &mut a.contains);
+            let names = self.schema("propertyNames");
+            keep(&mut s.object, names, |o| &mut o.property_names);
             s.constant = self.object.get("const").cloned().map(Arc::new);
         }
         if s.draft >= Draft::Draft7 {
-            s.condition = self.schema("if");
-            if s.condition.is_some() {
-                let decided = self.object.get("if").and_then(Value::as_bool);
-                s.then = if decided == Some(false) {
-                    None
-                } else {
-                    self.schema("then")
-                };
-                s.otherwise = if decided == Some(true) {
-                    None
-                } else {
-                    self.schema("else")
-                };
-            }
+            self.condition(s);
         }
         if s.draft >= Draft::Draft2019 {
-            s.recursive_ref = self.reference("$recursiveRef")?;
-            s.recursive_anchor = self.is_true("$recursiveAnchor");
-            if s.contains.is_some() {
-                s.min_contains = self.integer("minContains");
-                s.max_contains = self.integer("maxContains");
-            }
-            for (name, value) in self.map("dependentRequired").into_iter().flatten() {
-                if let Value::Array(items) = value {
-                    s.dependent_required.insert(name.clone(), strings(&items));
-                }
-            }
-            s.dependent_schemas = self.schemas("dependentSchemas");
-            s.unevaluated_items = self.schema("unevaluatedItems");
-            s.unevaluated_properties = self.schema("unevaluatedProperties");
+            self.since_2019(s)?;
         }
         if s.draft >= Draft::Draft2020 {
             if let Some(id) = self.reference("$dynamicRef")? {
@@ -437,33 +291,41 @@ impl Keywords<'_, '_> {
                 } else {
                     fragment
                 };
-                s.dynamic_ref = Some((id, anchor));
+                let dynamic = s.dynamic.get_or_insert_default();
+                dynamic.reference = Some((id, anchor));
             }
-            s.dynamic_anchor = self.text("$dynamicAnchor").unwrap_or_default().to_owned();
+            let anchor = self.text("$dynamicAnchor").unwrap_or_default();
+            keep(&mut s.dynamic, anchor.to_owned(), |d| &mut d.anchor);
         }
         Ok(())
     }
 
     fn applicators(&mut self, s: &mut Schema) -> Result<(), CompileError> {
-        s.all_of = self.list("allOf");
-        s.any_of = self.list("anyOf");
-        s.one_of = self.list("oneOf");
-        s.not = self.schema("not");
+        keep(&mut s.combined, self.list("allOf"), |c| &mut c.all_of);
+        keep(&mut s.combined, self.list("anyOf"), |c| &mut c.any_of);
+        keep(&mut s.combined, self.list("oneOf"), |c| &mut c.one_of);
+        keep(&mut s.combined, self.schema("not"), |c| &mut c.not);
         if s.draft >= Draft::Draft2020 {
-            s.prefix_items = self.list("prefixItems");
-            s.items = self.schema("items");
+            let prefix = self.list("prefixItems");
+            keep(&mut s.array, prefix, |a| &mut a.prefix_items);
+            keep(&mut s.array, self.schema("items"), |a| &mut a.items);
         } else if self.object.get("items").is_some_and(Value::is_array) {
-            s.prefix_items = self.list("items");
-            s.additional_items = self.additional("additionalItems");
+            let prefix = self.list("items");
+            keep(&mut s.array, prefix, |a| &mut a.prefix_items);
+            let rest = self.additional("additionalItems");
+            keep(&mut s.array, rest, |a| &mut a.additional_items);
         } else {
-            s.items = self.schema("items");
+            keep(&mut s.array, self.schema("items"), |a| &mut a.items);
         }
-        s.properties = self.schemas("properties");
+        let properties = self.schemas("properties");
+        keep(&mut s.object, properties, |o| &mut o.properties);
         for (pattern, id) in self.schemas("patternProperties") {
-            s.pattern_properties
-                .push((self.regex("patternProperties", &pattern)?, id));
+            let pattern = self.regex("patternProperties", &pattern)?;
+            let object = s.object.get_or_insert_default();
+            object.pattern_properties.push((pattern, id));
         }
-        s.additional_properties = self.additional("additionalProperties");
+        let rest = self.additional("additionalProperties");
+        keep(&mut s.object, rest, |o| &mut o.additional_properties);
         for (name, value) in self.map("dependencies").into_iter().flatten() {
             let dependent = match value {
                 Value::Array(items) => Dependent::Required(strings(&items)),
@@ -472,7 +334,8 @@ impl Keywords<'_, '_> {
                     Dependent::Schema(self.enqueue(at))
                 }
             };
-            s.dependencies.insert(name.clone(), dependent);
+            let object = s.object.get_or_insert_default();
+            object.dependencies.insert(name.clone(), dependent);
         }
         Ok(())
     }
@@ -484,40 +347,100 @@ impl Keywords<'_, '_> {
                 let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
                 known_types(&names)
             }
-            _ => Vec::new(),
+            _ => Box::default(),
         };
         let allowed = self.object.get("enum").and_then(Value::as_array);
         s.allowed = allowed.map(|values| Arc::from(values.as_slice()));
-        s.multiple_of = self.number("multipleOf");
-        s.maximum = self.number("maximum");
-        s.exclusive_maximum = if self.is_true("exclusiveMaximum") {
-            s.maximum.take()
-        } else {
-            self.number("exclusiveMaximum")
-        };
-        s.minimum = self.number("minimum");
-        s.exclusive_minimum = if self.is_true("exclusiveMinimum") {
-            s.minimum.take()
-        } else {
-            self.number("exclusiveMinimum")
-        };
-        s.min_length = self.integer("minLength");
-        s.max_length = self.integer("maxLength");
+        self.bounds(s);
+        keep(&mut s.text, self.integer("minLength"), |t| {
+            &mut t.min_length
+        });
+        keep(&mut s.text, self.integer("maxLength"), |t| {
+            &mut t.max_length
+        });
         if let Some(pattern) = self.object.get("pattern").and_then(Value::as_str) {
-            s.pattern = Some((self.regex("pattern", pattern)?, pattern.to_owned()));
+            let pattern = (self.regex("pattern", pattern)?, pattern.to_owned());
+            s.text.get_or_insert_default().pattern = Some(pattern);
         }
-        s.min_items = self.integer("minItems");
-        s.max_items = self.integer("maxItems");
-        s.unique_items = self.is_true("uniqueItems");
-        s.max_properties = self.integer("maxProperties");
-        s.min_properties = self.integer("minProperties");
+        keep(&mut s.array, self.integer("minItems"), |a| &mut a.min_items);
+        keep(&mut s.array, self.integer("maxItems"), |a| &mut a.max_items);
+        let unique = self.is_true("uniqueItems");
+        keep(&mut s.array, unique, |a| &mut a.unique_items);
+        let (most, least) = (self.integer("maxProperties"), self.integer("minProperties"));
+        keep(&mut s.object, most, |o| &mut o.max_properties);
+        keep(&mut s.object, least, |o| &mut o.min_properties);
         if let Some(Value::Array(names)) = self.object.get("required") {
-            s.required = strings(names);
+            keep(&mut s.object, strings(names), |o| &mut o.required);
         }
         // Newer drafts take formats for remarks.
         if self.compiler.assert_format || s.draft < Draft::Draft2019 {
             s.format = self.text("format").and_then(Format::named);
         }
+        Ok(())
+    }
+
+    /// What numbers are held against. In draft 4 the exclusive bounds are switches of the others.
+    fn bounds(&self, s: &mut Schema) {
+        let bound = |keyword: &str, switch: &str| match self.is_true(switch) {
+            true => (None, self.number(keyword)),
+            false => (self.number(keyword), self.number(switch)),
+        };
+        let (maximum, exclusive_maximum) = bound("maximum", "exclusiveMaximum");
+        let (minimum, exclusive_minimum) = bound("minimum", "exclusiveMinimum");
+        keep(&mut s.number, maximum, |n| &mut n.maximum);
+        keep(&mut s.number, exclusive_maximum, |n| {
+            &mut n.exclusive_maximum
+        });
+        keep(&mut s.number, minimum, |n| &mut n.minimum);
+        keep(&mut s.number, exclusive_minimum, |n| {
+            &mut n.exclusive_minimum
+        });
+        let multiple = self.number("multipleOf");
+        keep(&mut s.number, multiple, |n| &mut n.multiple_of);
+    }
+
+    fn condition(&mut self, s: &mut Schema) {
+        let Some(condition) = self.schema("if") else {
+            return;
+        };
+        let decided = self.object.get("if").and_then(Value::as_bool);
+        let then = match decided {
+            Some(false) => None,
+            _ => self.schema("then"),
+        };
+        let otherwise = match decided {
+            Some(true) => None,
+            _ => self.schema("else"),
+        };
+        let combined = s.combined.get_or_insert_default();
+        combined.condition = Some(condition);
+        combined.then = then;
+        combined.otherwise = otherwise;
+    }
+
+    fn since_2019(&mut self, s: &mut Schema) -> Result<(), CompileError> {
+        let recursive = self.reference("$recursiveRef")?;
+        keep(&mut s.dynamic, recursive, |d| &mut d.recursive_reference);
+        let anchor = self.is_true("$recursiveAnchor");
+        keep(&mut s.dynamic, anchor, |d| &mut d.is_recursive_anchor);
+        if let Some(array) = &mut s.array
+            && array.contains.is_some()
+        {
+            array.min_contains = self.integer("minContains");
+            array.max_contains = self.integer("maxContains");
+        }
+        for (name, value) in self.map("dependentRequired").into_iter().flatten() {
+            if let Value::Array(items) = value {
+                let object = s.object.get_or_insert_default();
+                object.dependent_required.insert(name, strings(&items));
+            }
+        }
+        let dependent = self.schemas("dependentSchemas");
+        keep(&mut s.object, dependent, |o| &mut o.dependent_schemas);
+        let items = self.schema("unevaluatedItems");
+        keep(&mut s.array, items, |a| &mut a.unevaluated_items);
+        let properties = self.schema("unevaluatedProperties");
+        keep(&mut s.object, properties, |o| &mut o.unevaluated_properties);
         Ok(())
     }
 
@@ -573,10 +496,8 @@ impl Keywords<'_, '_> {
     }
 
     fn enqueue(&mut self, pointer: String) -> Id {
-        self.compiler.enqueue(Place {
-            url: self.place.url.clone(),
-            pointer,
-        })
+        self.compiler
+            .enqueue(Place::new(Arc::clone(&self.place.url), &pointer))
     }
 
     fn reference(&mut self, keyword: &str) -> Result<Option<Id>, CompileError> {
@@ -624,6 +545,17 @@ impl Keywords<'_, '_> {
     }
 }
 
+/// Sets one of a schema's rules; rules that ask nothing are not kept.
+fn keep<Rules: Default, T: Default + PartialEq>(
+    rules: &mut Option<Box<Rules>>,
+    rule: T,
+    field: impl FnOnce(&mut Rules) -> &mut T,
+) {
+    if rule != T::default() {
+        *field(rules.get_or_insert_default()) = rule;
+    }
+}
+
 fn strings(items: &[Value]) -> Vec<String> {
     items
         .iter()
@@ -633,7 +565,7 @@ fn strings(items: &[Value]) -> Vec<String> {
 }
 
 /// The types among `names` that exist, in the order messages list them.
-fn known_types(names: &[&str]) -> Vec<&'static str> {
+fn known_types(names: &[&str]) -> Box<[&'static str]> {
     const TYPES: [&str; 7] = [
         "null", "boolean", "number", "integer", "string", "array", "object",
     ];
@@ -641,75 +573,4 @@ fn known_types(names: &[&str]) -> Vec<&'static str> {
         .into_iter()
         .filter(|known| names.contains(known))
         .collect()
-}
-
-impl Schema {
-    /// The schema's URL with its pointer, as messages and reference cycles show it.
-    pub(super) fn location(&self) -> String {
-        self.place.shown()
-    }
-
-    /// What looking at a value takes besides the schemas inside, in steps.
-    pub(super) fn cost(&self) -> usize {
-        let listed = self.allowed.as_ref().map_or(0, |allowed| allowed.len());
-        (listed + self.required.len()) / 16
-    }
-
-    fn empty(place: Place) -> Self {
-        Self {
-            place,
-            draft: Draft::LATEST,
-            resource: 0,
-            dynamic_anchors: BTreeMap::new(),
-            all_properties_evaluated: false,
-            all_items_evaluated: false,
-            items_evaluated: 0,
-            always: None,
-            reference: None,
-            recursive_ref: None,
-            recursive_anchor: false,
-            dynamic_ref: None,
-            dynamic_anchor: String::new(),
-            types: Vec::new(),
-            allowed: None,
-            constant: None,
-            not: None,
-            all_of: Vec::new(),
-            any_of: Vec::new(),
-            one_of: Vec::new(),
-            condition: None,
-            then: None,
-            otherwise: None,
-            format: None,
-            max_properties: None,
-            min_properties: None,
-            required: Vec::new(),
-            property_names: None,
-            properties: BTreeMap::new(),
-            pattern_properties: Vec::new(),
-            additional_properties: None,
-            dependencies: BTreeMap::new(),
-            dependent_required: BTreeMap::new(),
-            dependent_schemas: BTreeMap::new(),
-            unevaluated_properties: None,
-            min_items: None,
-            max_items: None,
-            unique_items: false,
-            contains: None,
-            min_contains: None,
-            max_contains: None,
-            prefix_items: Vec::new(),
-            items: None,
-            additional_items: None,
-            unevaluated_items: None,
-            min_length: None,
-            max_length: None,
-            pattern: None,
-            maximum: None,
-            minimum: None,
-            exclusive_maximum: None,
-            exclusive_minimum: None,
-            multiple_of: None,
-        }
-    }
 }

@@ -6,6 +6,7 @@
 //! random order, we go by name.
 
 mod compile;
+mod compiled;
 mod draft;
 mod failure;
 mod format;
@@ -142,7 +143,7 @@ fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> R
     let document = decode(schema)?;
     let set = compile::compile_document(SCHEMA_URL, document, warnings)
         .map_err(|error| error.to_string())?;
-    let root = compile::Ref { set: &set, id: 0 };
+    let root = compiled::Ref { set: &set, id: 0 };
     validate::validate(values, root, None, &mut Work::new()).map_err(|failure| {
         let heading = format!("jsonschema validation failed with '{SCHEMA_URL}#'\n");
         let below = |text: String| format!("{}\n", text.strip_prefix(&heading).unwrap_or(&text));

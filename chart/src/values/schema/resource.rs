@@ -67,11 +67,18 @@ pub(super) enum CompileError {
 /// A place in a schema document: its URL and a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    pub(super) url: String,
-    pub(super) pointer: String,
+    pub(super) url: Arc<str>,
+    pub(super) pointer: Arc<str>,
 }
 
 impl Place {
+    pub(super) fn new(url: Arc<str>, pointer: &str) -> Self {
+        Self {
+            url,
+            pointer: pointer.into(),
+        }
+    }
+
     /// The place as messages show it.
     pub(super) fn shown(&self) -> String {
         format!("{}#{}", self.url, encode(&self.pointer))
@@ -91,7 +98,7 @@ pub(super) struct Resource {
 /// A schema document.
 #[derive(Debug)]
 pub(super) struct Root {
-    pub(super) url: String,
+    pub(super) url: Arc<str>,
     pub(super) document: Arc<Value>,
     pub(super) resources: BTreeMap<String, Resource>,
     /// The pointers of the resources, by their names.
@@ -156,7 +163,7 @@ impl Documents {
                 return Ok(draft);
             }
             let url = url.split('#').next().unwrap_or_default().to_owned();
-            if at.pointer.is_empty() && at.url == url {
+            if at.pointer.is_empty() && *at.url == *url {
                 return Err(CompileError::UnsupportedDraft(url));
             }
             if !seen.insert(url.clone()) {
@@ -168,10 +175,7 @@ impl Documents {
                 .and_then(|schema| schema.get("$schema"))
                 .and_then(Value::as_str)
                 .map(ToOwned::to_owned);
-            at = Place {
-                url,
-                pointer: String::new(),
-            };
+            at = Place::new(url.into(), "");
         }
         Ok(fallback)
     }
@@ -189,7 +193,7 @@ fn not_loaded(url: &str) -> String {
 impl Root {
     pub(super) fn new(url: &str, document: Arc<Value>) -> Self {
         Self {
-            url: url.to_owned(),
+            url: url.into(),
             document,
             resources: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -253,10 +257,7 @@ impl Root {
             }
             return self.mark_processed(pointer);
         };
-        let place = Place {
-            url: self.url.clone(),
-            pointer: pointer.to_owned(),
-        };
+        let place = Place::new(Arc::clone(&self.url), pointer);
         let mut has_schema = schema.get("$schema").is_some_and(Value::is_string);
         let mut draft = documents.draft(&place, schema, fallback, warnings)?;
         let mut id = draft.id(schema);
@@ -275,7 +276,7 @@ impl Root {
                 Some(other) if other.pointer != pointer => {
                     return Err(CompileError::DuplicateId {
                         id: base,
-                        url: self.url.clone(),
+                        url: self.url.to_string(),
                         first: pointer.to_owned(),
                         second: other.pointer.clone(),
                     });
@@ -383,7 +384,7 @@ impl Root {
                 Some(first) if first != pointer => {
                     return Err(CompileError::DuplicateAnchor {
                         anchor,
-                        url,
+                        url: url.to_string(),
                         first: first.clone(),
                         second: pointer.to_owned(),
                     });
@@ -409,13 +410,10 @@ impl Root {
             let found = resource.anchors.get(fragment);
             found.cloned().ok_or_else(|| CompileError::AnchorNotFound {
                 reference: format!("{}#{}", resource.id, encode(fragment)),
-                url: self.url.clone(),
+                url: self.url.to_string(),
             })?
         };
-        Ok(Place {
-            url: self.url.clone(),
-            pointer,
-        })
+        Ok(Place::new(Arc::clone(&self.url), &pointer))
     }
 
     /// The value at a pointer.
@@ -429,13 +427,7 @@ impl Root {
         document: &'d Value,
         pointer: &str,
     ) -> Result<&'d Value, CompileError> {
-        let place = || {
-            Place {
-                url: self.url.clone(),
-                pointer: pointer.to_owned(),
-            }
-            .shown()
-        };
+        let place = || Place::new(Arc::clone(&self.url), pointer).shown();
         let mut value = document;
         for key in pointer.split('/').skip(1) {
             let key = unescape(key).ok_or_else(|| CompileError::InvalidPointer(place()))?;

@@ -5,13 +5,42 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{BYTES_PER_STEP, Check, document, nodes};
-use crate::values::schema::compile::{Additional, Dependent, Id, Ref, Schema};
+use crate::values::schema::compiled::{
+    Additional, ArrayRules, Dependent, Id, NumberRules, ObjectRules, Ref, Schema, TextRules,
+};
 use crate::values::schema::draft::Draft;
 use crate::values::schema::failure::Kind;
 use crate::values::schema::number::Decimal;
 
 impl<'s> Check<'_, '_, 's> {
-    pub(super) fn object(&mut self, s: &Schema, object: &Map<String, Value>) {
+    /// What the schema asks of values of this kind alone.
+    pub(super) fn by_kind(&mut self, s: &Schema) {
+        match self.value {
+            Value::Object(object) => {
+                if let Some(rules) = &s.object {
+                    self.object(rules, s.draft, object);
+                }
+            }
+            Value::Array(items) => {
+                if let Some(rules) = &s.array {
+                    self.array(rules, s.draft, items);
+                }
+            }
+            Value::String(text) => {
+                if let Some(rules) = &s.text {
+                    self.text(rules, text);
+                }
+            }
+            Value::Number(number) => {
+                if let Some(rules) = &s.number {
+                    self.number(rules, &Decimal::from(number));
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn object(&mut self, s: &ObjectRules, draft: Draft, object: &Map<String, Value>) {
         let length = length(object.len());
         if let Some(want) = s.min_properties.filter(|want| length < *want) {
             self.fail(Kind::MinProperties([length, want]));
@@ -34,7 +63,7 @@ impl<'s> Check<'_, '_, 's> {
                 }
             }
         }
-        if !self.properties(s, object) || s.draft == Draft::Draft4 {
+        if !self.properties(s, object) || draft == Draft::Draft4 {
             return;
         }
         if let Some(id) = s.property_names {
@@ -42,7 +71,7 @@ impl<'s> Check<'_, '_, 's> {
                 self.property_name(self.schema.sibling(id), name);
             }
         }
-        if s.draft == Draft::Draft6 {
+        if draft == Draft::Draft6 {
             return;
         }
         for (property, id) in &s.dependent_schemas {
@@ -58,7 +87,7 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     /// False if the rest is of no interest.
-    fn properties(&mut self, s: &Schema, object: &Map<String, Value>) -> bool {
+    fn properties(&mut self, s: &ObjectRules, object: &Map<String, Value>) -> bool {
         let mut additional = Vec::new();
         for (name, value) in object {
             if self.quick && !self.failures.is_empty() {
@@ -115,7 +144,7 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    pub(super) fn array(&mut self, s: &Schema, items: &[Value]) {
+    fn array(&mut self, s: &ArrayRules, draft: Draft, items: &[Value]) {
         let length = length(items.len());
         if let Some(want) = s.min_items.filter(|want| length < *want) {
             self.fail(Kind::MinItems([length, want]));
@@ -151,18 +180,18 @@ impl<'s> Check<'_, '_, 's> {
             _ => {}
         }
         if let Some(id) = s.contains {
-            self.contains(s, id, items);
+            self.contains(s, draft, id, items);
         }
     }
 
-    fn contains(&mut self, s: &Schema, id: Id, items: &[Value]) {
+    fn contains(&mut self, s: &ArrayRules, draft: Draft, id: Id, items: &[Value]) {
         let (mut failures, mut matched) = (Vec::new(), Vec::new());
         for (index, item) in items.iter().enumerate() {
             match self.value_against(id, item, index.to_string()) {
                 Err(failure) => failures.push(failure),
                 Ok(()) => {
                     matched.push(index);
-                    if s.draft >= Draft::Draft2020 {
+                    if draft >= Draft::Draft2020 {
                         self.left.items.remove(&index);
                     }
                 }
@@ -185,7 +214,7 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    pub(super) fn text(&mut self, s: &Schema, text: &str) {
+    fn text(&mut self, s: &TextRules, text: &str) {
         if !self.work.step(text.len() / BYTES_PER_STEP + 1) {
             return;
         }
@@ -208,7 +237,7 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    pub(super) fn number(&mut self, s: &Schema, got: &Decimal) {
+    fn number(&mut self, s: &NumberRules, got: &Decimal) {
         let effort = s.multiple_of.as_ref().map_or(0, |want| got.effort(want));
         if !self.work.step(1 + effort) {
             return;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::compile::{Id, Ref, Schema, metaschema};
+use super::compile::metaschema;
+use super::compiled::{Combined, Dynamic, Id, Ref, Schema};
 use super::draft::Draft;
 use super::failure::{Failure, Kind, escape};
 use super::number::Decimal;
@@ -134,15 +135,24 @@ impl Unevaluated {
         let mut left = Self::default();
         match value {
             Value::Object(object) => {
-                let asked_for = asked_for || schema.unevaluated_properties.is_some();
-                if !schema.all_properties_evaluated && asked_for {
+                let rules = schema.object.as_deref();
+                let asked_for =
+                    asked_for || rules.is_some_and(|rules| rules.unevaluated_properties.is_some());
+                let all_evaluated =
+                    rules.is_some_and(|rules| rules.additional_properties.is_some());
+                if asked_for && !all_evaluated {
                     left.properties = object.keys().cloned().collect();
                 }
             }
             Value::Array(items) => {
-                let asked_for = asked_for || schema.unevaluated_items.is_some();
-                if !schema.all_items_evaluated && asked_for {
-                    left.items = (schema.items_evaluated..items.len()).collect();
+                let rules = schema.array.as_deref();
+                let asked_for =
+                    asked_for || rules.is_some_and(|rules| rules.unevaluated_items.is_some());
+                let all_evaluated = rules
+                    .is_some_and(|rules| rules.items.is_some() || rules.additional_items.is_some());
+                if asked_for && !all_evaluated {
+                    let evaluated = rules.map_or(0, |rules| rules.prefix_items.len());
+                    left.items = (evaluated..items.len()).collect();
                 }
             }
             _ => {}
@@ -209,18 +219,14 @@ impl<'s> Check<'_, '_, 's> {
             }
             self.note(referred);
         }
-        match self.value {
-            Value::Object(object) => self.object(s, object),
-            Value::Array(items) => self.array(s, items),
-            Value::String(text) => self.text(s, text),
-            Value::Number(number) => self.number(s, &Decimal::from(number)),
-            _ => {}
-        }
+        self.by_kind(s);
         if self.failures.is_empty() || !self.quick {
-            if s.draft >= Draft::Draft2019 {
-                self.dynamic_references(s);
+            if let Some(dynamic) = &s.dynamic {
+                self.dynamic_references(dynamic);
             }
-            self.combinations(s);
+            if let Some(combined) = &s.combined {
+                self.combinations(combined);
+            }
             if s.draft >= Draft::Draft2019 {
                 self.unevaluated(s);
             }
@@ -248,7 +254,7 @@ impl<'s> Check<'_, '_, 's> {
             if !matches {
                 return Err(self.failure(Kind::Type {
                     got,
-                    want: s.types.clone(),
+                    want: s.types.to_vec(),
                 }));
             }
         }
@@ -271,7 +277,7 @@ impl<'s> Check<'_, '_, 's> {
         Ok(())
     }
 
-    fn combinations(&mut self, s: &Schema) {
+    fn combinations(&mut self, s: &Combined) {
         if let Some(id) = s.not
             && self.same_value(id, "", true).is_ok()
         {
@@ -302,7 +308,7 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    fn any_of(&mut self, s: &Schema) {
+    fn any_of(&mut self, s: &Combined) {
         let mut failures = Vec::new();
         let mut matched = s.any_of.is_empty();
         for id in &s.any_of {
@@ -323,7 +329,7 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    fn one_of(&mut self, s: &Schema) {
+    fn one_of(&mut self, s: &Combined) {
         let mut failures = Vec::new();
         let mut matched = None;
         for (index, id) in s.one_of.iter().enumerate() {
@@ -349,7 +355,7 @@ impl<'s> Check<'_, '_, 's> {
     fn unevaluated(&mut self, s: &Schema) {
         match self.value {
             Value::Object(object) => {
-                if let Some(id) = s.unevaluated_properties {
+                if let Some(id) = s.object.as_ref().and_then(|o| o.unevaluated_properties) {
                     for name in std::mem::take(&mut self.left.properties) {
                         if let Some(value) = object.get(&name) {
                             self.apply_to(id, value, name);
@@ -358,7 +364,7 @@ impl<'s> Check<'_, '_, 's> {
                 }
             }
             Value::Array(items) => {
-                if let Some(id) = s.unevaluated_items {
+                if let Some(id) = s.array.as_ref().and_then(|a| a.unevaluated_items) {
                     for index in std::mem::take(&mut self.left.items) {
                         if let Some(item) = items.get(index) {
                             self.apply_to(id, item, index.to_string());
@@ -370,13 +376,13 @@ impl<'s> Check<'_, '_, 's> {
         }
     }
 
-    fn dynamic_references(&mut self, s: &Schema) {
-        if let Some(id) = s.recursive_ref {
+    fn dynamic_references(&mut self, dynamic: &Dynamic) {
+        if let Some(id) = dynamic.recursive_reference {
             let mut target = self.schema.sibling(id);
-            if target.schema().recursive_anchor {
+            if target.schema().is_recursive_anchor() {
                 for scope in self.scope.chain() {
                     let owner = scope.schema.sibling(scope.schema.schema().resource);
-                    if owner.schema().recursive_anchor {
+                    if owner.schema().is_recursive_anchor() {
                         target = scope.schema;
                     }
                 }
@@ -384,13 +390,14 @@ impl<'s> Check<'_, '_, 's> {
             let referred = self.reference_to(target, "$recursiveRef");
             self.note(referred);
         }
-        if let Some((id, anchor)) = &s.dynamic_ref {
+        if let Some((id, anchor)) = &dynamic.reference {
             let mut target = self.schema.sibling(*id);
-            if !anchor.is_empty() && target.schema().dynamic_anchor == *anchor {
+            let named = target.schema().dynamic.as_deref();
+            if !anchor.is_empty() && named.is_some_and(|dynamic| dynamic.anchor == *anchor) {
                 for scope in self.scope.chain() {
                     let owner = scope.schema.sibling(scope.schema.schema().resource);
-                    if let Some(id) = owner.schema().dynamic_anchors.get(anchor) {
-                        target = owner.sibling(*id);
+                    if let Some(id) = owner.schema().dynamic_anchor(anchor) {
+                        target = owner.sibling(id);
                     }
                 }
             }
