@@ -164,7 +164,7 @@ mod tests {
         });
         let template = "port: {{ .Values.settings.listenPort }}";
         let chart = Chart {
-            values: json!({ "image": "registry.example/web:1" }),
+            values: json!({ "image": "registry.example/web:1" }).into(),
             templates: vec![File::new("templates/t.yaml", template)].into(),
             ..Chart::default()
         };

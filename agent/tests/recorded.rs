@@ -59,8 +59,8 @@ fn check(name: &str, recorded: &Value) {
     );
     let set = SetId::new(deployment.name(), "");
     let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None);
-    let rendered = render_release(&Request {
-        chart: &package.chart,
+    let rendered = render_release(Request {
+        chart: package.chart.clone(),
         values: &Value::Object(config),
         release: &ReleaseInfo::install(release_name, options.release_namespace()),
         capabilities: &Capabilities::default(),

@@ -3,6 +3,8 @@
 //! Its JSON is what Helm stores in a release record; subcharts are not part of that. Reading charts
 //! is in [`crate::loader`].
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,8 +61,8 @@ pub struct Chart {
     /// Files below `templates/`.
     pub templates: List<File>,
     /// Default values: an object, or null when the chart has no `values.yaml`. Numbers are floats
-    /// wherever they come from YAML.
-    pub values: Value,
+    /// wherever they come from YAML. Cloning a chart shares them.
+    pub values: Arc<Value>,
     /// `values.schema.json` as it was written.
     pub schema: Option<Bytes>,
     /// When the schema was last changed.
@@ -69,8 +71,6 @@ pub struct Chart {
     pub files: List<File>,
     /// When `Chart.yaml` was last changed.
     pub modtime: Time,
-    /// Every file as it came, for `show`-like commands. Not stored in release records.
-    pub raw: Vec<File>,
     /// Loaded as a chart of the third generation, which cannot be installed yet.
     pub experimental: bool,
     /// Charts below `charts/`. Not stored in release records.
@@ -143,7 +143,7 @@ impl Chart {
                 "metadata" => chart.metadata = Metadata::from_json_at(value, at)?,
                 "lock" => chart.lock = Lock::from_json_at(value, at)?,
                 "templates" => chart.templates = files_from_json(value, at)?,
-                "values" => chart.values = at.table(value)?,
+                "values" => chart.values = Arc::new(at.table(value)?),
                 "schema" => chart.schema = at.base64(value)?.map(Bytes::from),
                 "schemamodtime" => at.time(value, &mut chart.schema_modtime)?,
                 "files" => chart.files = files_from_json(value, at)?,
@@ -215,7 +215,7 @@ impl Serialize for Chart {
         out.serialize_field("metadata", &metadata)?;
         out.serialize_field("lock", &self.lock)?;
         out.serialize_field("templates", &self.templates)?;
-        out.serialize_field("values", &self.values)?;
+        out.serialize_field("values", &*self.values)?;
         let schema = self
             .schema
             .as_ref()

@@ -26,8 +26,8 @@ const NOTES_SUFFIX: &str = "NOTES.txt";
 
 /// Everything a render depends on.
 pub struct Request<'a> {
-    /// The chart as loaded. It is not changed.
-    pub chart: &'a Chart,
+    /// The chart as loaded.
+    pub chart: Chart,
     /// The user's values, kept as the release's `config`.
     pub values: &'a Value,
     /// What templates learn of the release.
@@ -194,7 +194,7 @@ impl RenderedError {
 ///
 /// # Errors
 /// The chart, its values or its templates do not work out; see [`RenderedError`].
-pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> {
+pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
     let mut warnings = Vec::new();
     let mut rendered = render_and_warn(request, &mut warnings)?;
     rendered.warnings = warnings;
@@ -206,10 +206,10 @@ pub fn render_release(request: &Request<'_>) -> Result<Rendered, RenderedError> 
 /// # Errors
 /// As [`render_release`].
 pub fn render_and_warn(
-    request: &Request<'_>,
+    request: Request<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Rendered, RenderedError> {
-    let mut chart = request.chart.clone();
+    let mut chart = request.chart;
     if chart.experimental {
         return Err(RenderedError::ApiVersion);
     }
@@ -227,7 +227,14 @@ pub fn render_and_warn(
         templates: request.templates,
         ..RenderOptions::new(request.release, request.capabilities, request.host)
     };
-    let mut files = texts(render::render_bytes(&chart, &coalesced, &options)?)?;
+    let mut coalesced = Some(coalesced);
+    let mut values = || match coalesced.take() {
+        Some(values) => values,
+        None => {
+            values::coalesce_values(&chart, request.values, &mut Vec::new()).unwrap_or_default()
+        }
+    };
+    let mut files = texts(render::render_bytes(&chart, &mut values, &options)?)?;
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
     if let Some(renderer) = request.post_renderer {
         let strategy = request.options.post_render_strategy;

@@ -42,8 +42,8 @@ fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> 
         kube_version: KubeVersion::parse(KUBE_VERSION).map_err(|error| text(&error))?,
         ..Capabilities::default()
     };
-    let rendered = rendered::render_release(&Request {
-        chart: &chart,
+    let rendered = rendered::render_release(Request {
+        chart,
         values: &user,
         release: &ReleaseInfo::install("rel", "ns"),
         capabilities: &capabilities,

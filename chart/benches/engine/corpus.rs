@@ -82,8 +82,8 @@ fn row(path: &Path) -> Result<Option<Row>> {
     };
     let release = ReleaseInfo::install("rel", "ns");
     let values = serde_json::json!({});
-    let request = Request {
-        chart: &chart,
+    let request = || Request {
+        chart: chart.clone(),
         values: &values,
         release: &release,
         capabilities: &capabilities,
@@ -95,13 +95,13 @@ fn row(path: &Path) -> Result<Option<Row>> {
             ..Options::default()
         },
     };
-    let Ok(rendered) = render_release(&request) else {
+    let Ok(rendered) = render_release(request()) else {
         return Ok(None);
     };
     let load = measure(SHORT, || {
         Ok(loader::load_archive(&bytes[..], &mut Vec::new())?)
     })?;
-    let install = measure(SHORT, || Ok(render_release(&request)?))?;
+    let install = measure(SHORT, || Ok(render_release(request())?))?;
     Ok(Some(Row {
         name: path
             .file_stem()

@@ -2,6 +2,7 @@
 //! their own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use golib::weight::Budget as Weight;
@@ -94,10 +95,9 @@ impl Loading<'_> {
         }
 
         let mut subcharts: BTreeMap<String, Vec<File>> = BTreeMap::new();
-        for file in &files {
+        for file in files {
             self.route(file, &mut chart, &mut draft, &mut subcharts)?;
         }
-        chart.raw = files;
         chart.metadata = draft.ok_or(LoadError::ChartYamlMissing)?.validate()?;
 
         for (name, files) in subcharts {
@@ -146,7 +146,7 @@ impl Loading<'_> {
 
     fn route(
         &mut self,
-        file: &File,
+        mut file: File,
         chart: &mut Chart,
         draft: &mut Option<Draft>,
         subcharts: &mut BTreeMap<String, Vec<File>>,
@@ -155,36 +155,42 @@ impl Loading<'_> {
             "Chart.yaml" => {}
             "Chart.lock" => chart.lock = self.read_lock("Chart.lock", &file.data)?,
             "values.yaml" => {
-                chart.values =
-                    values::load_values_within(&file.data, &mut self.values).map_err(|error| {
-                        LoadError::File {
-                            file: "values.yaml",
-                            source: FileError::Values(error),
-                        }
-                    })?;
+                let loaded = values::load_values_within(&file.data, &mut self.values);
+                let loaded = loaded.map_err(|error| LoadError::File {
+                    file: "values.yaml",
+                    source: FileError::Values(error),
+                })?;
+                chart.values = Arc::new(loaded);
             }
             "values.schema.json" => {
-                chart.schema = Some(file.data.clone());
+                chart.schema = Some(file.data);
                 chart.schema_modtime = file.modtime;
             }
             "requirements.yaml" if self.model == Model::V2 => {
                 let draft = draft.get_or_insert_with(Draft::default);
-                self.legacy(file, chart, draft, false);
+                self.discourage(draft, false);
                 self.read_metadata("requirements.yaml", &file.data, draft)?;
+                if is_legacy(draft) {
+                    chart.files.push(file);
+                }
             }
             "requirements.lock" if self.model == Model::V2 => {
                 chart.lock = self.read_lock("requirements.lock", &file.data)?;
-                self.legacy(file, chart, draft.get_or_insert_with(Draft::default), true);
+                let draft = draft.get_or_insert_with(Draft::default);
+                self.discourage(draft, true);
+                if is_legacy(draft) {
+                    chart.files.push(file);
+                }
             }
-            name if name.starts_with("templates/") => chart.templates.push(file.clone()),
+            name if name.starts_with("templates/") => chart.templates.push(file),
             name => match name.strip_prefix("charts/") {
                 Some(inner) if !inner.ends_with(".prov") => {
                     let key = inner.split_once('/').map_or(inner, |(first, _)| first);
-                    let mut file = file.clone();
+                    let key = key.to_owned();
                     file.name = inner.to_owned();
-                    subcharts.entry(key.to_owned()).or_default().push(file);
+                    subcharts.entry(key).or_default().push(file);
                 }
-                _ => chart.files.push(file.clone()),
+                _ => chart.files.push(file),
             },
         }
         Ok(())
@@ -217,14 +223,16 @@ impl Loading<'_> {
         }
     }
 
-    /// Files of the first chart generation stay visible to its templates.
-    fn legacy(&mut self, file: &File, chart: &mut Chart, draft: &Draft, lock: bool) {
-        if draft.metadata.api_version == API_VERSION_V1 {
-            chart.files.push(file.clone());
-        } else {
+    fn discourage(&mut self, draft: &Draft, lock: bool) {
+        if !is_legacy(draft) {
             self.warnings.push(Warning::Requirements { lock });
         }
     }
+}
+
+/// Charts of the first generation, whose templates see the files of requirements.
+fn is_legacy(draft: &Draft) -> bool {
+    draft.metadata.api_version == API_VERSION_V1
 }
 
 fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {

@@ -91,23 +91,25 @@ pub fn render(
     options: &RenderOptions<'_>,
 ) -> Result<BTreeMap<String, String>, RenderError> {
     let text = |(path, bytes)| (path, golib::json::text_of(bytes));
-    Ok(render_bytes(chart, values, options)?
+    Ok(render_bytes(chart, &mut || values.clone(), options)?
         .into_iter()
         .map(text)
         .collect())
 }
 
-/// [`render`], with the bytes as they came.
+/// [`render`], with the bytes as they came. `values` gives the values for one attempt: templates may change what they are
+/// given, and values take too much room to keep them for an attempt that hardly ever comes.
 pub(crate) fn render_bytes(
     chart: &Chart,
-    values: &serde_json::Value,
+    values: &mut dyn FnMut() -> serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> Result<Files, RenderError> {
+    let given = values();
     // A mistake of ours costs one chart. Nothing that may be left half done outlives the render.
-    let near = || render_here(chart, values, options, Room::Near);
+    let near = || render_here(chart, given, options, Room::Near);
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(near)) {
         Ok(Some(result)) => result,
-        Ok(None) => render_apart(chart, values, options),
+        Ok(None) => render_apart(chart, values(), options),
         Err(panic) => Err(RenderError::Panic(panic_text(&*panic))),
     }
 }
@@ -115,14 +117,16 @@ pub(crate) fn render_bytes(
 /// Renders once more, on a thread with a large stack.
 fn render_apart(
     chart: &Chart,
-    values: &serde_json::Value,
+    values: serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> Result<Files, RenderError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("render".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, || render_here(chart, values, options, Room::Large))
+            .spawn_scoped(scope, move || {
+                render_here(chart, values, options, Room::Large)
+            })
             .map_err(RenderError::Thread)?;
         match thread.join() {
             Ok(result) => result.unwrap_or(Ok(Files::new())),
@@ -149,7 +153,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 /// `None`: it takes more room.
 fn render_here(
     chart: &Chart,
-    values: &serde_json::Value,
+    values: serde_json::Value,
     options: &RenderOptions<'_>,
     room: Room,
 ) -> Option<Result<Files, RenderError>> {

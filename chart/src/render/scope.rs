@@ -32,7 +32,7 @@ impl Template<'_> {
 /// All templates of a chart and its subcharts by their full names.
 pub(super) fn templates<'a>(
     chart: &'a Chart,
-    values: &serde_json::Value,
+    values: serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> BTreeMap<String, Template<'a>> {
     let mut walk = Walk {

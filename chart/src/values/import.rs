@@ -2,6 +2,8 @@
 //!
 //! Mirrors `processDependencyImportValues` of `pkg/chart/v2/util/dependencies.go`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
@@ -55,7 +57,7 @@ pub(crate) fn import_values(
     // comes after that, as in Helm.
     let merged = Table::copy_of(&to_value(&values)?);
     merge_tables(&merged, &std::mem::take(&mut imported), warnings);
-    chart.values = to_value(&merged)?;
+    chart.values = Arc::new(to_value(&merged)?);
     Ok(())
 }
 

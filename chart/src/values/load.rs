@@ -117,7 +117,7 @@ mod tests {
         for levels in [500, 5_000, 50_000] {
             if let Ok(values) = load_values(deep(levels).as_bytes()) {
                 let chart = Chart {
-                    values,
+                    values: values.into(),
                     ..Chart::default()
                 };
                 let _ = coalesce_values(&chart, &chart.values, &mut Vec::new());

@@ -81,7 +81,7 @@ fn chart(recorded: &Json) -> Result<Chart, String> {
     let dependencies = recorded["dependencies"].as_array().into_iter().flatten();
     Ok(Chart {
         metadata: metadata.map_err(|error| error.to_string())?,
-        values: json::floats(recorded["values"].clone()),
+        values: json::floats(recorded["values"].clone()).into(),
         templates: files("templates").into(),
         files: files("files").into(),
         dependencies: dependencies.map(chart).collect::<Result<_, _>>()?,

@@ -228,10 +228,9 @@ fn shown_below(chart: &Chart, parent: &str) -> Value {
     crds.sort();
     let mut out = json!({
         "metadata": chart.metadata,
-        "values": chart.values,
+        "values": *chart.values,
         "templates": names(&chart.templates),
         "files": names(&chart.files),
-        "raw": names(&chart.raw),
         "schema": chart.schema.is_some(),
         "crds": crds,
         "subcharts": subcharts,
@@ -246,14 +245,28 @@ fn shown_below(chart: &Chart, parent: &str) -> Value {
     out
 }
 
+/// Helm also keeps every file a second time, for `helm show`; ours are kept once.
+fn loaded(case: &Case, chart: &Chart) -> Outcome {
+    fn without_raw(chart: &mut Value) {
+        if let Some(fields) = chart.as_object_mut() {
+            fields.remove("raw");
+        }
+        let subcharts = chart["subcharts"].as_object_mut();
+        subcharts
+            .into_iter()
+            .flat_map(serde_json::Map::values_mut)
+            .for_each(without_raw);
+    }
+    let mut want = case.value("chart").clone();
+    without_raw(&mut want);
+    Outcome::of_values(&shown(chart), &want)
+}
+
 fn load(case: &Case) -> Outcome {
     let mut warnings = Vec::new();
-    let loaded = loader::load_files(files(case), &mut warnings).map_err(text);
+    let chart = loader::load_files(files(case), &mut warnings).map_err(text);
     let log = log(case, &warnings);
-    Outcome::all([
-        judge(case, loaded, |chart| value(case, "chart", &shown(&chart))),
-        log,
-    ])
+    Outcome::all([judge(case, chart, |chart| loaded(case, &chart)), log])
 }
 
 /// Calls `judge` with a folder that holds the case's files.
@@ -294,14 +307,14 @@ impl Drop for Folder {
 
 fn load_dir(case: &Case) -> Outcome {
     in_folder(case, |folder| {
-        let loaded = loader::load(folder, &mut Vec::new());
+        let chart = loader::load(folder, &mut Vec::new());
         let place = folder.display().to_string();
-        let loaded = loaded.map_err(|error| match error {
+        let chart = chart.map_err(|error| match error {
             // The cases were recorded below the step that looks for the chart's generation.
             LoadError::NoChart { .. } => LoadError::ChartYamlMissing.to_string(),
             error => error.to_string().replace(&place, "CHART"),
         });
-        judge(case, loaded, |chart| value(case, "chart", &shown(&chart)))
+        judge(case, chart, |chart| loaded(case, &chart))
     })
 }
 
@@ -321,8 +334,8 @@ fn load_archive(case: &Case) -> Outcome {
         .write_all(&tar)
         .and_then(|()| zipped.finish())
         .unwrap_or_default();
-    let loaded = loader::load_archive(&archive[..], &mut Vec::new()).map_err(text);
-    judge(case, loaded, |chart| value(case, "chart", &shown(&chart)))
+    let chart = loader::load_archive(&archive[..], &mut Vec::new()).map_err(text);
+    judge(case, chart, |chart| loaded(case, &chart))
 }
 
 /// A ustar header by hand: names here are such as no library would write.
@@ -505,8 +518,8 @@ fn install(case: &Case) -> Outcome {
     let post_renderer = settings
         .text("post_render")
         .map(|name| Named(name.to_owned()));
-    let rendered = rendered::render_release(&Request {
-        chart: &chart,
+    let rendered = rendered::render_release(Request {
+        chart,
         values: &values,
         release: &release,
         capabilities: &capabilities,
@@ -556,8 +569,8 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         let quoted = golib::strconv::quote(&release.name);
         format!("release name check failed: release name {quoted}: {error}")
     })?;
-    let rendered = rendered::render_release(&Request {
-        chart: &chart,
+    let rendered = rendered::render_release(Request {
+        chart,
         values: &values,
         release: &release,
         capabilities: &capabilities,

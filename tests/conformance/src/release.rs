@@ -161,7 +161,7 @@ fn chart(mut given: Value, floats: bool) -> Chart {
     }
     let mut chart = Chart::from_json(&given, "chart").expect("a case that cannot be read fails");
     if !floats {
-        chart.values = values;
+        chart.values = values.into();
     }
     chart
 }

@@ -47,7 +47,9 @@ fn build(value: &Value) -> Chart {
         ..Chart::default()
     };
     if let Some(text) = value["values"].as_str() {
-        chart.values = values::load_values(text.as_bytes()).unwrap_or_default();
+        chart.values = values::load_values(text.as_bytes())
+            .unwrap_or_default()
+            .into();
     }
     chart.schema = value["schema"]
         .as_str()

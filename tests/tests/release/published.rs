@@ -96,8 +96,8 @@ impl Journey {
             namespace: self.world.namespace.clone(),
             chart: Arc::clone(&self.chart),
             render: Arc::new(move |request| {
-                let rendered = render_release(&Request {
-                    chart: &chart,
+                let rendered = render_release(Request {
+                    chart: chart.as_ref().clone(),
                     values: &Value::Object(values.clone()),
                     release: &request.release,
                     capabilities: &request.capabilities,

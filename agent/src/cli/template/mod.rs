@@ -163,12 +163,11 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let job = Job {
         args,
         name: &name,
-        chart: &chart,
         values: &values,
     };
     if !uses_server {
         let host = NamesHost(args.render.enable_dns);
-        let rendered = job.render(&capabilities, &host)?;
+        let rendered = job.render(chart, &capabilities, &host)?;
         return job.show(rendered);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -187,7 +186,7 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let rendered = std::thread::scope(|threads| {
         threads.spawn(|| {
-            let rendered = job.render(&server.capabilities, &server.lookup);
+            let rendered = job.render(chart, &server.capabilities, &server.lookup);
             sender.send(rendered).ok();
         });
         runtime.block_on(receiver)
@@ -197,17 +196,17 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     job.show(rendered)
 }
 
-/// One chart to render under one name.
+/// What a chart is rendered with.
 struct Job<'a> {
     args: &'a TemplateArgs,
     name: &'a str,
-    chart: &'a Chart,
     values: &'a Value,
 }
 
 impl Job<'_> {
     fn render(
         &self,
+        chart: Chart,
         capabilities: &Capabilities,
         host: &(dyn Host + Sync),
     ) -> Result<Rendered, Failure> {
@@ -229,7 +228,7 @@ impl Job<'_> {
         release.is_upgrade = args.render.is_upgrade;
         release.is_install = !args.render.is_upgrade;
         let request = Request {
-            chart: self.chart,
+            chart,
             values: self.values,
             release: &release,
             capabilities,
@@ -243,7 +242,7 @@ impl Job<'_> {
             },
         };
         let mut warnings = Vec::new();
-        let rendered = rendered::render_and_warn(&request, &mut warnings);
+        let rendered = rendered::render_and_warn(request, &mut warnings);
         log_warnings(&mut warnings);
         let has_system_label = labels
             .map(|(key, _)| key.as_str())

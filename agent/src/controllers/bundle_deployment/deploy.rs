@@ -370,8 +370,8 @@ impl Rendering {
             Some(&scopes),
         );
         let values = Value::Object(self.values.as_ref().clone());
-        let rendered = rendered::render_release(&rendered::Request {
-            chart: &self.chart,
+        let rendered = rendered::render_release(rendered::Request {
+            chart: self.chart.as_ref().clone(),
             values: &values,
             release: &request.release,
             capabilities: &request.capabilities,
