@@ -16,11 +16,13 @@ impl<'t> Machine<'t, '_, '_> {
             value = Some(self.command(dot, command, value)?.stripped());
         }
         let value = value.unwrap_or_default();
-        for name in &*pipe.decl {
-            if pipe.is_assign {
-                self.set_var(name, value.clone())?;
-            } else {
-                self.push_var(name, value.clone());
+        if let Some(decl) = &pipe.decl {
+            for name in &decl.names {
+                if decl.is_assign {
+                    self.set_var(name, value.clone())?;
+                } else {
+                    self.push_var(name, value.clone());
+                }
             }
         }
         Ok(value)
@@ -51,8 +53,8 @@ impl<'t> Machine<'t, '_, '_> {
                 self.not_a_function(first, args, last.is_some())?;
                 return self.nested(dot, pipe);
             }
-            ExprKind::Variable { name, fields } => {
-                return self.variable(dot, first, name, *fields, args, last);
+            ExprKind::Variable { name, end } => {
+                return self.variable(dot, first, name, first.fields_to(*end), args, last);
             }
             _ => {}
         }
@@ -85,7 +87,7 @@ impl<'t> Machine<'t, '_, '_> {
     fn constant(&mut self, expr: &'t Expr) -> Result<Operand, Error> {
         let value = match &expr.kind {
             ExprKind::Bool(value) => Value::Bool(*value),
-            ExprKind::String { text, .. } => Value::Str(text.clone()),
+            ExprKind::String(text) => Value::Str(text.clone()),
             ExprKind::Number(number) => {
                 self.at(NodeRef::Expr(expr));
                 return self.ideal_number(number).map(Operand::exact);
@@ -242,8 +244,8 @@ impl<'t> Machine<'t, '_, '_> {
         match &expr.kind {
             ExprKind::Dot => Ok(dot.clone()),
             ExprKind::Field(fields) => self.fields(dot, dot.clone(), expr, *fields, &[], None),
-            ExprKind::Variable { name, fields } => {
-                self.variable(dot, expr, name, *fields, &[], None)
+            ExprKind::Variable { name, end } => {
+                self.variable(dot, expr, name, expr.fields_to(*end), &[], None)
             }
             ExprKind::Pipe(pipe) => self.nested(dot, pipe),
             ExprKind::Identifier(function) => {
@@ -269,7 +271,7 @@ impl<'t> Machine<'t, '_, '_> {
                 }
                 return Ok(nil_of(param));
             }
-            ExprKind::Bool(_) | ExprKind::String { .. } => (expr, None),
+            ExprKind::Bool(_) | ExprKind::String(_) => (expr, None),
             ExprKind::Number(number) => (expr, Some(&**number)),
             _ => {
                 let value = self.untyped_argument(dot, expr)?;
@@ -366,7 +368,7 @@ fn literal_bool(expr: &Expr) -> Option<Value> {
 
 fn literal_string(expr: &Expr) -> Option<Value> {
     match &expr.kind {
-        ExprKind::String { text, .. } => Some(Value::Str(text.clone())),
+        ExprKind::String(text) => Some(Value::Str(text.clone())),
         _ => None,
     }
 }

@@ -261,7 +261,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             }
             Node::Action { pipe, .. } => {
                 let value = self.pipeline(&dot, pipe)?;
-                if pipe.decl.is_empty() {
+                if pipe.decl.is_none() {
                     self.at(NodeRef::Node(node));
                     let written = self.print(&value);
                     self.limited(written)?;
@@ -355,7 +355,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
                     let text = self.text(&value)?;
                     return self.fail(format!("range can't iterate over {text}"));
                 };
-                if branch.pipe.decl.len() > 1 {
+                if branch.pipe.names().len() > 1 {
                     let text = self.text(&value)?;
                     return self.fail(format!(
                         "can't use {text} to iterate over more than one variable"
@@ -399,8 +399,8 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
         };
         let spent = self.state.spend_steps(1);
         self.limited(spent)?;
-        let pipe = &branch.pipe;
-        match (&*pipe.decl, pipe.is_assign) {
+        let is_assign = branch.pipe.is_assign();
+        match (branch.pipe.names(), is_assign) {
             ([], _) => {}
             ([only], true) => self.set_var(only, element.clone())?,
             ([first, second, ..], true) => {

@@ -11,7 +11,8 @@ mod unicode;
 use std::sync::Arc;
 
 pub(crate) use node::{
-    Branch, Command, Expr, ExprKind, Fields, List, Node, NodeRef, Pipe, Pos, Source, is_blank,
+    Branch, Command, Declaration, Expr, ExprKind, Fields, List, Node, NodeRef, Pipe, Pos, Source,
+    is_blank,
 };
 pub(crate) use number::Number;
 pub(crate) use parser::{MAX_WEIGHT, parse};

@@ -47,6 +47,20 @@ impl Source {
             .unwrap_or_default()
     }
 
+    /// The string literal that begins at a place, with its marks.
+    fn literal(&self, start: Pos) -> &[u8] {
+        let text = self.text.get(start as usize..).unwrap_or_default();
+        let (mark, mut at) = (text.first(), 1);
+        while let Some(byte) = text.get(at) {
+            match byte {
+                _ if Some(byte) == mark => return &text[..=at],
+                b'\\' if mark == Some(&b'"') => at += 2,
+                _ => at += 1,
+            }
+        }
+        text
+    }
+
     /// A whole line by its number, for errors that have no column.
     pub(crate) fn line(&self, number: usize) -> String {
         let line = self
@@ -98,10 +112,16 @@ pub(crate) struct Branch {
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) pos: Pos,
-    /// The variables are assigned, not declared.
-    pub(crate) is_assign: bool,
-    pub(crate) decl: Box<[Arc<str>]>,
+    pub(crate) decl: Option<Box<Declaration>>,
     pub(crate) cmds: Box<[Command]>,
+}
+
+/// The variables that get the value of a pipeline: one, or two of a `range`.
+#[derive(Debug)]
+pub(crate) struct Declaration {
+    /// They are assigned, not declared.
+    pub(crate) is_assign: bool,
+    pub(crate) names: Box<[Arc<str>]>,
 }
 
 #[derive(Debug)]
@@ -121,19 +141,14 @@ pub(crate) enum ExprKind {
     Bool(bool),
     Dot,
     Nil,
-    Number(Box<super::number::Number>),
-    String {
-        text: Str,
-        /// How it stands in the source, where that has escapes; otherwise as it is between its marks.
-        escaped: Option<Box<Str>>,
-        is_raw: bool,
-    },
+    Number(Arc<super::number::Number>),
+    String(Str),
     /// `.a.b`
     Field(Fields),
-    /// `$x.a.b`; the name includes the dollar.
+    /// `$x.a.b`; the name includes the dollar. The fields begin where the expression stands, and end here.
     Variable {
         name: Arc<str>,
-        fields: Fields,
+        end: Pos,
     },
     /// Anything else followed by fields.
     Chain {
@@ -264,10 +279,20 @@ impl Branch {
 }
 
 impl Pipe {
+    /// The variables that get its value.
+    pub(crate) fn names(&self) -> &[Arc<str>] {
+        self.decl.as_ref().map_or(&[], |decl| &decl.names)
+    }
+
+    /// Whether they had others before.
+    pub(crate) fn is_assign(&self) -> bool {
+        self.decl.as_ref().is_some_and(|decl| decl.is_assign)
+    }
+
     fn write(&self, out: &mut String, source: &Source) -> fmt::Result {
-        if !self.decl.is_empty() {
-            out.push_str(&self.decl.join(", "));
-            out.push_str(if self.is_assign { " = " } else { " := " });
+        if let Some(Declaration { is_assign, names }) = self.decl.as_deref() {
+            out.push_str(&names.join(", "));
+            out.push_str(if *is_assign { " = " } else { " := " });
         }
         for (i, command) in self.cmds.iter().enumerate() {
             if i > 0 {
@@ -292,6 +317,14 @@ impl Command {
 }
 
 impl Expr {
+    /// The fields of a variable.
+    pub(crate) fn fields_to(&self, end: Pos) -> Fields {
+        Fields {
+            start: self.pos,
+            end,
+        }
+    }
+
     /// As part of a command or chain, where a pipeline stands in parentheses.
     fn write_as_part(&self, out: &mut String, source: &Source) -> fmt::Result {
         if let ExprKind::Pipe(pipe) = &self.kind {
@@ -318,16 +351,8 @@ impl Expr {
                 out.push_str(&number.text.to_str_lossy());
                 return Ok(());
             }
-            ExprKind::String {
-                text,
-                escaped,
-                is_raw,
-            } => {
-                let mark = if *is_raw { '`' } else { '"' };
-                match escaped {
-                    None => write!(out, "{mark}{text}{mark}")?,
-                    Some(escaped) => out.push_str(&escaped.to_str_lossy()),
-                }
+            ExprKind::String(_) => {
+                out.push_str(&String::from_utf8_lossy(source.literal(self.pos)));
                 return Ok(());
             }
             ExprKind::Identifier(function) => {
@@ -335,14 +360,14 @@ impl Expr {
                 return Ok(());
             }
             ExprKind::Pipe(pipe) => return pipe.write(out, source),
-            ExprKind::Field(fields) => fields,
-            ExprKind::Variable { name, fields } => {
+            ExprKind::Field(fields) => *fields,
+            ExprKind::Variable { name, end } => {
                 out.push_str(name);
-                fields
+                self.fields_to(*end)
             }
             ExprKind::Chain { base, fields } => {
                 base.write_as_part(out, source)?;
-                fields
+                *fields
             }
         };
         out.push_str(&String::from_utf8_lossy(

@@ -140,8 +140,8 @@ impl Walk<'_, '_> {
         }
         match &expression.kind {
             ExprKind::Field(fields) if scope.dot == Is::Root => self.path(*fields),
-            ExprKind::Variable { name, fields } if &**name == "$" && scope.dollar == Is::Root => {
-                self.path(*fields);
+            ExprKind::Variable { name, end } if &**name == "$" && scope.dollar == Is::Root => {
+                self.path(expression.fields_to(*end));
             }
             ExprKind::Chain { base, fields } => match is(base, scope) {
                 Is::Root => self.path(*fields),
@@ -163,7 +163,9 @@ impl Walk<'_, '_> {
 fn is(expression: &Expr, scope: Scope) -> Is {
     match &expression.kind {
         ExprKind::Dot => scope.dot,
-        ExprKind::Variable { name, fields } if &**name == "$" && fields.is_empty() => scope.dollar,
+        ExprKind::Variable { name, end } if &**name == "$" && *end == expression.pos => {
+            scope.dollar
+        }
         ExprKind::Pipe(pipe) => pipe
             .only_expression()
             .map_or(Is::Other, |one| is(one, scope)),
@@ -174,7 +176,7 @@ fn is(expression: &Expr, scope: Scope) -> Is {
 impl Pipe {
     /// The expression of a pipeline that is nothing else.
     fn only_expression(&self) -> Option<&Expr> {
-        let ([Command { args, .. }], []) = (&*self.cmds, &*self.decl) else {
+        let ([Command { args, .. }], None) = (&*self.cmds, &self.decl) else {
             return None;
         };
         match &**args {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::lex::{Lexer, Token, TokenKind};
-use super::{Branch, Command, Expr, List, Node, Pos, Source, Tree};
+use super::{Branch, Command, Expr, List, Node, Number, Pos, Source, Tree};
 use crate::error::{Error, ErrorKind, ParseError};
 use crate::funcs::Functions;
 use crate::value::Str;
@@ -51,6 +51,7 @@ pub(crate) fn parse(
         nodes: Vec::new(),
         commands: Vec::new(),
         expressions: Vec::new(),
+        numbers: Vec::new(),
     };
     parser
         .file()
@@ -109,6 +110,7 @@ struct Parser<'s> {
     nodes: Vec<Node>,
     commands: Vec<Command>,
     expressions: Vec<Expr>,
+    numbers: Vec<Arc<Number>>,
 }
 
 /// Cuts a list off the end of what is open.

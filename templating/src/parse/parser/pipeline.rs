@@ -5,13 +5,15 @@ use std::sync::Arc;
 use super::{ALLOCATIONS, Parser, Result, cut, pos};
 use crate::parse::lex::{Token, TokenKind};
 use crate::parse::number::Number;
-use crate::parse::{Command, Expr, ExprKind, Fields, NodeRef, Pipe, Pos};
-use crate::value::Str;
+use crate::parse::{Command, Declaration, Expr, ExprKind, Fields, NodeRef, Pipe, Pos};
+
+/// Numbers of a text that are kept to be shared.
+const SHARED_NUMBERS: usize = 32;
 
 impl Parser<'_> {
     pub(super) fn pipeline(&mut self, context: &str, end: TokenKind) -> Result<Pipe> {
         let pos = pos(self.peek_non_space().start);
-        let (decl, is_assign) = self.declarations(context)?;
+        let decl = self.declarations(context)?;
         let start = self.commands.len();
         loop {
             let token = self.next_non_space();
@@ -48,21 +50,16 @@ impl Parser<'_> {
                 return self.fail(format!("non executable command in pipeline stage {stage}"));
             }
         }
-        Ok(Pipe {
-            pos,
-            is_assign,
-            decl,
-            cmds,
-        })
+        Ok(Pipe { pos, decl, cmds })
     }
 
     /// `$x :=`, `$x =`, and for `range` `$i, $x :=`.
-    fn declarations(&mut self, context: &str) -> Result<(Box<[Arc<str>]>, bool)> {
+    fn declarations(&mut self, context: &str) -> Result<Option<Box<Declaration>>> {
         let mut declared = Vec::new();
         loop {
             let variable = self.peek_non_space();
             if variable.kind != TokenKind::Variable {
-                return Ok((declared.into(), false));
+                return Ok(declaration(declared, false));
             }
             self.next();
             // One space may have been skipped, and then three tokens go back.
@@ -73,7 +70,7 @@ impl Parser<'_> {
                     let is_assign = next.kind == TokenKind::Assign;
                     self.next_non_space();
                     declared.push(self.declare(variable));
-                    return Ok((declared.into(), is_assign));
+                    return Ok(declaration(declared, is_assign));
                 }
                 TokenKind::Char if self.bytes(next) == b"," => {
                     self.next_non_space();
@@ -91,7 +88,7 @@ impl Parser<'_> {
                 _ if after.kind == TokenKind::Space => self.backup3(variable, after),
                 _ => self.backup2(variable),
             }
-            return Ok((declared.into(), false));
+            return Ok(declaration(declared, false));
         }
     }
 
@@ -190,9 +187,10 @@ impl Parser<'_> {
                 match self.body.vars.iter().find(|var| ***var == *name) {
                     Some(name) => {
                         let name = Arc::clone(name);
-                        let (pos, fields) = self.fields(pos(token.start), None);
-                        let kind = ExprKind::Variable { name, fields };
-                        return Ok(Some(Expr { pos, kind }));
+                        let (at, fields) = self.fields(pos(token.start), None);
+                        let end = if fields.is_empty() { at } else { fields.end };
+                        let kind = ExprKind::Variable { name, end };
+                        return Ok(Some(Expr { pos: at, kind }));
                     }
                     None => {
                         let name = golib::strconv::quote(&*name);
@@ -222,20 +220,12 @@ impl Parser<'_> {
                 }));
             }
             TokenKind::String | TokenKind::RawString => {
-                let is_raw = token.kind == TokenKind::RawString;
-                let (text, escaped) = match self.plain_string(token) {
-                    Some(text) => (text, None),
-                    None => {
-                        let source = Str::from(self.text(token));
-                        (self.unquote(token)?.into(), Some(Box::new(source)))
-                    }
+                let text = match self.plain_string(token) {
+                    Some(text) => text,
+                    None => self.unquote(token)?.into(),
                 };
                 self.weigh(token.end - token.start)?;
-                ExprKind::String {
-                    text,
-                    escaped,
-                    is_raw,
-                }
+                ExprKind::String(text)
             }
             _ => {
                 self.backup();
@@ -253,14 +243,32 @@ impl Parser<'_> {
         token: Token,
         read: fn(&str) -> std::result::Result<Number, String>,
     ) -> Result<ExprKind> {
-        match read(&String::from_utf8_lossy(self.bytes(token))) {
+        let text = self.bytes(token);
+        // A text is full of the same few numbers.
+        if let Some(known) = self.numbers.iter().find(|known| *known.text == *text) {
+            return Ok(ExprKind::Number(Arc::clone(known)));
+        }
+        match read(&String::from_utf8_lossy(text)) {
             Ok(number) => {
                 self.weigh(size_of::<Number>() + ALLOCATIONS)?;
-                Ok(ExprKind::Number(Box::new(number)))
+                let number = Arc::new(number);
+                if self.numbers.len() < SHARED_NUMBERS {
+                    self.numbers.push(Arc::clone(&number));
+                }
+                Ok(ExprKind::Number(number))
             }
             Err(message) => self.fail(message),
         }
     }
+}
+
+fn declaration(names: Vec<Arc<str>>, is_assign: bool) -> Option<Box<Declaration>> {
+    (!names.is_empty()).then(|| {
+        Box::new(Declaration {
+            is_assign,
+            names: names.into(),
+        })
+    })
 }
 
 fn is_constant(kind: &ExprKind) -> bool {
@@ -270,6 +278,6 @@ fn is_constant(kind: &ExprKind) -> bool {
             | ExprKind::Dot
             | ExprKind::Nil
             | ExprKind::Number(_)
-            | ExprKind::String { .. }
+            | ExprKind::String(_)
     )
 }
