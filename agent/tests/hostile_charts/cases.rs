@@ -463,6 +463,21 @@ fn templates() -> Vec<Case> {
         ),
         template("many-keys-made", slow, ""),
         template(
+            "given-key-loop",
+            "{{ $key := genPrivateKey \"rsa\" }}{{ range until 100000 }}{{ $_ := genCAWithKey \"a\" 1 $key }}{{ end }}",
+            "",
+        ),
+        template(
+            "certificate-loop",
+            "{{ $ca := genCA \"a\" 1 }}{{ range until 100000 }}{{ $_ := genSignedCert \"a\" nil nil 1 $ca }}{{ end }}",
+            "",
+        ),
+        template(
+            "scrypt-loop",
+            "{{ range until 100000 }}{{ derivePassword 1 \"long\" \"a\" \"b\" \"c\" }}{{ end }}",
+            "",
+        ),
+        template(
             "bcrypt-loop",
             "{{ range until 100000 }}{{ bcrypt \"x\" }}{{ end }}",
             "",

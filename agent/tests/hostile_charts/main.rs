@@ -15,7 +15,7 @@ use wait4::Wait4 as _;
 /// The most memory a render may hold at once.
 const MAX_KIB: u64 = 200 << 10;
 /// The most processor time it may take. Unoptimised builds are several times slower.
-const MAX_SECONDS: u64 = if cfg!(debug_assertions) { 60 } else { 5 };
+const MAX_SECONDS: u64 = if cfg!(debug_assertions) { 20 } else { 5 };
 /// The most that may be said: Helm quotes long names and templates inside templates as they are.
 const MAX_MESSAGE: usize = 2 << 20;
 

@@ -16,10 +16,10 @@ use crate::exec::{Operand, State};
 use crate::fmt;
 use crate::value::{LIST, List, Object, Str, Type, Value};
 
-/// Work that making a key counts for: a big RSA key takes a good part of a second.
-const KEY_STEPS: u64 = 1_000_000;
-/// The largest take eight times as long.
-const LARGE_KEY_STEPS: u64 = 8_000_000;
+/// Work that making a key counts for, by what it takes beside the other steps: some 100 ms.
+const KEY_STEPS: u64 = 1_500_000;
+/// RSA of 4096 bits takes most of a second, at times more than one.
+const LARGE_KEY_STEPS: u64 = 9_000_000;
 const TYPE_NAME: &str = "sprig.certificate";
 
 pub(super) fn add(f: &mut Functions) {
@@ -48,7 +48,7 @@ pub(super) fn add(f: &mut Functions) {
     f.add(
         "genCAWithKey",
         |state: &mut State<'_>, name: Str, days: i64, pem: Str| {
-            let key = given_key(&pem)?;
+            let key = given_key(state, &pem)?;
             issue(state, &Request::authority(name, days), key, None)
         },
     );
@@ -69,7 +69,7 @@ pub(super) fn add(f: &mut Functions) {
     f.add(
         "genSelfSignedCertWithKey",
         |state: &mut State<'_>, name: Str, ips: List, dns: List, days: i64, pem: Str| {
-            let key = given_key(&pem)?;
+            let key = given_key(state, &pem)?;
             let request = Request {
                 name,
                 ips,
@@ -107,7 +107,7 @@ fn gen_signed_cert_with_key(
     authority: Certificate,
     pem: Str,
 ) -> Result<Certificate, Error> {
-    let key = given_key(&pem)?;
+    let key = given_key(state, &pem)?;
     let request = Request {
         name,
         ips,
@@ -185,8 +185,8 @@ impl Key {
         Ok(Self { pair, pem })
     }
 
-    /// Reads a key in PEM, with Sprig's messages.
-    fn from_pem(text: &[u8]) -> Result<Self, Error> {
+    /// Reads a key in PEM, with Sprig's messages, for one use.
+    fn from_pem(state: &mut State<'_>, text: &[u8]) -> Result<Self, Error> {
         let Some(block) = der::from_pem(text) else {
             return Err(Error::message("no PEM data in input"));
         };
@@ -203,10 +203,17 @@ impl Key {
                 return Err(Error::message(message));
             }
         };
+        state.spend_steps(use_steps(block.content.len()))?;
         let pair = KeyPair::try_from(block.content.as_slice())
             .map_err(|error| Error::message(format!("{what}: {error}")))?;
         Self::new(pair)
     }
+}
+
+/// Work that checking an RSA key and signing with it counts for: it grows with the cube of the key's length.
+fn use_steps(length: usize) -> u64 {
+    let length = length as u64;
+    1_000 + length.saturating_pow(3) / 50_000
 }
 
 fn key_error(error: rcgen::Error) -> Error {
@@ -218,8 +225,8 @@ fn new_key(state: &mut State<'_>) -> Result<Key, Error> {
     Key::rsa(RsaKeySize::_2048).map_err(|error| error.context("error generating rsa key"))
 }
 
-fn given_key(pem: &[u8]) -> Result<Key, Error> {
-    Key::from_pem(pem).map_err(|error| error.context("parsing private key"))
+fn given_key(state: &mut State<'_>, pem: &[u8]) -> Result<Key, Error> {
+    Key::from_pem(state, pem).map_err(|error| error.context("parsing private key"))
 }
 
 /// RSA keys in PKCS#1, ECDSA keys in SEC 1, others in PKCS#8.
@@ -321,7 +328,7 @@ fn issue(
                 let message = "error parsing certificate: decodedSignerCert.Bytes";
                 Error::message("x509: malformed certificate").context(message)
             })?;
-            let key = Key::from_pem(&authority.key)
+            let key = Key::from_pem(state, &authority.key)
                 .map_err(|error| error.context("error parsing private key"))?;
             Some((issuer, key))
         }
@@ -603,7 +610,7 @@ fn read_issuer(certificate: &[u8]) -> Option<Issuer> {
     })
 }
 
-fn build_custom_cert(cert: Str, key: Str) -> Result<Certificate, Error> {
+fn build_custom_cert(state: &mut State<'_>, cert: Str, key: Str) -> Result<Certificate, Error> {
     let cert =
         decode64(&cert).map_err(|_| Error::message("unable to decode base64 certificate"))?;
     let key = decode64(&key).map_err(|_| Error::message("unable to decode base64 private key"))?;
@@ -613,7 +620,7 @@ fn build_custom_cert(cert: Str, key: Str) -> Result<Certificate, Error> {
         let message = "error parsing certificate: decodedCert.Bytes";
         return Err(Error::message("x509: malformed certificate").context(message));
     }
-    Key::from_pem(&key).map_err(|error| error.context("error parsing private key"))?;
+    Key::from_pem(state, &key).map_err(|error| error.context("error parsing private key"))?;
     Ok(Certificate {
         cert: cert.into(),
         key: key.into(),

@@ -15,8 +15,10 @@ use crate::exec::State;
 use crate::host::Host;
 use crate::value::Str;
 
-/// Work that one key derivation or password hash counts for.
-const EXPENSIVE_STEPS: u64 = 1_000_000;
+/// Work that one password hash counts for, by what it takes beside the other steps: some 50 ms.
+const HASH_STEPS: u64 = 1_000_000;
+/// Work that one key derivation counts for: some 120 ms.
+const DERIVATION_STEPS: u64 = 2_500_000;
 const AES_BLOCK_BYTES: usize = 16;
 
 pub(super) fn add(f: &mut Functions) {
@@ -130,7 +132,7 @@ fn bcrypt(state: &mut State<'_>, password: &[u8]) -> Result<String, Error> {
         let error = "bcrypt: password length exceeds 72 bytes";
         return Ok(format!("failed to encrypt string with bcrypt: {error}"));
     }
-    state.spend_steps(EXPENSIVE_STEPS)?;
+    state.spend_steps(HASH_STEPS)?;
     let mut salt = [0; 16];
     state.host().fill_random(&mut salt);
     let hash = bcrypt::hash_with_salt(password, COST, salt).map_err(|error| {
@@ -152,7 +154,7 @@ fn derive_password(
     let Some(templates) = password_templates(&kind) else {
         return Ok(format!("cannot find password template {kind}"));
     };
-    state.spend_steps(EXPENSIVE_STEPS)?;
+    state.spend_steps(DERIVATION_STEPS)?;
     let failed = |error: &str| Error::message(format!("failed to derive password: {error}"));
     let length = |text: &[u8]| (text.len() as u32).to_be_bytes();
     let salt = [SEED, &length(&user), &*user].concat();
