@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::AgentArgs;
+use crate::schemas::REMOTE_SCHEMAS_VARIABLE;
 use crate::summary::ErrorMapping;
 use crate::values::Mode;
 
@@ -122,6 +123,8 @@ pub struct Settings {
     pub site: SitePlace,
     /// When the agent fills in `${ }`.
     pub cluster_values: Mode,
+    /// Whether schemas of charts may refer to others by address.
+    pub remote_schemas: bool,
     /// Which conditions of live objects mean an error.
     pub error_mapping: ErrorMapping,
 }
@@ -247,9 +250,15 @@ impl Settings {
                     .parse()
                     .map_err(|_| SettingsError::ClusterValues(mode.to_owned()))?,
             },
+            remote_schemas: fetches_schemas(env),
             error_mapping: error_mapping(env),
         })
     }
+}
+
+/// Whether schemas of charts may refer to others by address.
+pub fn fetches_schemas(env: &Environment) -> bool {
+    env.get(REMOTE_SCHEMAS_VARIABLE) == Some("true")
 }
 
 /// A mapping that cannot be read is logged and ignored, as upstream.

@@ -20,6 +20,7 @@ pub mod records;
 pub mod register;
 pub mod requests;
 pub mod run;
+pub mod schemas;
 pub mod secrecy;
 pub mod server;
 pub mod session;

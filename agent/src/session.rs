@@ -35,6 +35,7 @@ use crate::ledger::Ledger;
 use crate::memory;
 use crate::metrics::{Controller, Metrics, Outcome};
 use crate::register::{Registrar, Upstream};
+use crate::schemas::Schemas;
 use crate::server::{Health, Side};
 use crate::watching::{self, Broken};
 
@@ -148,6 +149,7 @@ impl Session {
                 Arc::clone(&self.events),
                 &self.settings.namespace,
                 &self.settings.scope,
+                Schemas::new(self.settings.remote_schemas),
             ),
         };
         let reconciler = Reconciler::new(&self.settings, &self.upstream, rooms);

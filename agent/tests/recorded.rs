@@ -67,6 +67,7 @@ fn check(name: &str, recorded: &Value) {
         host: &SystemHost,
         post_renderer: Some(&post_renderer),
         templates: None,
+        schemas: None,
         options: Options::default(),
     })
     .unwrap();

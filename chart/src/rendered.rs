@@ -18,7 +18,8 @@ pub use show::{NotFound, ShowOptions};
 use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
 use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
 use crate::render::{self, RenderError, RenderOptions};
-use crate::values::{self, CoalesceError, schema};
+use crate::values::schema::{self, RemoteSchemas};
+use crate::values::{self, CoalesceError};
 use crate::{Capabilities, Chart, Crd, ReleaseInfo, Warning, dependency};
 
 /// End of the path of files that are notes, not manifests.
@@ -40,6 +41,8 @@ pub struct Request<'a> {
     pub post_renderer: Option<&'a dyn PostRenderer>,
     /// Templates that were parsed before, shared between renders.
     pub templates: Option<&'a TemplateCache>,
+    /// Where schemas are had from that a chart's schema refers to by address; otherwise it is broken.
+    pub schemas: Option<&'a dyn RemoteSchemas>,
     /// Switches; the defaults are Helm's.
     pub options: Options,
 }
@@ -218,7 +221,8 @@ pub fn render_and_warn(
     let coalesced =
         values::coalesce_values(&chart, request.values, warnings).map_err(RenderedError::Values)?;
     if !request.options.skip_schema_validation {
-        schema::validate(&chart, &coalesced, warnings).map_err(RenderedError::Schema)?;
+        schema::validate(&chart, &coalesced, request.schemas, warnings)
+            .map_err(RenderedError::Schema)?;
     }
     check_kube_version(&chart, request.capabilities)?;
 

@@ -50,6 +50,7 @@ fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> 
         host: &SystemHost,
         post_renderer: None,
         templates: None,
+        schemas: None,
         options: Options {
             include_crds: true,
             ..Options::default()

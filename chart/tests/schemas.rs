@@ -151,7 +151,7 @@ fn our_error(cases: &[Case]) -> String {
     };
     let coalesced =
         values::coalesce_values(&parent, &Value::Null, &mut Vec::new()).expect("small values");
-    match values::schema::validate(&parent, &coalesced, &mut Vec::new()) {
+    match values::schema::validate(&parent, &coalesced, None, &mut Vec::new()) {
         Ok(()) => String::new(),
         Err(error) => error.to_string(),
     }

@@ -90,6 +90,7 @@ fn row(path: &Path) -> Result<Option<Row>> {
         host: &SystemHost,
         post_renderer: None,
         templates: None,
+        schemas: None,
         options: Options {
             include_crds: true,
             ..Options::default()

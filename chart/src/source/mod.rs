@@ -34,6 +34,7 @@ mod proxy;
 mod reference;
 mod repository;
 mod safe_url;
+mod schemas;
 mod tls;
 
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub use oci::{Reference, pick as pick_tag};
 pub use proxy::ProxyRules;
 pub use reference::ChartRef;
 pub use safe_url::SafeUrl;
+pub use schemas::SchemaFetcher;
 
 /// What is the same for every fetch.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 
 mod registry;
 mod repository;
+mod schemas;
 mod server;
 
 use std::io::Write as _;

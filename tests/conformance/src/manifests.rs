@@ -528,6 +528,7 @@ fn install(case: &Case) -> Outcome {
             .as_ref()
             .map(|named| named as &dyn PostRenderer),
         templates: None,
+        schemas: None,
         options: settings.options(),
     });
     judge(case, rendered.map_err(text), |rendered| {
@@ -577,6 +578,7 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         host: &SystemHost,
         post_renderer: None,
         templates: None,
+        schemas: None,
         options: settings.options(),
     })
     .map_err(|error| {

@@ -115,7 +115,7 @@ fn check(case: &Case) -> Outcome {
     let checked = values::coalesce_values(&chart, &user, &mut warnings)
         .map_err(|error| error.to_string())
         .and_then(|values| {
-            schema::validate(&chart, &values, &mut warnings)
+            schema::validate(&chart, &values, None, &mut warnings)
                 .map_err(|errors| RenderedError::Schema(errors).to_string())
         });
     if let (Err(error), Some(want)) = (&checked, case.parse::<Vec<String>>("error_sorted_lines")) {

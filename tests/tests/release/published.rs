@@ -104,6 +104,7 @@ impl Journey {
                     host: &SystemHost,
                     post_renderer: None,
                     templates: None,
+                    schemas: None,
                     options: chart::rendered::Options::default(),
                 })?;
                 Ok(Rendered::new(rendered, values.clone()))

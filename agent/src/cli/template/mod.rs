@@ -21,6 +21,8 @@ use templating::{Dialect, Host, Limits, State, SystemHost, TemplateSet};
 use super::chart_flags::ChartFlags;
 use super::helm_home::{self, HelmFlags};
 use super::value_flags::{self, ValueFlags};
+use crate::config::{Environment, fetches_schemas};
+use crate::schemas::Schemas;
 use cluster::Server;
 pub use flags::{InstallFlags, RenderFlags};
 use output_dir::OutputDir;
@@ -227,6 +229,7 @@ impl Job<'_> {
         let mut release = ReleaseInfo::install(self.name, args.helm.namespace());
         release.is_upgrade = args.render.is_upgrade;
         release.is_install = !args.render.is_upgrade;
+        let schemas = Schemas::new(fetches_schemas(&Environment::of_process()));
         let request = Request {
             chart,
             values: self.values,
@@ -235,6 +238,7 @@ impl Job<'_> {
             host,
             post_renderer: None,
             templates: None,
+            schemas: Some(&schemas),
             options: Options {
                 include_crds: args.render.include_crds,
                 skip_schema_validation: args.render.skip_schema_validation,

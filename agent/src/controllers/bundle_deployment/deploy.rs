@@ -30,6 +30,7 @@ use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetI
 use crate::error;
 use crate::events::{Events, Reason};
 use crate::identity::DeploymentClient;
+use crate::schemas::Schemas;
 use crate::secrecy::Secrets;
 
 /// Revisions kept where the bundle does not say.
@@ -119,6 +120,7 @@ pub struct Deployer {
     events: Arc<Events>,
     /// Bundles are often of one chart: a fleet's, or the versions of one.
     templates: Arc<TemplateCache>,
+    schemas: Arc<Schemas>,
     /// System namespace.
     namespace: String,
     scope: String,
@@ -133,6 +135,7 @@ impl Deployer {
         events: Arc<Events>,
         namespace: &str,
         scope: &str,
+        schemas: Schemas,
     ) -> Self {
         let (namespace, scope) = (namespace.to_owned(), scope.to_owned());
         Self {
@@ -141,6 +144,7 @@ impl Deployer {
             values,
             events,
             templates: Arc::new(TemplateCache::new(PARSED)),
+            schemas: Arc::new(schemas),
             namespace,
             scope,
         }
@@ -199,6 +203,7 @@ impl Deployer {
             traces: Arc::clone(&traces),
             set: SetId::new(bundle.name(), &self.scope),
             templates: Arc::clone(&self.templates),
+            schemas: Arc::clone(&self.schemas),
             discovery,
             skip_schema_validation: helm.skip_schema_validation,
             disable_dns: helm.disable_dns,
@@ -350,6 +355,7 @@ struct Rendering {
     traces: Arc<Traces>,
     set: SetId,
     templates: Arc<TemplateCache>,
+    schemas: Arc<Schemas>,
     discovery: Arc<Snapshot>,
     skip_schema_validation: bool,
     disable_dns: bool,
@@ -378,6 +384,7 @@ impl Rendering {
             host: &host,
             post_renderer: Some(&post_renderer),
             templates: Some(&self.templates),
+            schemas: Some(&*self.schemas),
             options: rendered::Options {
                 skip_schema_validation: self.skip_schema_validation,
                 ..rendered::Options::default()

@@ -14,6 +14,7 @@ use super::draft::Draft;
 use super::failure::escape;
 use super::format::Format;
 use super::number::Decimal;
+use super::remote::RemoteSchemas;
 use super::resource::{CompileError, Documents, Place, Root, encode, join};
 use super::validate;
 use super::work::Work;
@@ -23,6 +24,8 @@ use crate::Warning;
 const PATTERN_BYTES: usize = 32 << 10;
 /// Bytes of it for each character with repetitions written out.
 const EFFORT_BYTES: usize = 64;
+/// Schemas of all documents together.
+const MAX_COMPILED: usize = 60_000;
 /// Bytes that the patterns of one schema may take.
 const MAX_PATTERNS: usize = 16 << 20;
 
@@ -31,7 +34,7 @@ static METASCHEMAS: LazyLock<(Set, [Id; 5])> = LazyLock::new(|| {
     let mut warnings = Vec::new();
     let mut compiler = Compiler {
         assert_format: true,
-        ..Compiler::new(&mut warnings)
+        ..Compiler::new(None, &mut warnings)
     };
     let ids = Draft::ALL.map(|draft| {
         compiler
@@ -59,9 +62,10 @@ pub(super) fn metaschema(draft: Draft) -> Ref<'static> {
 pub(super) fn compile_document(
     url: &str,
     document: Value,
+    remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Set, CompileError> {
-    let mut compiler = Compiler::new(warnings);
+    let mut compiler = Compiler::new(remote, warnings);
     compiler.documents.add(url, Arc::new(document));
     compiler.compile(url)?;
     Ok(Set {
@@ -70,7 +74,7 @@ pub(super) fn compile_document(
 }
 
 struct Compiler<'w> {
-    documents: Documents,
+    documents: Documents<'w>,
     roots: BTreeMap<String, Root>,
     schemas: Vec<Schema>,
     known: BTreeMap<Place, Id>,
@@ -83,9 +87,9 @@ struct Compiler<'w> {
 }
 
 impl<'w> Compiler<'w> {
-    fn new(warnings: &'w mut Vec<Warning>) -> Self {
+    fn new(remote: Option<&'w dyn RemoteSchemas>, warnings: &'w mut Vec<Warning>) -> Self {
         Self {
-            documents: Documents::default(),
+            documents: Documents::new(remote),
             roots: BTreeMap::new(),
             schemas: Vec::new(),
             known: BTreeMap::new(),
@@ -106,6 +110,9 @@ impl<'w> Compiler<'w> {
             self.ensure_subschema(&place)?;
             self.compile_schema(self.compiled, &place)?;
             self.compiled += 1;
+            if self.schemas.len() > MAX_COMPILED {
+                return Err(CompileError::TooComplex);
+            }
         }
         Ok(id)
     }

@@ -1,9 +1,9 @@
 //! Checking values against `values.schema.json`.
 //!
 //! A validator of our own in the shape of santhosh-tekuri/jsonschema v6, which Helm uses: it reports
-//! the same failures in the same words, for drafts 4, 6, 7, 2019-09 and 2020-12. Files and URLs are
-//! never read: a chart's schema that refers to them fails. Where the library iterates over a map in
-//! random order, we go by name.
+//! the same failures in the same words, for drafts 4, 6, 7, 2019-09 and 2020-12. Files are never
+//! read, addresses only where [`RemoteSchemas`] are given: a chart's schema that refers to them fails.
+//! Where the library iterates over a map in random order, we go by name.
 
 mod compile;
 mod compiled;
@@ -11,6 +11,7 @@ mod draft;
 mod failure;
 mod format;
 mod number;
+mod remote;
 mod resource;
 mod validate;
 mod work;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use super::go_format::go_type;
 use super::json_stream;
 use crate::{Chart, Warning};
+pub use remote::RemoteSchemas;
 use work::Work;
 
 /// The name a schema goes by in messages.
@@ -70,17 +72,19 @@ impl fmt::Display for SchemaErrors {
 
 impl std::error::Error for SchemaErrors {}
 
-/// Checks the coalesced values of a chart and its dependencies against their schemas.
+/// Checks the coalesced values of a chart and its dependencies against their schemas. Without `remote` nothing is fetched: a
+/// schema that refers to an address elsewhere is broken.
 ///
 /// # Errors
 /// Values do not fit, or a schema is broken. All charts are checked.
 pub fn validate(
     chart: &Chart,
     values: &Value,
+    remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), SchemaErrors> {
     let mut failures = Vec::new();
-    collect(chart, values, warnings, &mut failures);
+    collect(chart, values, remote, warnings, &mut failures);
     if failures.is_empty() {
         Ok(())
     } else {
@@ -91,11 +95,12 @@ pub fn validate(
 fn collect(
     chart: &Chart,
     values: &Value,
+    remote: Option<&dyn RemoteSchemas>,
     warnings: &mut Vec<Warning>,
     failures: &mut Vec<SchemaFailure>,
 ) {
     if let Some(schema) = &chart.schema
-        && let Err(Misfit { text, masked }) = validate_one(schema, values, warnings)
+        && let Err(Misfit { text, masked }) = validate_one(schema, values, remote, warnings)
     {
         failures.push(SchemaFailure {
             chart: chart.name().to_owned(),
@@ -106,7 +111,9 @@ fn collect(
     for dependency in &chart.dependencies {
         match values.get(dependency.name()) {
             None | Some(Value::Null) => {}
-            Some(table @ Value::Object(_)) => collect(dependency, table, warnings, failures),
+            Some(table @ Value::Object(_)) => {
+                collect(dependency, table, remote, warnings, failures)
+            }
             Some(other) => {
                 let text = format!(
                     "invalid type for values: expected object (map), got {}\n",
@@ -139,9 +146,14 @@ impl From<String> for Misfit {
 }
 
 /// Checks values against one schema.
-fn validate_one(schema: &[u8], values: &Value, warnings: &mut Vec<Warning>) -> Result<(), Misfit> {
+fn validate_one(
+    schema: &[u8],
+    values: &Value,
+    remote: Option<&dyn RemoteSchemas>,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Misfit> {
     let document = decode(schema)?;
-    let set = compile::compile_document(SCHEMA_URL, document, warnings)
+    let set = compile::compile_document(SCHEMA_URL, document, remote, warnings)
         .map_err(|error| error.to_string())?;
     let root = compiled::Ref { set: &set, id: 0 };
     validate::validate(values, root, None, &mut Work::new()).map_err(|failure| {
@@ -185,7 +197,7 @@ mod tests {
         }
         definitions.insert("l40".to_owned(), json!({"type": "object"}));
         let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions}).to_string();
-        let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+        let error = validate_one(schema.as_bytes(), &json!({}), None, &mut Vec::new());
         let error = error.map_err(|misfit| misfit.text);
         assert!(error.expect_err("too much work").contains("too complex"));
     }
@@ -194,7 +206,7 @@ mod tests {
     fn schemas_read_no_files_and_fetch_nothing() {
         for reference in ["file:///etc/passwd", "http://localhost/x", "other.json"] {
             let schema = json!({"$ref": reference}).to_string();
-            let error = validate_one(schema.as_bytes(), &json!({}), &mut Vec::new());
+            let error = validate_one(schema.as_bytes(), &json!({}), None, &mut Vec::new());
             let error = error.map_err(|misfit| misfit.text);
             assert!(
                 error.expect_err("not read").contains("failing loading"),

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
 use super::format;
+use super::remote::RemoteSchemas;
 use crate::Warning;
 
 /// How deep schemas may lie in schemas.
@@ -18,6 +19,8 @@ const MAX_DEPTH: usize = 128;
 const MAX_SCHEMAS: usize = 50_000;
 /// Bytes of the pointers to them all, which grow with depth.
 const MAX_POINTERS: usize = 16 << 20;
+/// Bytes of all the documents that a chart's schema refers to elsewhere.
+const MAX_FETCHED: usize = 4 << 20;
 
 /// A schema that cannot be used. The text is santhosh-tekuri/jsonschema's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,13 +110,23 @@ pub(super) struct Root {
     pointer_bytes: usize,
 }
 
-/// Documents by URL. Nothing is read from files or fetched.
-#[derive(Debug, Default)]
-pub(super) struct Documents {
+/// Documents by URL. Nothing is read from files.
+pub(super) struct Documents<'r> {
     own: BTreeMap<String, Arc<Value>>,
+    remote: Option<&'r dyn RemoteSchemas>,
+    /// Bytes that may still be fetched.
+    left: usize,
 }
 
-impl Documents {
+impl<'r> Documents<'r> {
+    pub(super) fn new(remote: Option<&'r dyn RemoteSchemas>) -> Self {
+        Self {
+            own: BTreeMap::new(),
+            remote,
+            left: MAX_FETCHED,
+        }
+    }
+
     pub(super) fn add(&mut self, url: &str, document: Arc<Value>) {
         self.own.insert(url.to_owned(), document);
     }
@@ -134,14 +147,28 @@ impl Documents {
             });
             Value::Bool(true)
         } else {
-            return Err(CompileError::Load {
+            self.fetch(url).map_err(|why| CompileError::Load {
                 url: url.to_owned(),
-                why: not_loaded(url),
-            });
+                why,
+            })?
         };
         let document = Arc::new(document);
         self.add(url, document.clone());
         Ok(document)
+    }
+
+    fn fetch(&mut self, url: &str) -> Result<Value, String> {
+        match url.split_once("://") {
+            Some(("file", path)) => Err(format!("open {path}: no such file or directory")),
+            Some(("http" | "https", _)) => {
+                let remote = self.remote.ok_or("fetching schemas is switched off")?;
+                let bytes = remote.fetch(url)?;
+                let left = self.left.checked_sub(bytes.len());
+                self.left = left.ok_or("the schemas referred to are too large")?;
+                super::decode(&bytes)
+            }
+            _ => Err(format!("no URLLoader registered for {}", quote(url))),
+        }
     }
 
     /// The draft of a schema object, from its `$schema`.
@@ -178,15 +205,6 @@ impl Documents {
             at = Place::new(url.into(), "");
         }
         Ok(fallback)
-    }
-}
-
-/// Charts bring no files and fetch nothing while their values are checked.
-fn not_loaded(url: &str) -> String {
-    match url.split_once("://") {
-        Some(("file", path)) => format!("open {path}: no such file or directory"),
-        Some(("http" | "https", _)) => "fetching schemas is switched off".to_owned(),
-        _ => format!("no URLLoader registered for {}", quote(url)),
     }
 }
 
@@ -236,7 +254,7 @@ impl Root {
     /// Finds the named schemas and anchors in the schema at `pointer` and below.
     pub(super) fn collect(
         &mut self,
-        documents: &mut Documents,
+        documents: &mut Documents<'_>,
         pointer: &str,
         base: &str,
         fallback: Draft,
