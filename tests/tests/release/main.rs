@@ -13,6 +13,7 @@ mod flows;
 mod histories;
 mod hooks;
 mod interop;
+mod looks;
 mod options;
 mod proofs;
 mod published;
