@@ -15,6 +15,7 @@ mod hooks;
 mod interop;
 mod looks;
 mod options;
+mod parallel;
 mod proofs;
 mod published;
 mod rollbacks;
