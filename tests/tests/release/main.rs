@@ -19,5 +19,6 @@ mod parallel;
 mod proofs;
 mod published;
 mod rollbacks;
+mod shelters;
 mod sizes;
 mod world;
