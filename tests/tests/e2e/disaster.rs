@@ -1,4 +1,4 @@
-//! Eight ways for BundleDeployments to be gone without anybody having deleted them. In none of them does the agent send a single
+//! Nine ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
 use std::time::Duration;
@@ -16,6 +16,7 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Controller;
 use testbed::fleet::crds;
 use testbed::fleet::site::{PATIENCE, Site};
+use testbed::meddler::{Meddler, is_watch};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
@@ -189,6 +190,49 @@ async fn the_types_go() -> Result<()> {
     wait_readiness(&site, true).await?;
     wait_held(&site, 2).await?;
     untouched(&site, &apps).await
+}
+
+/// Somebody on the way to upstream answers each list with an empty one, and says that all is well.
+#[tokio::test]
+async fn upstream_lists_nothing() -> Result<()> {
+    for has_own in [true, false] {
+        let mut site = Site::prepare(Bed::shared().await?).await?;
+        let granted = site.controller.grant_directly(&site.id).await?;
+        let namespace = granted.deployment_namespace.clone();
+        let (url, authority) = (site.plane.url(), site.plane.authority());
+        let config = kubeconfig(&url, authority, &granted.token, &namespace);
+        let meddler = Meddler::before(config).await?;
+        site.grant_at(meddler.url()).await?;
+        start(&mut site)?;
+        if has_own {
+            deploy_own(&site).await?;
+        }
+        let apps = deploy(&site, "app", 2).await?;
+        let bundles = site.bundle_deployments()?;
+        let now = bundles.list(&ListParams::default()).await?.metadata;
+        let empty = json!({
+            "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "BundleDeploymentList",
+            "metadata": { "resourceVersion": now.resource_version }, "items": [],
+        });
+        meddler.refuse(move |parts| {
+            let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
+            is_list.then(|| empty.clone())
+        });
+        meddler.expire_watches();
+        wait_held(&site, if has_own { 3 } else { 2 }).await?;
+        untouched(&site, &apps).await?;
+        meddler.leave();
+        meddler.expire_watches();
+        wait_held(&site, 0).await?;
+        for name in &apps {
+            site.wait_ready(name).await?;
+        }
+        untouched(&site, &apps).await?;
+        // What is deleted from now on is.
+        site.delete(&apps[0]).await?;
+        gone(&site, &apps[..1], THIRTY).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
