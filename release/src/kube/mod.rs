@@ -39,7 +39,7 @@ pub use wait::WaitError;
 pub(crate) use apply::{Unproven, apply_all, is_foreign_writer};
 pub(crate) use claim::provable;
 pub(crate) use client::RecordRequest;
-pub(crate) use delete::{delete_all, delete_hook};
+pub(crate) use delete::{delete_all, delete_hook, is_taken};
 pub(crate) use follow::until_ended;
 pub(crate) use ownership::{Claim, check_all, stored_policy};
 pub(crate) use wait::{until_gone, until_ready};

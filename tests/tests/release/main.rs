@@ -6,6 +6,7 @@ mod conflicts;
 mod cost;
 mod crashes;
 mod definitions;
+mod deletions;
 mod doomed;
 mod drift;
 mod dry_run;
