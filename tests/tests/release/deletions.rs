@@ -7,11 +7,12 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::Storage;
-use release::{Cluster, Options};
+use release::{Cluster, Options, RollbackSpec, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
 use crate::definitions::{car, definition, group};
+use crate::doomed::Doomed;
 use crate::world::{Template, World, config_map};
 
 impl World {
@@ -193,4 +194,100 @@ async fn the_record_that_is_built_on_is_not_pruned() -> Result<()> {
     world.deploy(&config_map("a", "5")).await?;
     assert_eq!(world.value("a").await?, "5");
     Ok(())
+}
+
+/// What the manifest asks to be kept stays even where somebody took the wish off the object.
+#[tokio::test]
+async fn what_was_to_be_kept_stays_whatever_became_of_its_annotation() -> Result<()> {
+    let world = World::new().await?;
+    let keep = "metadata:\n  annotations: {helm.sh/resource-policy: keep}\n";
+    let kept = config_map("kept", "1").replacen("metadata:\n", keep, 1);
+    world.deploy(&(config_map("a", "1") + &kept)).await?;
+    world.kubectl(&["annotate", "configmap/kept", "helm.sh/resource-policy-"])?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("kept").await?, "1");
+    assert_eq!(world.value("a").await?, "none");
+    assert_eq!(done.kept.len(), 1);
+    Ok(())
+}
+
+/// Whose manifest cannot be read nobody knows the objects of: the record is not thrown away over them.
+#[tokio::test]
+async fn a_manifest_that_cannot_be_read_is_not_forgotten() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let mut record = world.storage.get(&world.name, 1).await?;
+    record.manifest = "---\nkind: [".to_owned();
+    world.storage.update(&record).await?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    for _ in 0..2 {
+        let refused = release::uninstall(&world.cluster, &world.storage, &spec).await;
+        assert!(!refused.unwrap_err().is_retryable());
+        assert_eq!(world.history().await?, ["1 uninstalling"]);
+        assert_eq!(world.value("a").await?, "1");
+    }
+    Ok(())
+}
+
+/// With one record and no good one, cut off after each of its changes: at every moment some record tells of the release.
+#[tokio::test]
+async fn some_record_is_there_at_every_moment() -> Result<()> {
+    const MANY: usize = 20;
+    let one = || Options {
+        max_history: 1,
+        ..Options::default()
+    };
+    let failing = |value: &str| {
+        let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+        Template::new(&(config_map("a", value) + &refused))
+    };
+    for last in 1..MANY {
+        let world = World::new().await?;
+        let failed = world.deploy_with(&failing("1"), one()).await;
+        failed.unwrap_err();
+        let doomed = Doomed::new(&world).await?;
+        let was_cut_off = doomed.deploy(&failing("2"), one(), last).await;
+        assert!(!world.history().await?.is_empty(), "{last}");
+        if !was_cut_off {
+            assert!(last > 2, "{last}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it never ends")
+}
+
+/// Going back to the last good revision, with room for one record, cut off after each of its changes: that revision is lost at none.
+#[tokio::test]
+async fn the_revision_gone_back_to_is_kept_until_there_is_another() -> Result<()> {
+    const MANY: usize = 20;
+    for last in 1..MANY {
+        let world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        world.deploy(&config_map("a", "2")).await?;
+        world.tamper(2, Status::Failed).await?;
+        let spec = RollbackSpec {
+            name: world.name.clone(),
+            namespace: world.namespace.clone(),
+            revision: 1,
+            options: Options {
+                max_history: 1,
+                ..Options::default()
+            },
+        };
+        let doomed = Doomed::new(&world).await?;
+        doomed.gate.open(Some(last));
+        let back = release::rollback(&doomed.cluster, &doomed.storage, &spec);
+        let was_cut_off = tokio::select! {
+            () = doomed.gate.closed() => true,
+            _ = back => false,
+        };
+        let history = world.history().await?;
+        assert!(world.has_good_revision().await?, "{last}: {history:?}");
+        if !was_cut_off {
+            assert!(last > 3, "{last}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it never ends")
 }
