@@ -178,9 +178,10 @@ impl Bundles {
                 object.kind == kind && !listed.contains(&listing)
             };
             let lacking: Vec<_> = watched.seen.keys().filter(is_lacking).cloned().collect();
-            let is_news = lacking.iter().fold(false, |is_news, object| {
-                watched.tell(object, None) || is_news
-            });
+            let mut is_news = false;
+            for object in &lacking {
+                is_news |= watched.tell(object, None);
+            }
             woken.extend(is_news.then(|| name.clone()));
         }
         woken
