@@ -2,16 +2,16 @@
 //!
 //! Only objects that carry the set hash are watched, and only their metadata is kept. An event
 //! names its bundle by that hash; the bundle gets a drift pass once changes have been collected
-//! for a moment. A watch that expired lists again, always. Mirrors the purpose, not the code, of
+//! for a moment. A watch that expired lists again, always, and what the list does not have went meanwhile. Mirrors the purpose, not the code, of
 //! `internal/cmd/agent/trigger` and `driftdetect`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -51,7 +51,8 @@ impl ObjectId {
 pub struct DriftWatches {
     agent: AgentClient,
     shared: Arc<Shared>,
-    watches: Mutex<HashMap<String, Watch>>,
+    /// By `group/version` and kind: a version may not be served any more, while another one is.
+    watches: Mutex<HashMap<(String, String), Watch>>,
 }
 
 struct Watch {
@@ -155,6 +156,35 @@ impl Bundles {
             self.by_hash.remove(&watched.hash);
         }
         false
+    }
+
+    /// An object is in a list of its kind. After a restore of the cluster it may have any version: one
+    /// that is not the one we saw is news, older or not.
+    fn listed(&mut self, hash: &str, object: &ObjectId, version: &str) -> Vec<String> {
+        let owner = self.by_hash.get(hash);
+        let watched = owner.and_then(|owner| self.by_name.get(owner));
+        let seen = watched.and_then(|watched| watched.seen.get(object));
+        let is_other = seen.is_some_and(|seen| seen != version);
+        self.told(hash, object, Some(version).filter(|_| !is_other))
+    }
+
+    /// A list of a kind is complete: what we saw and it does not have went while nobody watched. Gives
+    /// the bundles to wake.
+    fn lacking(&mut self, kind: &str, listed: &HashSet<(String, ObjectId)>) -> Vec<String> {
+        let mut woken = Vec::new();
+        for (name, watched) in &mut self.by_name {
+            let is_lacking = |object: &&ObjectId| {
+                let listing = (watched.hash.clone(), (*object).clone());
+                object.kind == kind && !listed.contains(&listing)
+            };
+            let lacking: Vec<_> = watched.seen.keys().filter(is_lacking).cloned().collect();
+            let mut is_news = false;
+            for object in &lacking {
+                is_news |= watched.tell(object, None);
+            }
+            woken.extend(is_news.then(|| name.clone()));
+        }
+        woken
     }
 
     /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to
@@ -286,7 +316,7 @@ impl DriftWatches {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted: HashMap<_, _> = kinds
             .into_iter()
-            .map(|kind| (ObjectId::kind_of(&kind), kind))
+            .map(|kind| ((kind.api_version.clone(), kind.kind.clone()), kind))
             .collect();
         for (kind, watch) in watches.iter_mut() {
             if !wanted.contains_key(kind) {
@@ -328,9 +358,9 @@ impl Shared {
         self.bundles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An object with this hash is there in this version, or gone (`None`).
-    fn changed(&self, hash: &str, object: &ObjectId, version: Option<&str>) {
-        let told = self.lock().told(hash, object, version);
+    /// Tells the bundles, and wakes those to which it is news.
+    fn tell(&self, tell: impl FnOnce(&mut Bundles) -> Vec<String>) {
+        let told = tell(&mut self.lock());
         for bundle in told {
             self.wake(&bundle);
         }
@@ -364,31 +394,47 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
     let mut events = watching::watch(api, config, Broken::Relist);
+    let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
-        let (object, is_gone) = match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                (object, false)
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                let Some((hash, id, version)) = identify(&kind, object.metadata) else {
+                    continue;
+                };
+                shared.tell(|bundles| bundles.listed(&hash, &id, &version));
+                listed.insert((hash, id));
             }
-            Ok(watcher::Event::Delete(object)) => (object, true),
-            Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
+            Ok(watcher::Event::InitDone) => {
+                let listed = std::mem::take(&mut listed);
+                shared.tell(|bundles| bundles.lacking(&kind, &listed));
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                if let Some((hash, id, version)) = identify(&kind, object.metadata) {
+                    shared.tell(|bundles| bundles.told(&hash, &id, Some(&version)));
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                if let Some((hash, id, _)) = identify(&kind, object.metadata) {
+                    shared.tell(|bundles| bundles.told(&hash, &id, None));
+                }
+            }
             Err(failed) => {
                 tracing::debug!(kind, error = %error::chain(&failed), "watching for drift");
-                continue;
             }
-        };
-        let metadata = object.metadata;
-        let labels = metadata.labels.unwrap_or_default();
-        let Some(hash) = labels.get(LABEL_OBJECT_SET_HASH) else {
-            continue;
-        };
-        let id = ObjectId {
-            kind: kind.clone(),
-            namespace: metadata.namespace.unwrap_or_default(),
-            name: metadata.name.unwrap_or_default(),
-        };
-        let version = metadata.resource_version.filter(|_| !is_gone);
-        shared.changed(hash, &id, version.as_deref());
+        }
     }
+}
+
+/// Set hash, name and version of an object.
+fn identify(kind: &str, metadata: ObjectMeta) -> Option<(String, ObjectId, String)> {
+    let hash = metadata.labels?.remove(LABEL_OBJECT_SET_HASH)?;
+    let id = ObjectId {
+        kind: kind.to_owned(),
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+    };
+    Some((hash, id, metadata.resource_version.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -418,6 +464,33 @@ mod tests {
 
     fn seen(version: &str) -> Seen {
         Seen::from([(deployment(), version.to_owned())])
+    }
+
+    #[rstest]
+    #[case::as_it_was(Some("7"), false)]
+    #[case::changed_unwatched(Some("8"), true)]
+    #[case::of_a_backup(Some("6"), true)]
+    #[case::gone_unwatched(None, true)]
+    fn a_list_tells_what_nobody_watched(#[case] listed: Option<&str>, #[case] expected: bool) {
+        let mut bundles = Bundles::default();
+        bundles.looked("web", "h", seen("7"), true);
+        let mut woken = Vec::new();
+        let mut list = HashSet::new();
+        if let Some(version) = listed {
+            woken.extend(bundles.listed("h", &deployment(), version));
+            list.insert(("h".to_owned(), deployment()));
+        }
+        woken.extend(bundles.lacking("/ConfigMap", &HashSet::new()));
+        woken.extend(bundles.lacking("apps/Deployment", &list));
+        assert_eq!(woken, vec!["web"; usize::from(expected)]);
+    }
+
+    #[test]
+    fn an_object_that_is_listed_as_anothers_is_lacking() {
+        let mut bundles = Bundles::default();
+        bundles.looked("web", "h", seen("7"), true);
+        let list = HashSet::from([("other".to_owned(), deployment())]);
+        assert_eq!(bundles.lacking("apps/Deployment", &list), ["web"]);
     }
 
     #[rstest]

@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use super::error::{BoxError, DeployError};
 use super::hooks::HookRun;
+use super::shelter::Shelter;
 use super::{DeploySpec, Deployed, Options, RenderRequest, Rendered, UninstallSpec, capabilities};
 use super::{install, rollback, uninstall, upgrade};
 use crate::kube::{
@@ -285,7 +286,7 @@ async fn prepare<'a>(
         storage.update(&release).await?;
     } else {
         let last = make_room(cluster, storage, spec, history, plan, &base, &objects).await?;
-        let is_new = install::create_record(cluster, storage, spec, &release).await?;
+        let is_new = install::create_record(cluster, storage, spec, &release, &objects).await?;
         if let Some(revision) = last {
             storage.delete(&spec.name, revision).await?;
         }
@@ -453,7 +454,8 @@ async fn make_room(
         if Some(revision) == plan.action.from() {
             continue;
         }
-        let strays = base.strays(revision, wanted);
+        let shelter = Shelter::new(&spec.namespace, wanted, Some(&spec.chart));
+        let (strays, _) = shelter.spare(base.strays(revision, wanted));
         if !strays.is_empty() {
             delete_all(cluster, &owner, strays, "Background")
                 .await
@@ -608,15 +610,15 @@ impl Attempt<'_> {
         if vanished.is_empty() {
             return Ok(Vec::new());
         }
+        let chart = self.release.chart.as_deref();
+        let shelter = Shelter::new(&self.spec.namespace, &self.objects, chart);
+        let (vanished, spared) = shelter.spare(vanished);
         let removed = delete_all(self.cluster, &self.owner, vanished, "Background")
             .await
             .map_err(DeployError::Delete)?;
         let left = [Removal::Kept, Removal::NotOwned];
-        Ok(left
-            .into_iter()
-            .flat_map(|fate| removed.with(fate))
-            .map(Object::key)
-            .collect())
+        let left = left.into_iter().flat_map(|fate| removed.with(fate));
+        Ok(left.chain(&spared).map(Object::key).collect())
     }
 
     /// The new revision first, so that a good one is recorded at every moment.

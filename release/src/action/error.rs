@@ -149,7 +149,7 @@ pub enum HookError {
     /// It cannot be deleted.
     #[error(transparent)]
     Delete(DeleteError),
-    /// It is to be deleted before it is created, and what has its name is not a hook of this release.
+    /// What has its name is not a hook of this release.
     #[error("{kind} {namespace}/{name} exists and is not a hook of this release")]
     Foreign {
         /// Kind of the object.
@@ -159,6 +159,9 @@ pub enum HookError {
         /// Its name.
         name: String,
     },
+    /// What has its name cannot be looked at.
+    #[error(transparent)]
+    Look(ApiError),
     /// Its run cannot be recorded.
     #[error(transparent)]
     Storage(StorageError),
@@ -290,7 +293,7 @@ impl HookError {
             Self::Delete(source) => source.is_retryable(),
             Self::Foreign { .. } => false,
             Self::Storage(source) => source.is_retryable(),
-            Self::Discovery(source) => source.is_retryable(),
+            Self::Look(source) | Self::Discovery(source) => source.is_retryable(),
         }
     }
 }

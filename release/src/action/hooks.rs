@@ -14,8 +14,8 @@ use jiff::Timestamp;
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_hook, until_ended,
-    until_gone,
+    ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_hook, is_taken,
+    until_ended, until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::Storage;
@@ -125,15 +125,16 @@ impl HookRun<'_> {
         hook.delete_policies = hook.effective_delete_policies();
         // It is recorded as started once its predecessor is gone: what is there now is this run's.
         if !is_started {
-            if hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
-                let foreign = self.delete_objects(&owner, &objects).await?;
-                if let Some(object) = foreign {
-                    return Err(HookError::Foreign {
-                        kind: object.resource.kind.clone(),
-                        namespace: object.namespace.clone().unwrap_or_default(),
-                        name: object.name.clone(),
-                    });
-                }
+            let foreign = match hook.is_deleted(HookDeletePolicy::BeforeHookCreation) {
+                true => self.delete_objects(&owner, &objects).await?,
+                false => self.foreign(&owner, &objects).await?,
+            };
+            if let Some(object) = foreign {
+                return Err(HookError::Foreign {
+                    kind: object.resource.kind.clone(),
+                    namespace: object.namespace.clone().unwrap_or_default(),
+                    name: object.name.clone(),
+                });
             }
             hook.last_run = HookExecution {
                 started_at: Time::utc(Timestamp::now()),
@@ -249,6 +250,21 @@ impl HookRun<'_> {
                 .map_err(HookError::Wait)?;
         }
         Ok(foreign)
+    }
+
+    /// The first of `objects` whose name something else has.
+    async fn foreign<'o>(
+        &self,
+        owner: &Owner,
+        objects: &'o [Object],
+    ) -> Result<Option<&'o Object>, HookError> {
+        for object in objects.iter().filter(|object| !object.is_crd()) {
+            let looked = is_taken(self.cluster, owner, object).await;
+            if looked.map_err(HookError::Look)? {
+                return Ok(Some(object));
+            }
+        }
+        Ok(None)
     }
 
     async fn clean_up_after_failure(

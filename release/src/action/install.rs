@@ -7,7 +7,7 @@ use chart::Chart;
 use super::DeploySpec;
 use super::deploy::kinds_of;
 use super::error::{CrdError, DeployError};
-use crate::kube::{Cluster, Resource, build, until_ready};
+use crate::kube::{Cluster, Object, Owner, Resource, build, until_ready};
 use crate::model::Release;
 use crate::readiness::wait::Mode;
 use crate::storage::{Storage, StorageError};
@@ -54,18 +54,26 @@ pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
 }
 
 /// Stores a new record, creating the namespace if it is missing and that was asked for. Says whether
-/// the namespace is new.
+/// the namespace is new. One that is among `objects` is the release's own from the first moment on, so
+/// that whoever goes on after a crash may write it.
 pub(super) async fn create_record(
     cluster: &Cluster,
     storage: &Storage,
     spec: &DeploySpec,
     release: &Release,
+    objects: &[Object],
 ) -> Result<bool, DeployError> {
     let mut is_new = false;
+    let owner = Owner {
+        name: spec.name.clone(),
+        namespace: spec.namespace.clone(),
+    };
+    let is_own = |object: &Object| object.is_namespace() && object.name == spec.namespace;
+    let owner = Some(&owner).filter(|_| objects.iter().any(is_own));
     match storage.create(release).await {
         Err(StorageError::NoNamespace { namespace }) if spec.options.create_namespace => {
             is_new = cluster
-                .create_namespace(&namespace)
+                .create_namespace(&namespace, owner)
                 .await
                 .map_err(|source| DeployError::Namespace { namespace, source })?;
             storage.create(release).await?;

@@ -10,6 +10,7 @@ mod error;
 mod hooks;
 mod install;
 mod rollback;
+mod shelter;
 mod uninstall;
 mod upgrade;
 

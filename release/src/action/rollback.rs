@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::deploy::{apply_options, read_if_possible, supersede};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookRun;
+use super::shelter::Shelter;
 use super::upgrade::{Base, stored_objects};
 use super::{Deployed, RollbackSpec};
 use crate::kube::{
@@ -78,7 +79,8 @@ pub(super) async fn go(
     let objects = stored_objects(&target, &discovery);
     let prune = async |revision: i64| {
         // What only this record knows to be in the cluster goes before it.
-        let strays = base.strays(revision, &objects);
+        let shelter = Shelter::new(&spec.namespace, &objects, target.chart.as_deref());
+        let (strays, _) = shelter.spare(base.strays(revision, &objects));
         if !strays.is_empty() {
             delete_all(cluster, &owner, strays, "Background")
                 .await
@@ -253,7 +255,9 @@ impl Way<'_> {
         let applied = apply_all(self.cluster, &objects, &self.base.good, self.options, None)
             .await
             .map_err(DeployError::Apply)?;
-        let vanished = self.base.vanished(&objects);
+        let chart = release.chart.as_deref();
+        let shelter = Shelter::new(&self.spec.namespace, &objects, chart);
+        let (vanished, spared) = shelter.spare(self.base.vanished(&objects));
         let removed = delete_all(self.cluster, self.owner, vanished, "Background")
             .await
             .map_err(DeployError::Delete)?;
@@ -275,6 +279,7 @@ impl Way<'_> {
             left: left
                 .into_iter()
                 .flat_map(|fate| removed.with(fate))
+                .chain(&spared)
                 .map(Object::key)
                 .collect(),
         })

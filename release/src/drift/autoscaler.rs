@@ -22,10 +22,10 @@ pub struct MalformedAutoscaler {
 ///
 /// # Errors
 /// An autoscaler in the object's namespace lacks its target or maximum, or the object its replicas.
-pub fn hold_replicas(
+pub fn hold_replicas<'v>(
     patch: &mut Map<String, Value>,
     live: &Value,
-    release_objects: &[Value],
+    release_objects: impl IntoIterator<Item = &'v Value>,
 ) -> Result<(), MalformedAutoscaler> {
     let key = ObjectKey::of(live);
     let is_scalable = key.group() == "apps" && matches!(&*key.kind, "Deployment" | "StatefulSet");

@@ -350,7 +350,8 @@ impl Progressed {
     }
 }
 
-struct Work<'a> {
+/// What writing an object depends on.
+pub(super) struct Work<'a> {
     cluster: &'a Cluster,
     previous: &'a BTreeMap<ObjectKey, Value>,
     options: ApplyOptions,
@@ -358,7 +359,18 @@ struct Work<'a> {
     brought: HashSet<(String, String)>,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// For objects that are ours already, one by one.
+    pub(super) fn again(cluster: &'a Cluster, previous: &'a BTreeMap<ObjectKey, Value>) -> Self {
+        Self {
+            cluster,
+            previous,
+            options: ApplyOptions::default(),
+            unproven: None,
+            brought: HashSet::new(),
+        }
+    }
+
     async fn write(&self, objects: &[&Object]) -> Vec<Written> {
         let writes: Vec<_> = objects
             .iter()
@@ -556,7 +568,7 @@ impl Work<'_> {
     }
 
     /// Decides about the fields that others hold; gives what is to be written by force then.
-    async fn settle(
+    pub(super) async fn settle(
         &self,
         object: &Object,
         error: &ApiError,
@@ -657,7 +669,7 @@ impl Work<'_> {
 }
 
 /// The fields the API server says others own.
-fn contested_paths(error: &ApiError) -> Vec<&str> {
+pub(super) fn contested_paths(error: &ApiError) -> Vec<&str> {
     let contested = error
         .causes()
         .iter()
@@ -712,32 +724,4 @@ pub async fn reapply(
         owner.mark(&mut object.body);
     }
     apply_all(cluster, &objects, &previous, options, None).await
-}
-
-/// What [`reapply`] would make of an object: the API server's prediction, with the fields that
-/// would be left to others as they are.
-///
-/// # Errors
-/// The API server refuses the object.
-///
-/// # Cancellation
-/// Safe: nothing is written.
-pub async fn predict(cluster: &Cluster, owner: &Owner, object: &Object) -> Result<Value, ApiError> {
-    let mut object = object.clone();
-    let previous = BTreeMap::from([(object.key(), object.body.clone())]);
-    owner.mark(&mut object.body);
-    let work = Work {
-        cluster,
-        previous: &previous,
-        options: ApplyOptions::default(),
-        unproven: None,
-        brought: HashSet::new(),
-    };
-    match cluster.try_apply(&object, &object.body, false).await {
-        Err(error) if !contested_paths(&error).is_empty() => {
-            let (_, body) = work.settle(&object, &error).await?;
-            cluster.try_apply(&object, &body, true).await
-        }
-        other => other,
-    }
 }

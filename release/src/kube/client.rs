@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::discovery::{Discovery, Resource, Snapshot};
 use super::error::ApiError;
 use super::object::Object;
+use super::ownership::Owner;
 use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
 use crate::merge::Patch;
@@ -345,13 +346,21 @@ impl Cluster {
         .map(drop)
     }
 
-    /// Creates a namespace labelled as Helm labels it. Says whether it was created; one that exists
-    /// already is fine and stays untouched.
-    pub(crate) async fn create_namespace(&self, name: &str) -> Result<bool, ApiError> {
-        let body = json!({
+    /// Creates a namespace labelled as Helm labels it, with the marks of the release that has it in its
+    /// manifest, if one does. Says whether it was created; one that exists already is fine and stays
+    /// untouched.
+    pub(crate) async fn create_namespace(
+        &self,
+        name: &str,
+        owner: Option<&Owner>,
+    ) -> Result<bool, ApiError> {
+        let mut body = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": {"name": name}},
         });
+        if let Some(owner) = owner {
+            owner.mark(&mut body);
+        }
         let path = format!("/api/v1/namespaces?fieldManager={FIELD_MANAGER}");
         match self.send(Verb::write("POST"), path, Some(&body)).await {
             Ok(_) => Ok(true),

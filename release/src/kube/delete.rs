@@ -138,6 +138,27 @@ async fn delete_owned(
     }
 }
 
+/// Whether an object that has a hook's name is not that hook, nor an earlier one's.
+fn is_anothers(owner: &Owner, live: &Value) -> bool {
+    let annotations = live.pointer("/metadata/annotations");
+    let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
+    let is_foreign = Owner::of(live).is_some_and(|marked| marked != *owner);
+    is_foreign || !(is_hook || owner.owns(live))
+}
+
+/// Looks whether a hook would be written over something else, which its end would then delete.
+pub(crate) async fn is_taken(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+) -> Result<bool, ApiError> {
+    if object.name.is_empty() {
+        return Ok(false);
+    }
+    let live = cluster.get_metadata(object).await?;
+    Ok(live.is_some_and(|live| is_anothers(owner, &live)))
+}
+
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
 /// does not, and what another release marked, is left alone. Helm deletes whatever has the name.
 pub(crate) async fn delete_hook(
@@ -152,10 +173,7 @@ pub(crate) async fn delete_hook(
     let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
         return Ok(Removal::Absent);
     };
-    let annotations = live.pointer("/metadata/annotations");
-    let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
-    let is_foreign = Owner::of(&live).is_some_and(|marked| marked != *owner);
-    if is_foreign || !(is_hook || owner.owns(&live)) {
+    if is_anothers(owner, &live) {
         return Ok(Removal::NotOwned);
     }
     let uid = live.pointer("/metadata/uid").and_then(Value::as_str);

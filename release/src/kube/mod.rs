@@ -19,11 +19,12 @@ mod lookup;
 mod migrate;
 mod object;
 mod ownership;
+mod predict;
 mod records;
 mod turn;
 mod wait;
 
-pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, predict, reapply};
+pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
 pub use client::{Cluster, FIELD_MANAGER};
 pub use conflict::{FieldConflict, Outcome};
 pub use delete::{DeleteError, Removal, Removed};
@@ -32,12 +33,13 @@ pub use error::ApiError;
 pub use lookup::{ClusterLookup, LookupError};
 pub use object::{BuildError, Object, ObjectKey, build, build_stored, defined_kinds};
 pub use ownership::{Owner, OwnershipError};
+pub use predict::{Prediction, predict};
 pub use wait::WaitError;
 
 pub(crate) use apply::{Unproven, apply_all, is_foreign_writer};
 pub(crate) use claim::provable;
 pub(crate) use client::RecordRequest;
-pub(crate) use delete::{delete_all, delete_hook};
+pub(crate) use delete::{delete_all, delete_hook, is_taken};
 pub(crate) use follow::until_ended;
 pub(crate) use ownership::{Claim, check_all, stored_policy};
 pub(crate) use wait::{until_gone, until_ready};

@@ -126,6 +126,11 @@ impl Object {
         self.resource.kind == "CustomResourceDefinition"
             && self.resource.group == "apiextensions.k8s.io"
     }
+
+    /// Whether this is a namespace.
+    pub(crate) fn is_namespace(&self) -> bool {
+        self.resource.kind == "Namespace" && self.resource.group.is_empty()
+    }
 }
 
 /// The documents of `manifest`, comments-only ones left out and lists flattened.

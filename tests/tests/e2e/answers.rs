@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::cluster::kubeconfig;
@@ -150,6 +150,52 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
         );
         meddler.leave();
     }
+    Ok(())
+}
+
+/// Objects that go while no watch stands leave no event behind: the next list shows what it lacks. What is not corrected is told.
+#[tokio::test]
+async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let downstream = &site.bed.downstream;
+    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
+    site.start_at(meddler.url(), haste())?;
+    site.apply(&kept(&site, "kept", "wanted")).await?;
+    let told = app(&site, "told");
+    site.apply(&told).await?;
+    for name in ["kept", "told"] {
+        site.wait_ready(name).await?;
+    }
+    let refused = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&refused);
+    meddler.refuse(move |parts| {
+        let is_of_all = parts.uri.path() == "/api/v1/configmaps";
+        *count.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(is_of_all);
+        is_of_all.then(|| refusal(500, "InternalError", "not now"))
+    });
+    meddler.expire_watches();
+    wait_until("nobody to watch", PATIENCE, async || {
+        let refused = *refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused > 0 {
+            Ok(())
+        } else {
+            Err("still watched".to_owned())
+        }
+    })
+    .await?;
+    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    for name in ["kept", "told"] {
+        maps.delete(name, &DeleteParams::default()).await?;
+    }
+    meddler.leave();
+    wait_key(&site, "kept", "wanted").await?;
+    let bundle = site
+        .wait_for("told", "to be missed", |bundle| {
+            bundle["status"]["modifiedStatus"][0]["missing"] == true
+        })
+        .await?;
+    ensure!(bundle["status"]["nonModified"] != true, "{bundle:#}");
     Ok(())
 }
 

@@ -1,25 +1,27 @@
-//! Eight ways for BundleDeployments to be gone without anybody having deleted them. In none of them does the agent send a single
+//! Nine ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
 use testbed::cluster::{ADMIN, kubeconfig};
+use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Controller;
 use testbed::fleet::crds;
 use testbed::fleet::site::{PATIENCE, Site};
+use testbed::meddler::{Meddler, is_watch};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, untouched,
+    app, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, target, untouched,
     wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
 
@@ -190,6 +192,49 @@ async fn the_types_go() -> Result<()> {
     untouched(&site, &apps).await
 }
 
+/// Somebody on the way to upstream answers each list with an empty one, and says that all is well.
+#[tokio::test]
+async fn upstream_lists_nothing() -> Result<()> {
+    for has_own in [true, false] {
+        let mut site = Site::prepare(Bed::shared().await?).await?;
+        let granted = site.controller.grant_directly(&site.id).await?;
+        let namespace = granted.deployment_namespace.clone();
+        let (url, authority) = (site.plane.url(), site.plane.authority());
+        let config = kubeconfig(&url, authority, &granted.token, &namespace);
+        let meddler = Meddler::before(config).await?;
+        site.grant_at(meddler.url()).await?;
+        start(&mut site)?;
+        if has_own {
+            deploy_own(&site).await?;
+        }
+        let apps = deploy(&site, "app", 2).await?;
+        let bundles = site.bundle_deployments()?;
+        let now = bundles.list(&ListParams::default()).await?.metadata;
+        let empty = json!({
+            "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "BundleDeploymentList",
+            "metadata": { "resourceVersion": now.resource_version }, "items": [],
+        });
+        meddler.refuse(move |parts| {
+            let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
+            is_list.then(|| empty.clone())
+        });
+        meddler.expire_watches();
+        wait_held(&site, if has_own { 3 } else { 2 }).await?;
+        untouched(&site, &apps).await?;
+        meddler.leave();
+        meddler.expire_watches();
+        wait_held(&site, 0).await?;
+        for name in &apps {
+            site.wait_ready(name).await?;
+        }
+        untouched(&site, &apps).await?;
+        // What is deleted from now on is.
+        site.delete(&apps[0]).await?;
+        gone(&site, &apps[..1], THIRTY).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_agent_is_registered_elsewhere() -> Result<()> {
     let (mut site, apps) = settled(Bed::shared().await?).await?;
@@ -324,4 +369,81 @@ async fn a_partition_leaves_a_stale_cache() -> Result<()> {
         site.wait_ready(app_name).await?;
     }
     untouched(&site, &apps).await
+}
+
+/// The cluster itself is restored from a backup under a running agent: what was deployed since is deployed again, what was upgraded
+/// since is upgraded again, nothing is deleted, and edits are seen as ever.
+#[tokio::test]
+async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
+    let bed = Bed::start(true).await?;
+    let mut site = Site::prepare(&bed).await?;
+    hasty(&mut site).await?;
+    deploy_own(&site).await?;
+    let older = deploy(&site, "older", 2).await?;
+    let namespace = target(&site);
+    let upgraded = |value: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: upgraded}}\ndata: {{key: {value}}}\n"
+        );
+        BundleDeployment::content("upgraded", vec![("map.yaml".to_owned(), text.into())])
+            .option("defaultNamespace", json!(namespace))
+            .correct_drift()
+    };
+    site.apply(&upgraded("before")).await?;
+    site.wait_ready("upgraded").await?;
+    bed.downstream.save("before").await?;
+    for value in ["between", "after"] {
+        site.apply(&upgraded(value)).await?;
+        site.wait_ready("upgraded").await?;
+    }
+    let newer = deploy(&site, "newer", 2).await?;
+
+    bed.downstream.restore("before").await?;
+    let key = async |wanted: &str| {
+        wait_until(
+            &format!("the object to say {wanted}"),
+            PATIENCE,
+            async || {
+                let found = site
+                    .object("v1", "ConfigMap", &target(&site), "upgraded")
+                    .await;
+                let found = found.map_err(|e| e.to_string())?.ok_or("gone")?;
+                match &found.data["data"]["key"] {
+                    key if key == wanted => Ok(()),
+                    other => Err(other.to_string()),
+                }
+            },
+        )
+        .await
+        .with_context(|| site.agent_log_tail(40))
+    };
+    key("after").await?;
+    let all = [&older[..], &newer[..], &["upgraded".to_owned()]].concat();
+    wait_until("everything to be there", PATIENCE, async || {
+        let present = crate::scene::present(&site, &all).await;
+        match present.map_err(|e| e.to_string())? {
+            present if present == all => Ok(()),
+            present => Err(format!("{present:?}")),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(40))?;
+    for name in &all {
+        site.wait_ready(name).await?;
+    }
+    // Old records go as with every upgrade.
+    let mut deletions = crate::scene::deletions(&site)?;
+    deletions.retain(|request| !request.name.starts_with("sh.helm.release.v1."));
+    ensure!(deletions.is_empty(), "{deletions:#?}");
+    let edit = json!({ "data": { "key": "edited" } });
+    site.objects("v1", "ConfigMap", &target(&site))
+        .patch("upgraded", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    key("after").await?;
+    // And an agent that starts on it knows what is its own.
+    site.agent()?.restart()?;
+    site.apply(&upgraded("later")).await?;
+    site.wait_ready("upgraded").await?;
+    site.delete("newer-0").await?;
+    gone(&site, &newer[..1], THIRTY).await
 }

@@ -10,6 +10,7 @@ use testbed::bed::{Bed, unique};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::meddler::Meddler;
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
@@ -378,6 +379,62 @@ async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<
         )
         .await?;
     ensure!(widget.context("the widget is back")?.data["spec"]["a"] == 1);
+    Ok(())
+}
+
+/// A chart that brings a kind goes from one version of it to the next, and the old one is not served any more: the object is the
+/// same, and is watched as it was.
+#[tokio::test]
+async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    site.grant().await?;
+    let downstream = &site.bed.downstream;
+    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
+    site.start_at(meddler.url(), haste())?;
+    let group = format!("{}.example.com", unique("versions"));
+    let chart = |version: &str| {
+        let mut definition = widgets(&group);
+        let mut served = definition["spec"]["versions"][0].clone();
+        let mut versions = Vec::new();
+        for name in ["v1alpha1", "v1"] {
+            served["name"] = json!(name);
+            // What was stored in a version stays readable by it as long as it is listed.
+            served["served"] = json!(name == version);
+            served["storage"] = json!(name == "v1");
+            versions.push(served.clone());
+        }
+        definition["spec"]["versions"] = json!(versions);
+        let widget = format!(
+            "apiVersion: {group}/{version}\nkind: Widget\nmetadata: {{name: w}}\nspec: {{a: 1}}\n"
+        );
+        let text = format!("{definition}\n---\n{widget}");
+        manifests(&site, "versions", &text).correct_drift()
+    };
+    let namespace = namespace_of(&site, "versions");
+    let mut uids = Vec::new();
+    for version in ["v1alpha1", "v1"] {
+        site.apply(&chart(version)).await?;
+        site.wait_ready("versions").await?;
+        let widgets = site.objects(&format!("{group}/{version}"), "Widget", &namespace);
+        uids.push(widgets.get("w").await?.metadata.uid);
+        // A watch may live on for a while in a version that is not served any more.
+        meddler.expire_watches();
+        let edit = json!({ "spec": { "a": 2 } });
+        widgets
+            .patch("w", &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        wait_until("the edit to be put right", PATIENCE, async || {
+            let widget = widgets.get("w").await.map_err(|e| e.to_string())?;
+            if widget.data["spec"]["a"] == 1 {
+                Ok(())
+            } else {
+                Err(widget.data.to_string())
+            }
+        })
+        .await
+        .with_context(|| site.agent_log_tail(30))?;
+    }
+    ensure!(uids[0] == uids[1], "{uids:?}");
     Ok(())
 }
 

@@ -9,11 +9,11 @@ use crate::world::{World, config_map};
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A group that no other test has.
-fn group(world: &World) -> String {
+pub(crate) fn group(world: &World) -> String {
     format!("{}.example.com", world.namespace)
 }
 
-fn definition(world: &World) -> String {
+pub(crate) fn definition(world: &World) -> String {
     let group = group(world);
     format!(
         "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
@@ -24,7 +24,7 @@ fn definition(world: &World) -> String {
     )
 }
 
-fn car(world: &World, doors: u32) -> String {
+pub(crate) fn car(world: &World, doors: u32) -> String {
     let group = group(world);
     format!(
         "---\napiVersion: {group}/v1\nkind: Car\nmetadata: {{name: beetle}}\nspec: {{doors: {doors}}}\n"

@@ -147,6 +147,31 @@ async fn nothing_is_applied_from_a_record_that_was_changed() -> Result<()> {
     Ok(())
 }
 
+/// A revision that somebody wrote himself is no revision to go back to.
+#[tokio::test]
+async fn nothing_is_applied_from_a_record_that_nobody_knows() -> Result<()> {
+    let (world, _, plain) = witnessed().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let mut record = plain.get("web", 1).await?;
+    record.revision = 2;
+    record.manifest = record.manifest.replace("name: a", "name: forged");
+    plain.create(&record).await?;
+    let spec = RollbackSpec {
+        name: world.name.clone(),
+        namespace: world.namespace.clone(),
+        revision: 2,
+        options: Options::default(),
+    };
+    let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
+    let refused = release::error_chain(&refused.unwrap_err());
+    assert!(
+        refused.contains("is not one that was written here"),
+        "{refused}"
+    );
+    assert_eq!(world.config_map("forged").await?, None);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_record_nobody_knows_is_removed_without_its_hooks() -> Result<()> {
     let (world, _, plain) = witnessed().await?;

@@ -12,7 +12,7 @@ use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use release::drift::{self, Operation, Rule, Rules};
-use release::kube::{Cluster, Object, Owner, Resource};
+use release::kube::{Cluster, Object, Owner, Prediction, Resource};
 use serde_json::Value;
 
 use super::status::Observation;
@@ -251,19 +251,19 @@ impl Live {
     /// How the objects that are both wanted and live differ, as merge patches.
     ///
     /// A pair whose live half visibly covers the wanted one costs nothing; for the others the API
-    /// server predicts, by a dry run, what applying would leave.
+    /// server predicts, by a dry run, what applying would leave. What was written since it was read is
+    /// taken in as it is by then.
     ///
     /// # Cancellation
     /// Safe: nothing is written.
     pub async fn differences(
-        &self,
+        &mut self,
         cluster: &Cluster,
         owner: &Owner,
         wanted: &[Object],
         rules: &Rules,
     ) -> Differences {
         let mut differences = Differences::default();
-        let all: Vec<Value> = self.objects.values().cloned().collect();
         for object in wanted {
             let key = key_of(object);
             let Some(live) = self.objects.get(&key) else {
@@ -272,28 +272,50 @@ impl Live {
             if drift::covers(live, &object.body) {
                 continue;
             }
-            let predicted = match release::kube::predict(cluster, owner, object).await {
-                Ok(predicted) => predicted,
+            let predicted = match release::kube::predict(cluster, owner, object, live).await {
+                Ok(Prediction::Made { predicted, newer }) => {
+                    self.renew(object, newer);
+                    predicted
+                }
+                Ok(Prediction::Gone) => {
+                    self.objects.remove(&key);
+                    continue;
+                }
                 // Refused, or not allowed: then our own idea of the result has to do.
                 Err(failed) => {
                     tracing::debug!(error = %error::chain(&failed), "no prediction");
                     release::merge::json::merge(live.clone(), &object.body)
                 }
             };
-            let Some(Value::Object(mut patch)) = drift::modification(live, &predicted, rules)
-            else {
-                continue;
-            };
-            if let Err(malformed) = drift::hold_replicas(&mut patch, live, &all) {
-                tracing::warn!(error = %malformed, "an autoscaler cannot be judged");
-            }
-            if !patch.is_empty() {
-                differences
-                    .0
-                    .insert(key, golib::json::encode(&Value::Object(patch)));
+            if let Some(patch) = self.difference(&key, &predicted, rules) {
+                differences.0.insert(key, patch);
             }
         }
         differences
+    }
+
+    /// Takes in an object as it was found later than the others.
+    fn renew(&mut self, object: &Object, newer: Option<Value>) {
+        let Some(newer) = newer else { return };
+        let key = key_of(object);
+        let hash = self.objects.remove(&key);
+        if hash.is_some_and(|former| hash_of(&former) == hash_of(&newer)) {
+            self.add(&object.resource, vec![newer]);
+        } else {
+            self.foreign.insert(key);
+        }
+    }
+
+    fn difference(&self, key: &Key, predicted: &Value, rules: &Rules) -> Option<String> {
+        let live = self.objects.get(key)?;
+        let Some(Value::Object(mut patch)) = drift::modification(live, predicted, rules) else {
+            return None;
+        };
+        let others = self.objects.values();
+        if let Err(malformed) = drift::hold_replicas(&mut patch, live, others) {
+            tracing::warn!(error = %malformed, "an autoscaler cannot be judged");
+        }
+        (!patch.is_empty()).then(|| golib::json::encode(&Value::Object(patch)))
     }
 
     /// Compares with what is wanted. `former` is the manifest of the revision before: only what was

@@ -110,7 +110,7 @@ impl Reconciler {
             true => None,
             false => Live::written(set.hash(), &wanted, applied),
         };
-        let live = match written {
+        let mut live = match written {
             Some(live) => live,
             None => Live::read(&client, set.hash(), &wanted)
                 .await
@@ -177,7 +177,7 @@ impl Reconciler {
         }
         let client = acting.client();
         let set = SetId::new(name, &self.scope);
-        let Some(live) = Live::reread(&client, set.hash(), &memory.wanted, fine).await else {
+        let Some(mut live) = Live::reread(&client, set.hash(), &memory.wanted, fine).await else {
             return false;
         };
         let rules = observe::rules(&bundle.spec.options);

@@ -1,0 +1,260 @@
+//! What stands in the way of a bundle's coming or going: a namespace that it brings itself, finalizers that nobody removes, rights
+//! that were taken away, a conversion that nobody serves, a thousand objects.
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::bed::{Bed, unique};
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::site::{PATIENCE, Site};
+use testbed::wait::wait_until;
+
+use crate::scene::{
+    app, deletions, deploy, deploy_own, gone, hasty, present, target, wait_event, widgets,
+};
+
+async fn hurried() -> Result<Site<'static>> {
+    let mut site = Site::prepare(Bed::shared().await?).await?;
+    hasty(&mut site).await?;
+    deploy_own(&site).await?;
+    Ok(site)
+}
+
+/// A bundle of these manifests in the apps' namespace.
+fn manifests(site: &Site<'_>, name: &str, text: &str) -> BundleDeployment {
+    BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+        .release(name, &target(site))
+}
+
+fn map(name: &str, rest: &str) -> String {
+    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n{rest}")
+}
+
+/// With Fleet a bundle often brings the namespace it goes to. It comes, stays when the bundle stops bringing it, and goes with a bundle
+/// that still does.
+#[tokio::test]
+async fn a_bundle_may_bring_its_namespace() -> Result<()> {
+    let site = hurried().await?;
+    let namespace =
+        |name: &str| format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+    let is_there = async |name: &str| -> Result<bool> {
+        let found = site.object("v1", "Namespace", "", name).await?;
+        Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
+    };
+    let bundle = |name: &str, has_namespace: bool| {
+        let own = format!("{}-{name}", site.id);
+        let text = map(name, "")
+            + if has_namespace {
+                namespace(&own)
+            } else {
+                String::new()
+            }
+            .as_str();
+        manifests(&site, name, &text).option("defaultNamespace", json!(own))
+    };
+    for name in ["brings", "stops"] {
+        site.apply(&bundle(name, true)).await?;
+        site.wait_ready(name).await?;
+    }
+    site.apply(&bundle("stops", false)).await?;
+    site.wait_ready("stops").await?;
+    ensure!(is_there(&format!("{}-stops", site.id)).await?);
+    site.delete("brings").await?;
+    wait_until("the namespace to go", PATIENCE, async || {
+        match is_there(&format!("{}-brings", site.id)).await {
+            Ok(false) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .with_context(|| site.agent_log_tail(30))?;
+    // And comes back, as soon as its predecessor is gone.
+    site.apply(&bundle("brings", true)).await?;
+    site.wait_ready("brings").await.map(drop)
+}
+
+/// An object that is held by a finalizer when its bundle goes: the release is gone all the same, and the same bundle waits for the
+/// object's end when it comes back.
+#[tokio::test]
+async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
+    let site = hurried().await?;
+    let bundle = manifests(&site, "held", &map("held", "data: {key: a}\n"));
+    site.apply(&bundle).await?;
+    site.wait_ready("held").await?;
+    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    let finalizers = async |all: &[&str]| {
+        let patch = json!({ "metadata": { "finalizers": all } });
+        maps.patch("held", &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map(drop)
+    };
+    finalizers(&["example.com/hold"]).await?;
+    let uid = maps.get("held").await?.metadata.uid;
+    site.delete("held").await?;
+    wait_event(&site, "Removed", "held").await?;
+    wait_until("the records to go", PATIENCE, async || {
+        let secrets = site.objects("v1", "Secret", &target(&site));
+        let records = secrets
+            .list(&ListParams::default().labels("owner=helm,name=held"))
+            .await;
+        match records.map_err(|e| e.to_string())?.items.len() {
+            0 => Ok(()),
+            left => Err(format!("{left} left")),
+        }
+    })
+    .await?;
+    site.apply(&bundle).await?;
+    site.wait_deploy_error("held", |message| message.contains("is being deleted"))
+        .await?;
+    // Nobody else waits with it.
+    deploy(&site, "other", 2).await?;
+    finalizers(&[]).await?;
+    site.wait_ready("held").await?;
+    ensure!(maps.get("held").await?.metadata.uid != uid);
+    Ok(())
+}
+
+/// An account's rights are taken away, then its bundle goes: nothing can be removed, which is told, and nothing is forgotten, so that
+/// all of it goes once the rights are back. One that is only in the way of a deploy leaves what was deployed.
+#[tokio::test]
+async fn rights_that_were_taken_away_hold_a_removal_up() -> Result<()> {
+    let mut site = hurried().await?;
+    let rbac = "rbac.authorization.k8s.io";
+    let system = site.system_namespace.clone();
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target(&site) } });
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "tenant", "namespace": system },
+    });
+    let binding = json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding",
+        "metadata": { "name": "tenant", "namespace": target(&site) },
+        "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "tenant", "namespace": system }],
+    });
+    for object in [&namespace, &account, &binding] {
+        apply(&site.downstream, object.clone()).await?;
+    }
+    let bundle = |key: &str| {
+        manifests(
+            &site,
+            "rights",
+            &map("rights", &format!("data: {{key: {key}}}\n")),
+        )
+        .option("serviceAccount", json!("tenant"))
+    };
+    let (first, second) = (bundle("a"), bundle("b"));
+    site.apply(&first).await?;
+    site.wait_ready("rights").await?;
+    let bindings = site.objects(&format!("{rbac}/v1"), "RoleBinding", &target(&site));
+    bindings.delete("tenant", &DeleteParams::default()).await?;
+    site.apply(&second).await?;
+    site.wait_deploy_error("rights", |message| message.contains("forbidden"))
+        .await?;
+    site.delete("rights").await?;
+    wait_event(&site, "RemovalFailed", "rights").await?;
+    // A restart in between forgets nothing either.
+    site.agent()?.restart()?;
+    deploy(&site, "other", 1).await?;
+    let names = ["rights".to_owned()];
+    ensure!(present(&site, &names).await? == names);
+    let deleted = deletions(&site)?;
+    let done: Vec<_> = deleted.iter().filter(|one| one.code < 400).collect();
+    ensure!(done.is_empty(), "{done:#?}");
+    apply(&site.downstream, binding).await?;
+    gone(&site, &names, PATIENCE).await
+}
+
+/// A definition whose conversion nobody serves: every object of the kind is unreadable in the version that the chart writes. It is told,
+/// nobody else is held up, nothing is deleted, and it heals.
+#[tokio::test]
+async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
+    let site = hurried().await?;
+    let group = format!("{}.example.com", unique("conversion"));
+    let definition = |conversion: serde_json::Value| {
+        let mut definition = widgets(&group);
+        let mut version = definition["spec"]["versions"][0].clone();
+        version["name"] = json!("v1beta1");
+        version["storage"] = json!(false);
+        definition["spec"]["versions"] = json!([definition["spec"]["versions"][0], version]);
+        definition["spec"]["conversion"] = conversion;
+        definition
+    };
+    apply(&site.downstream, definition(json!({ "strategy": "None" }))).await?;
+    let bundle = |value: &str| {
+        let text = format!(
+            "{}---\napiVersion: {group}/v1beta1\nkind: Widget\nmetadata: {{name: w}}\nspec: {{a: {value}}}\n",
+            map("beside", "")
+        );
+        manifests(&site, "widgets", &text).correct_drift()
+    };
+    site.apply(&bundle("one")).await?;
+    site.wait_ready("widgets").await?;
+    let stored = site.objects(&format!("{group}/v1"), "Widget", &target(&site));
+    let uid = stored.get("w").await?.metadata.uid;
+    let broken = json!({
+        "strategy": "Webhook",
+        "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": { "url": "https://127.0.0.1:1/" },
+        },
+    });
+    apply(&site.downstream, definition(broken)).await?;
+    site.apply(&bundle("two")).await?;
+    site.wait_deploy_error("widgets", |message| message.contains("conversion webhook"))
+        .await?;
+    deploy(&site, "other", 2).await?;
+    apply(
+        &site.downstream,
+        definition(json!({ "strategy": "None", "webhook": null })),
+    )
+    .await?;
+    site.wait_ready("widgets").await?;
+    let widget = stored.get("w").await?;
+    ensure!(widget.metadata.uid == uid && widget.data["spec"]["a"] == "two");
+    let deleted = deletions(&site)?;
+    ensure!(
+        deleted.iter().all(|one| one.resource == "secrets"),
+        "{deleted:#?}"
+    );
+    Ok(())
+}
+
+/// A chart of a thousand objects comes, loses half of them and goes, beside others.
+#[tokio::test]
+async fn a_thousand_objects_are_like_others() -> Result<()> {
+    const MANY: usize = 1_000;
+    let site = hurried().await?;
+    let bundle = |count: usize| {
+        let text: String = (0..count).map(|n| map(&format!("many-{n}"), "")).collect();
+        manifests(&site, "many", &text)
+    };
+    let names: Vec<_> = (0..MANY).map(|n| format!("many-{n}")).collect();
+    let count = async || -> Result<usize> {
+        let maps = site.objects("v1", "ConfigMap", &target(&site));
+        let all = maps.list_metadata(&ListParams::default()).await?.items;
+        let is_one = |name: &Option<String>| name.as_ref().is_some_and(|name| names.contains(name));
+        Ok(all.iter().filter(|one| is_one(&one.metadata.name)).count())
+    };
+    for wanted in [MANY, MANY / 2] {
+        site.apply(&bundle(wanted)).await?;
+        let ready = site.wait_ready("many").await?;
+        let told = ready["status"]["resources"].as_array().map_or(0, Vec::len);
+        ensure!(told == wanted, "{told} of {wanted} told");
+        ensure!(count().await? == wanted);
+    }
+    site.apply(&app(&site, "beside")).await?;
+    site.wait_ready("beside").await?;
+    site.delete("many").await?;
+    wait_until("all of them to go", PATIENCE, async || {
+        match count().await.map_err(|e| e.to_string())? {
+            0 => Ok(()),
+            left => Err(format!("{left} left")),
+        }
+    })
+    .await?;
+    ensure!(present(&site, &["beside".to_owned()]).await?.len() == 1);
+    Ok(())
+}

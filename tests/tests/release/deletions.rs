@@ -1,0 +1,293 @@
+//! What must not be deleted: somebody else's object of a hook's name, a definition that is a hook, what took an object's place a moment
+//! ago, another release's object, the record that is built on.
+
+use anyhow::{Context, Result};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use release::model::Status;
+use release::storage::Storage;
+use release::{Cluster, Options, RollbackSpec, UninstallSpec};
+use testbed::cluster::ADMIN;
+use testbed::proxy::{self, Answer};
+
+use crate::definitions::{car, definition, group};
+use crate::doomed::Doomed;
+use crate::world::{Template, World, config_map};
+
+impl World {
+    fn id(&self, object: &str) -> Result<String> {
+        self.kubectl(&["get", object, "--output=jsonpath={.metadata.uid}"])
+    }
+}
+
+/// Whatever its policies, and whether the object carries another release's marks or nobody's.
+#[tokio::test]
+async fn a_hook_takes_nothing_that_is_not_its_own() -> Result<()> {
+    for policies in ["before-hook-creation", "hook-succeeded"] {
+        for marked in [false, true] {
+            let world = World::new().await?;
+            world.kubectl(&["create", "namespace", &world.namespace])?;
+            world.kubectl(&["create", "configmap", "theirs", "--from-literal=value=kept"])?;
+            if marked {
+                let marks = [
+                    "helm.sh/hook=pre-install",
+                    "meta.helm.sh/release-name=other",
+                ];
+                let namespace = format!("meta.helm.sh/release-namespace={}", world.namespace);
+                let annotate = ["annotate", "configmap/theirs"];
+                world.kubectl(&[&annotate[..], &marks, &[&namespace]].concat())?;
+            }
+            let before = world.id("configmap/theirs")?;
+            let mut template = Template::new(&config_map("a", "1")).hook(
+                "theirs",
+                "pre-install",
+                &config_map("theirs", "taken"),
+            );
+            template.hooks[0].delete_policies = vec![policies.to_owned()];
+            for _ in 0..2 {
+                let told = world.deploy_with(&template, Options::default()).await;
+                let told = release::error_chain(&told.unwrap_err());
+                assert!(told.contains("is not a hook of this release"), "{told}");
+            }
+            assert_eq!(world.id("configmap/theirs")?, before, "{policies} {marked}");
+            assert_eq!(world.value("theirs").await?, "kept", "{policies} {marked}");
+            assert_eq!(world.value("a").await?, "none");
+        }
+    }
+    Ok(())
+}
+
+/// Deleting a definition deletes everything of its kind, whatever its hook's policies say.
+#[tokio::test]
+async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<()> {
+    let world = World::new().await?;
+    let beetle = format!("cars.{}/beetle", group(&world));
+    let with = |value: &str| {
+        let events = "pre-install,pre-upgrade";
+        let manifest = Template::new(&config_map("a", value));
+        let mut template = manifest.hook("definition", events, &definition(&world));
+        // Flow style has no line for the annotations.
+        template.hooks[0].manifest = definition(&world).replacen(
+            "metadata: {",
+            &format!("metadata: {{annotations: {{helm.sh/hook: \"{events}\"}}, "),
+            1,
+        );
+        template.hooks[0].events = events.split(',').map(str::to_owned).collect();
+        let policies = ["before-hook-creation", "hook-succeeded"];
+        template.hooks[0].delete_policies = policies.map(str::to_owned).to_vec();
+        template
+    };
+    world.deploy_with(&with("1"), Options::default()).await?;
+    let path = std::env::temp_dir().join(&world.namespace);
+    std::fs::write(&path, car(&world, 4))?;
+    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
+    std::fs::remove_file(&path)?;
+    let before = world.id(&beetle)?;
+    world.deploy_with(&with("2"), Options::default()).await?;
+    assert_eq!(world.id(&beetle)?, before);
+    let definition = format!("crd/cars.{}", group(&world));
+    let end = "--output=jsonpath={.metadata.deletionTimestamp}";
+    assert_eq!(world.kubectl(&["get", &definition, end])?, "");
+    Ok(())
+}
+
+/// Between our look and our deletion somebody deletes the object and makes one of his own.
+#[tokio::test]
+async fn what_took_an_objects_place_is_left() -> Result<()> {
+    let mut world = World::new().await?;
+    world
+        .deploy(&(config_map("a", "1") + &config_map("old", "1")))
+        .await?;
+    let kubectl = {
+        let (kubeconfig, namespace) = (world.plane.kubeconfig(ADMIN)?, world.namespace.clone());
+        move |arguments: &[&str]| {
+            let kubectl = testbed::tools::Tool::Kubectl.path().expect("it is built");
+            let status = std::process::Command::new(kubectl)
+                .arg("--kubeconfig")
+                .arg(&kubeconfig)
+                .args(["--namespace", &namespace])
+                .args(arguments)
+                .status();
+            assert!(status.is_ok_and(|status| status.success()), "{arguments:?}");
+        }
+    };
+    let kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
+    let url = proxy::listen(kubeconfig, move |client, request| {
+        let kubectl = kubectl.clone();
+        async move {
+            if is_deletion_of(&request, "old") {
+                kubectl(&["delete", "configmap/old"]);
+                kubectl(&["create", "configmap", "old", "--from-literal=value=theirs"]);
+            }
+            pass(&client, request).await
+        }
+    })
+    .await?;
+    let config = kube::Config::new(url.parse().context("the proxy's address")?);
+    world.cluster = Cluster::new(kube::Client::try_from(config)?);
+    world.storage = Storage::secrets(&world.cluster, &world.namespace);
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(world.value("old").await?, "theirs");
+    let left: Vec<&str> = done.left.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(left, ["old"]);
+    Ok(())
+}
+
+fn is_deletion_of(request: &Request<Incoming>, name: &str) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::DELETE && path.ends_with(&format!("/configmaps/{name}"))
+}
+
+async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
+    let request = proxy::forwarded(request).await.expect("whole requests");
+    let answer = client.send(request).await.expect("an answer");
+    answer.map(BodyExt::boxed_unsync)
+}
+
+/// An upgrade whose chart has an object of another release too is refused before it changes anything; with `takeOwnership` it takes it.
+#[tokio::test]
+async fn an_upgrade_takes_nothing_from_another_release() -> Result<()> {
+    let theirs = World::new().await?;
+    theirs.deploy(&config_map("shared", "theirs")).await?;
+    let mut ours = World::new().await?;
+    ours.namespace.clone_from(&theirs.namespace);
+    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
+    ours.name = "ours".to_owned();
+    ours.deploy(&config_map("a", "1")).await?;
+    let both = config_map("a", "2") + &config_map("shared", "ours");
+    let refused = ours.deploy(&both).await.unwrap_err();
+    let told = release::error_chain(&refused);
+    assert!(told.contains("current value is \"web\""), "{told}");
+    assert_eq!(
+        (ours.value("a").await?, ours.value("shared").await?),
+        ("1".to_owned(), "theirs".to_owned())
+    );
+    let options = Options {
+        take_ownership: true,
+        ..Options::default()
+    };
+    ours.deploy_with(&Template::new(&both), options).await?;
+    assert_eq!(ours.value("shared").await?, "ours");
+    Ok(())
+}
+
+/// A good revision whose record says `superseded` (its successor's was lost) is kept like one that says `deployed`.
+#[tokio::test]
+async fn the_record_that_is_built_on_is_not_pruned() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world.tamper(1, Status::Superseded).await?;
+    let failing = |value: &str| {
+        let invalid = "---\napiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {ports: [{port: 0}]}\n";
+        config_map("a", value) + invalid
+    };
+    for value in ["2", "3", "4"] {
+        world.deploy(&failing(value)).await.unwrap_err();
+        assert!(
+            world.has_good_revision().await?,
+            "{:?}",
+            world.history().await?
+        );
+        world.storage.get(&world.name, 1).await?;
+    }
+    world.deploy(&config_map("a", "5")).await?;
+    assert_eq!(world.value("a").await?, "5");
+    Ok(())
+}
+
+/// What the manifest asks to be kept stays even where somebody took the wish off the object.
+#[tokio::test]
+async fn what_was_to_be_kept_stays_whatever_became_of_its_annotation() -> Result<()> {
+    let world = World::new().await?;
+    let keep = "metadata:\n  annotations: {helm.sh/resource-policy: keep}\n";
+    let kept = config_map("kept", "1").replacen("metadata:\n", keep, 1);
+    world.deploy(&(config_map("a", "1") + &kept)).await?;
+    world.kubectl(&["annotate", "configmap/kept", "helm.sh/resource-policy-"])?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("kept").await?, "1");
+    assert_eq!(world.value("a").await?, "none");
+    assert_eq!(done.kept.len(), 1);
+    Ok(())
+}
+
+/// Whose manifest cannot be read nobody knows the objects of: the record is not thrown away over them.
+#[tokio::test]
+async fn a_manifest_that_cannot_be_read_is_not_forgotten() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let mut record = world.storage.get(&world.name, 1).await?;
+    record.manifest = "---\nkind: [".to_owned();
+    world.storage.update(&record).await?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    for _ in 0..2 {
+        let refused = release::uninstall(&world.cluster, &world.storage, &spec).await;
+        assert!(!refused.unwrap_err().is_retryable());
+        assert_eq!(world.history().await?, ["1 uninstalling"]);
+        assert_eq!(world.value("a").await?, "1");
+    }
+    Ok(())
+}
+
+/// With one record and no good one, cut off after each of its changes: at every moment some record tells of the release.
+#[tokio::test]
+async fn some_record_is_there_at_every_moment() -> Result<()> {
+    const MANY: usize = 20;
+    let one = || Options {
+        max_history: 1,
+        ..Options::default()
+    };
+    let failing = |value: &str| {
+        let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+        Template::new(&(config_map("a", value) + &refused))
+    };
+    for last in 1..MANY {
+        let world = World::new().await?;
+        let failed = world.deploy_with(&failing("1"), one()).await;
+        failed.unwrap_err();
+        let doomed = Doomed::new(&world).await?;
+        let was_cut_off = doomed.deploy(&failing("2"), one(), last).await;
+        assert!(!world.history().await?.is_empty(), "{last}");
+        if !was_cut_off {
+            assert!(last > 2, "{last}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it never ends")
+}
+
+/// Going back to the last good revision, with room for one record, cut off after each of its changes: that revision is lost at none.
+#[tokio::test]
+async fn the_revision_gone_back_to_is_kept_until_there_is_another() -> Result<()> {
+    const MANY: usize = 20;
+    for last in 1..MANY {
+        let world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        world.deploy(&config_map("a", "2")).await?;
+        world.tamper(2, Status::Failed).await?;
+        let spec = RollbackSpec {
+            name: world.name.clone(),
+            namespace: world.namespace.clone(),
+            revision: 1,
+            options: Options {
+                max_history: 1,
+                ..Options::default()
+            },
+        };
+        let doomed = Doomed::new(&world).await?;
+        doomed.gate.open(Some(last));
+        let back = release::rollback(&doomed.cluster, &doomed.storage, &spec);
+        let was_cut_off = tokio::select! {
+            () = doomed.gate.closed() => true,
+            _ = back => false,
+        };
+        let history = world.history().await?;
+        assert!(world.has_good_revision().await?, "{last}: {history:?}");
+        if !was_cut_off {
+            assert!(last > 3, "{last}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it never ends")
+}

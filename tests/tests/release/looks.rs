@@ -1,0 +1,209 @@
+//! Looks at live objects while others write: what is told is of one moment.
+
+use agent::controllers::bundle_deployment::correct;
+use agent::controllers::bundle_deployment::observe::{Live, View};
+use agent::summary::ErrorMapping;
+use anyhow::Result;
+use release::drift::Rules;
+use release::kube::{Object, Owner};
+use release::model::Release;
+use serde_json::Value;
+
+use crate::world::{World, deployment};
+
+const HASH: &str = "objectset.rio.cattle.io/hash";
+const USER: &str = "agent-191";
+
+/// A Deployment that is not visibly what the API server makes of it: `1000m` is stored as `1`.
+fn manifest(world: &World) -> String {
+    deployment("web", 1, "nginx").replacen(
+        "metadata:\n",
+        &format!("metadata:\n  labels: {{{HASH}: {}}}\n", world.namespace),
+        1,
+    ) + "        resources: {limits: {cpu: 1000m}}\n"
+}
+
+/// A look that is interrupted after it has listed.
+struct Look {
+    world: World,
+    release: Release,
+    wanted: Vec<Object>,
+    live: Live,
+}
+
+impl Look {
+    async fn begin() -> Result<Self> {
+        let world = World::acting_as(USER).await?;
+        let manifest = manifest(&world);
+        Self::at(world, &manifest).await
+    }
+
+    async fn at(world: World, manifest: &str) -> Result<Self> {
+        let release = world.deploy(manifest).await?.release;
+        let wanted = correct::objects(&world.cluster, &release).await?;
+        let live = Live::read(&world.client, &world.namespace, &wanted).await?;
+        Ok(Self {
+            world,
+            release,
+            wanted,
+            live,
+        })
+    }
+
+    /// What is told in the end, each finding in a line.
+    async fn end(mut self) -> Result<Vec<String>> {
+        let owner = Owner {
+            name: self.release.name.clone(),
+            namespace: self.release.namespace.clone(),
+        };
+        let cluster = &self.world.cluster;
+        let (rules, mapping) = (Rules::default(), ErrorMapping::default());
+        let differences = self
+            .live
+            .differences(cluster, &owner, &self.wanted, &rules)
+            .await;
+        let view = View {
+            rules: &rules,
+            mapping: &mapping,
+            ignored_conditions: &[],
+            now: k8s_openapi::jiff::Timestamp::now(),
+        };
+        let found = self.live.compare(&self.wanted, &[], &differences, &view);
+        let told = found.modified.iter().map(ToString::to_string);
+        Ok(told
+            .map(|line| line.replace(&self.world.namespace, "NS"))
+            .collect())
+    }
+}
+
+/// Applies `change` to the Deployment the way a controller does that owns what it writes.
+fn apply(world: &World, change: &str) -> Result<()> {
+    let path = std::env::temp_dir().join(format!("{}-change.json", world.namespace));
+    std::fs::write(&path, change)?;
+    let file = path.to_string_lossy().into_owned();
+    world.kubectl(&[
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=controller",
+        "-f",
+        &file,
+    ])?;
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
+
+/// What a controller writes between the list and the question is its own affair.
+#[tokio::test]
+async fn what_a_controller_adds_during_a_look_is_no_drift() -> Result<()> {
+    let sidecar =
+        r#"{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}"#;
+    let writes: [&[&str]; 3] = [
+        &[
+            "annotate",
+            "deployment/web",
+            "controller.example.com/seen=1",
+        ],
+        &[
+            "patch",
+            "deployment/web",
+            "-p",
+            r#"{"spec":{"paused":true}}"#,
+        ],
+        &["patch", "deployment/web", "-p", sidecar],
+    ];
+    for write in writes {
+        let look = Look::begin().await?;
+        look.world.kubectl(write)?;
+        assert_eq!(look.end().await?, Vec::<String>::new(), "{write:?}");
+    }
+    Ok(())
+}
+
+/// A field that we want is drift all the same, in whatever order it was written, and what the controller added beside it is not.
+#[tokio::test]
+async fn what_is_changed_during_a_look_is_told_alone() -> Result<()> {
+    let look = Look::begin().await?;
+    apply(
+        &look.world,
+        r#"{"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "annotations": {"controller.example.com/seen": "1"}},
+            "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}}"#,
+    )?;
+    let told = look.end().await?;
+    let [line] = told.as_slice() else {
+        anyhow::bail!("{told:?}");
+    };
+    assert!(
+        line.starts_with("deployment.apps NS/web modified"),
+        "{line}"
+    );
+    assert!(line.contains(r#""image":"nginx""#), "{line}");
+    assert!(!line.contains("example.com"), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_goes_during_a_look_is_told_as_gone() -> Result<()> {
+    let taken = format!("{HASH}=other");
+    let writes: [(&[&str], &str); 2] = [
+        (&["delete", "deployment/web"], "missing"),
+        (
+            &["label", "deployment/web", "--overwrite", &taken],
+            "is not owned by us",
+        ),
+    ];
+    for (write, expected) in writes {
+        let look = Look::begin().await?;
+        look.world.kubectl(write)?;
+        let expected = format!("deployment.apps NS/web {expected}");
+        assert_eq!(look.end().await?, [expected], "{write:?}");
+    }
+    Ok(())
+}
+
+/// An object of the same name that is not the one we saw.
+#[tokio::test]
+async fn what_is_replaced_during_a_look_is_judged_as_it_is() -> Result<()> {
+    let look = Look::begin().await?;
+    let world = &look.world;
+    let found = world.kubectl(&["get", "deployment/web", "-o", "json"])?;
+    let mut found: Value = serde_json::from_str(&found)?;
+    world.kubectl(&["delete", "deployment/web"])?;
+    found["metadata"] = serde_json::json!({
+        "name": "web", "labels": found["metadata"]["labels"],
+        "annotations": {"controller.example.com/seen": "1"},
+    });
+    apply(world, &found.to_string())?;
+    // It lacks what ties it to the release, nothing else.
+    let told = look.end().await?;
+    assert!(
+        told.len() == 1
+            && told[0].contains("meta.helm.sh/release-name")
+            && !told[0].contains("seen"),
+        "{told:?}"
+    );
+    Ok(())
+}
+
+/// A look at what nobody touched asks once and reads nothing again.
+#[tokio::test]
+async fn a_look_at_rest_costs_one_question() -> Result<()> {
+    let world = World::acting_as(USER).await?;
+    // Of a kind that no controller writes to.
+    let manifest = format!(
+        "apiVersion: v1\nkind: LimitRange\nmetadata: {{name: web, labels: {{{HASH}: {}}}}}\n\
+         spec: {{limits: [{{type: Container, max: {{cpu: 1000m}}}}]}}\n",
+        world.namespace
+    );
+    let look = Look::at(world, &manifest).await?;
+    let plane = look.world.plane;
+    let namespace = look.world.namespace.clone();
+    let mark = plane.audit().mark();
+    assert_eq!(look.end().await?, Vec::<String>::new());
+    let mut requests = plane.audit().by_user(USER, mark)?;
+    requests.retain(|request| request.namespace == namespace);
+    let verbs: Vec<_> = requests.iter().map(|request| &*request.verb).collect();
+    assert_eq!(verbs, ["patch"], "{requests:#?}");
+    Ok(())
+}

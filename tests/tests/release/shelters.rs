@@ -1,0 +1,198 @@
+//! Charts that bring what their own objects live in, or stop bringing it: the release's namespace, the definition of a kind.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use chart::{Chart, File};
+use release::Options;
+use testbed::cluster::ADMIN;
+use testbed::helm::Helm;
+
+use crate::definitions::{car, definition, group};
+use crate::doomed::Doomed;
+use crate::world::{Template, World, config_map};
+
+fn namespace(name: &str, team: &str) -> String {
+    format!(
+        "---\n# Source: web/templates/namespace.yaml\napiVersion: v1\nkind: Namespace\n\
+         metadata: {{name: {name}, labels: {{team: {team}}}}}\n"
+    )
+}
+
+impl World {
+    /// A field of an object, as text.
+    fn field(&self, object: &str, path: &str) -> Result<String> {
+        let output = format!("--output=jsonpath={{{path}}}");
+        self.kubectl(&["get", object, &output])
+    }
+
+    /// When the definition began to go; empty if it did not.
+    fn end_of_definition(&self) -> Result<String> {
+        let object = format!("crd/cars.{}", group(self));
+        self.field(&object, ".metadata.deletionTimestamp")
+    }
+
+    fn team(&self) -> Result<String> {
+        let object = format!("namespace/{}", self.namespace);
+        self.field(&object, ".metadata.labels.team")
+    }
+}
+
+/// helm creates the namespace first as well, and applies the chart's over it.
+#[tokio::test]
+async fn a_chart_may_bring_the_namespace_it_goes_to() -> Result<()> {
+    for other in [String::new(), config_map("a", "1")] {
+        let world = World::new().await?;
+        let with = |team: &str| namespace(&world.namespace, team) + &other;
+        assert!(world.deploy(&with("red")).await?.changed);
+        assert!(!world.deploy(&with("red")).await?.changed);
+        assert_eq!(world.team()?, "red");
+        world.deploy(&with("blue")).await?;
+        assert_eq!(world.team()?, "blue");
+        assert_eq!(world.history().await?, ["1 superseded", "2 deployed"]);
+    }
+    let world = World::new().await?;
+    let home = std::env::temp_dir().join(format!("{}-home", world.namespace));
+    let chart = home.join("web");
+    std::fs::create_dir_all(chart.join("templates"))?;
+    let metadata = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+    std::fs::write(chart.join("Chart.yaml"), metadata)?;
+    let manifest = namespace(&world.namespace, "red") + &config_map("a", "1");
+    std::fs::write(chart.join("templates/all.yaml"), manifest)?;
+    let [_, helm] = Helm::both(&world.plane.kubeconfig(ADMIN)?, &home)?;
+    let chart = chart.to_string_lossy();
+    let flags = ["--create-namespace", "--namespace", &world.namespace];
+    helm.run(&[&["install", "web", &chart][..], &flags].concat())?;
+    assert_eq!(world.team()?, "red");
+    std::fs::remove_dir_all(&home)?;
+    Ok(())
+}
+
+/// Cut off after each of its changes, it is finished by the next one.
+#[tokio::test]
+async fn a_namespace_of_ones_own_is_so_from_the_first_moment() -> Result<()> {
+    const MANY: usize = 20;
+    for last in 1..MANY {
+        let world = World::new().await?;
+        let doomed = Doomed::new(&world).await?;
+        let manifest = namespace(&world.namespace, "red") + &config_map("a", "1");
+        let template = Template::new(&manifest);
+        let was_cut_off = doomed.deploy(&template, Options::default(), last).await;
+        let deployed = world.deploy(&manifest).await;
+        deployed.with_context(|| format!("cut off after {last} changes"))?;
+        assert_eq!(world.history().await?, ["1 deployed"], "{last}");
+        assert_eq!(
+            (world.team()?, world.value("a").await?),
+            ("red".into(), "1".into())
+        );
+        if !was_cut_off {
+            assert!(last > 4, "{last}");
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it never ends")
+}
+
+/// Somebody else's namespace stays somebody else's.
+#[tokio::test]
+async fn a_namespace_that_was_there_is_not_taken() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    let manifest = namespace(&world.namespace, "red") + &config_map("a", "1");
+    for _ in 0..2 {
+        let refused = world.deploy(&manifest).await.unwrap_err();
+        assert!(
+            release::error_chain(&refused).contains("cannot be imported"),
+            "{}",
+            release::error_chain(&refused)
+        );
+    }
+    assert_eq!(
+        (world.team()?, world.value("a").await?),
+        (String::new(), "none".into())
+    );
+    Ok(())
+}
+
+/// An upgrade without the namespace leaves it and everything in it, as does going back to one without it; the next ones too.
+#[tokio::test]
+async fn a_namespace_that_a_chart_drops_stays_while_something_is_in_it() -> Result<()> {
+    let world = World::new().await?;
+    let other = format!("{}-other", world.namespace);
+    let elsewhere = |value: &str| {
+        config_map("b", value).replacen(
+            "metadata:\n",
+            &format!("metadata:\n  namespace: {other}\n"),
+            1,
+        )
+    };
+    let first = namespace(&world.namespace, "red") + &config_map("a", "1");
+    world
+        .deploy(&(first + &namespace(&other, "red") + &elsewhere("1")))
+        .await?;
+    let uid = |name: &str| world.field(&format!("namespace/{name}"), ".metadata.uid");
+    let before = (uid(&world.namespace)?, uid(&other)?);
+    let done = world
+        .deploy(&(config_map("a", "2") + &elsewhere("2")))
+        .await?;
+    let left: Vec<&str> = done.left.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(left, [&world.namespace, &other]);
+    for name in [&world.namespace, &other] {
+        let phase = world.field(&format!("namespace/{name}"), ".status.phase")?;
+        assert_eq!(phase, "Active");
+    }
+    assert_eq!((uid(&world.namespace)?, uid(&other)?), before);
+    assert_eq!(world.value("a").await?, "2");
+    // One that nothing is wanted in goes like any object.
+    let empty = format!("{}-empty", world.namespace);
+    world
+        .deploy(&(config_map("a", "3") + &namespace(&empty, "red")))
+        .await?;
+    world.deploy(&config_map("a", "4")).await?;
+    let get = [
+        "get",
+        "namespace",
+        &empty,
+        "--ignore-not-found",
+        "--output=jsonpath={.status.phase}",
+    ];
+    assert_ne!(world.kubectl(&get)?, "Active");
+    Ok(())
+}
+
+/// The usual way of a definition from `templates/` to `crds/`, or to another chart: the objects of its kind are the same as before.
+#[tokio::test]
+async fn a_definition_that_a_chart_drops_stays_while_its_kind_is_wanted() -> Result<()> {
+    let world = World::new().await?;
+    let beetle = format!("cars.{}/beetle", group(&world));
+    world
+        .deploy(&(definition(&world) + &car(&world, 2)))
+        .await?;
+    let uid = world.field(&beetle, ".metadata.uid")?;
+    let done = world.deploy(&car(&world, 3)).await?;
+    assert_eq!(done.left.len(), 1, "{:?}", done.left);
+    assert_eq!(world.field(&beetle, ".metadata.uid")?, uid);
+    assert_eq!(world.field(&beetle, ".spec.doors")?, "3");
+    assert_eq!(world.end_of_definition()?, "");
+
+    // Nothing of the kind is in the manifest, but the chart brings the definition: others have such objects.
+    let world = World::new().await?;
+    let beetle = format!("cars.{}/beetle", group(&world));
+    world
+        .deploy(&(definition(&world) + &config_map("a", "1")))
+        .await?;
+    let path = std::env::temp_dir().join(&world.namespace);
+    std::fs::write(&path, car(&world, 4))?;
+    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
+    std::fs::remove_file(&path)?;
+    let mut template = Template::new(&config_map("a", "2"));
+    let file = File::new("crds/cars.yaml", definition(&world).into_bytes());
+    template.chart = Arc::new(Chart {
+        files: vec![file].into(),
+        ..(*template.chart).clone()
+    });
+    world.deploy_with(&template, Options::default()).await?;
+    assert_eq!(world.field(&beetle, ".spec.doors")?, "4");
+    assert_eq!(world.end_of_definition()?, "");
+    Ok(())
+}
