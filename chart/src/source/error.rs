@@ -249,6 +249,9 @@ impl LookupError {
             Self::Version { chart, version, .. } => {
                 format!("no chart version found for {chart}-{version}")
             }
+            Self::Tag { version, .. } => {
+                format!("could not locate a version matching provided version string {version}")
+            }
             other => other.to_string(),
         }
     }
