@@ -5,6 +5,9 @@
 //! flags and every start-up failure exit with 1.
 
 pub mod chart_flags;
+pub mod console;
+pub mod dependencies;
+pub mod fetch_errors;
 pub mod helm_home;
 pub mod pflag;
 pub mod repositories;

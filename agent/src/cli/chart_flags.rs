@@ -2,14 +2,18 @@
 //!
 //! Mirrors `addChartPathOptionsFlags` (`pkg/cmd/flags.go`) and `LocateChart` (`pkg/action/install.go`).
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use chart::source::{
-    Access, ChartRef, Credentials, FetchError, Fetcher, Identity, SafeUrl, Settings,
+    Access, ChartRef, Credentials, FetchedChart, Fetcher, Identity, SafeUrl, Settings, Strictness,
 };
 use chart::{Chart, Warning, loader};
 use golib::strconv::quote;
 
+use super::console::say;
+use super::fetch_errors::{from_repository, told};
 use super::helm_home::HelmFlags;
 use super::repositories::{self, Repository};
 use super::value_flags::read_file;
@@ -106,7 +110,8 @@ impl ChartFlags {
                 }
                 self.refuse_verify()?;
                 let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
-                return Ok(Located::Path(absolute));
+                let cleaned = golib::path::clean(absolute.as_os_str().as_encoded_bytes());
+                return Ok(Located::Path(OsString::from_vec(cleaned).into()));
             }
             if path.is_absolute() || reference.starts_with('.') {
                 return Err(format!("path {} not found", quote(reference)));
@@ -137,7 +142,11 @@ impl ChartFlags {
     pub fn access(&self) -> Result<Access, String> {
         let ca = match self.ca_file.as_str() {
             "" => None,
-            file => Some(read_file(file).map_err(|cause| no_ca(file, &cause))?.into()),
+            file => {
+                let missing =
+                    |cause: String| format!("missing registry client: {}", no_ca(file, &cause));
+                Some(read_file(file).map_err(missing)?.into())
+            }
         };
         Ok(Access {
             credentials: Credentials::new(&self.username, &self.password),
@@ -152,16 +161,16 @@ impl ChartFlags {
     fn fetch(&self, reference: &str, helm: &HelmFlags) -> Result<bytes::Bytes, String> {
         let access = self.access()?;
         let version = self.version();
+        let client = Client::new()?;
         if !self.repo.is_empty() {
             let chart = ChartRef {
                 repo: self.repo.clone(),
                 chart: reference.to_owned(),
                 version,
             };
-            return download(async |fetcher| {
-                let fetched = fetcher.fetch(&chart, &access).await;
-                fetched.map_err(|error| from_repository(&chart, &error))
-            });
+            let fetched = client.run(async |fetcher| fetcher.fetch(&chart, &access).await);
+            let fetched = fetched.map_err(|error| from_repository(&chart, &error));
+            return fetched.map(|chart| chart.bytes);
         }
         let has_host = |scheme: &str| {
             reference
@@ -175,17 +184,8 @@ impl ChartFlags {
                 credentials: access.credentials.clone().or(login),
                 ..access
             };
-            let chart = ChartRef {
-                repo: reference.to_owned(),
-                chart: String::new(),
-                version,
-            };
-            return download(async |fetcher| {
-                fetcher
-                    .fetch(&chart, &access)
-                    .await
-                    .map_err(|error| told(&error))
-            });
+            let pulled = client.pull(reference, &version, &access);
+            return pulled.map(|chart| chart.bytes);
         }
         check_address(reference)?;
         if has_host("http://") || has_host("https://") {
@@ -193,24 +193,24 @@ impl ChartFlags {
                 chart: reference.to_owned(),
                 ..ChartRef::default()
             };
-            return download(async |fetcher| {
-                fetcher
-                    .fetch(&chart, &access)
-                    .await
-                    .map_err(|error| told(&error))
-            });
+            let fetched = client.run(async |fetcher| fetcher.fetch(&chart, &access).await);
+            return fetched
+                .map(|chart| chart.bytes)
+                .map_err(|error| told(&error));
         }
         // Go's URLs forget the slashes of an empty host.
         let reference = reference.strip_suffix("//").unwrap_or(reference);
         let listed = repositories::find(helm, reference, &version)?;
         let access = overridden(access, &listed.repository)?;
-        download(async |fetcher| {
-            let (url, entry) = (&listed.url, &listed.entry);
-            let fetched = fetcher
+        let (url, entry) = (&listed.url, &listed.entry);
+        let fetched = client.run(async |fetcher| {
+            fetcher
                 .fetch_entry(url, &listed.chart, entry, &access)
-                .await;
-            fetched.map_err(|error| told(&error))
-        })
+                .await
+        });
+        fetched
+            .map(|chart| chart.bytes)
+            .map_err(|error| told(&error))
     }
 }
 
@@ -231,7 +231,7 @@ fn check_address(reference: &str) -> Result<(), String> {
 }
 
 /// What a configured repository says of itself goes over the flags.
-fn overridden(access: Access, repository: &Repository) -> Result<Access, String> {
+pub fn overridden(access: Access, repository: &Repository) -> Result<Access, String> {
     let ca = match repository.ca_file.as_str() {
         "" => access.ca.clone(),
         file => Some(read_file(file).map_err(|cause| no_ca(file, &cause))?.into()),
@@ -256,7 +256,7 @@ fn overridden(access: Access, repository: &Repository) -> Result<Access, String>
 
 fn no_ca(file: &str, cause: &str) -> String {
     format!(
-        "missing registry client: can't create TLS config for client: can't read CA file: {}: {cause}",
+        "can't create TLS config for client: can't read CA file: {}: {cause}",
         quote(file)
     )
 }
@@ -270,16 +270,79 @@ fn identity(cert_file: &str, key_file: &str) -> Result<Option<Identity>, String>
     Ok(Some(Identity::new(certificates, key)))
 }
 
-/// Runs one fetch to its end.
-fn download(
-    fetch: impl AsyncFnOnce(Fetcher) -> Result<chart::source::FetchedChart, String>,
-) -> Result<bytes::Bytes, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    let fetcher = Fetcher::new(Settings::from_environment());
-    runtime.block_on(fetch(fetcher)).map(|chart| chart.bytes)
+/// What helm says of tags with an underscore.
+const UNDERSCORE: &str = "
+OCI artifact references (e.g. tags) do not support the plus sign (+). To support
+storing semantic versions, Helm adopts the convention of changing plus (+) to
+an underscore (_) in chart version tags when pushing to a registry and back to
+a plus (+) when pulling from a registry.";
+
+/// Fetches, one thing after the other.
+pub struct Client {
+    runtime: tokio::runtime::Runtime,
+    fetcher: Fetcher,
+}
+
+impl Client {
+    /// A client that reads indexes as helm does.
+    ///
+    /// # Errors
+    /// There is no room for a runtime.
+    pub fn new() -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        let settings = Settings {
+            strictness: Strictness::Helm,
+            ..Settings::from_environment()
+        };
+        Ok(Self {
+            runtime,
+            fetcher: Fetcher::new(settings),
+        })
+    }
+
+    /// Runs one fetch to its end.
+    pub fn run<T>(&self, fetch: impl AsyncFnOnce(&Fetcher) -> T) -> T {
+        self.runtime.block_on(fetch(&self.fetcher))
+    }
+
+    /// Pulls a chart from a registry, and tells so as helm does.
+    ///
+    /// # Errors
+    /// It cannot be had; the text is helm's.
+    pub fn pull(
+        &self,
+        reference: &str,
+        version: &str,
+        access: &Access,
+    ) -> Result<FetchedChart, String> {
+        let tag = reference
+            .rsplit('/')
+            .next()
+            .and_then(|name| name.split_once(':'));
+        if let Some((_, tag)) = tag.filter(|(_, tag)| tag.contains('+')) {
+            return Err(format!("invalid reference: invalid tag {}", quote(tag)));
+        }
+        let chart = ChartRef {
+            repo: reference.to_owned(),
+            chart: String::new(),
+            version: version.to_owned(),
+        };
+        let pulled = self.run(async |fetcher| fetcher.fetch(&chart, access).await);
+        let pulled = pulled.map_err(|error| told(&error))?;
+        // Registries know no `+`.
+        let name = pulled.url.as_str().trim_start_matches("oci://");
+        let name = name.replace('+', "_");
+        say(&format!("Pulled: {name}"));
+        let digest = pulled.manifest.as_deref().unwrap_or_default();
+        say(&format!("Digest: {digest}"));
+        if name.contains('_') {
+            say(&format!("{name} contains an underscore.\n{UNDERSCORE}"));
+        }
+        Ok(pulled)
+    }
 }
 
 /// What is at an address, for values files.
@@ -287,47 +350,7 @@ fn download(
 /// # Errors
 /// It cannot be had.
 pub fn get(url: &SafeUrl) -> Result<Vec<u8>, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    let fetcher = Fetcher::new(Settings::from_environment());
-    let answer = runtime.block_on(fetcher.get(url, &Access::default()));
+    let client = Client::new()?;
+    let answer = client.run(async |fetcher| fetcher.get(url, &Access::default()).await);
     answer.map(Vec::from).map_err(|error| told(&error))
-}
-
-/// A failed fetch in Helm's words where it has some.
-fn told(error: &FetchError) -> String {
-    match error {
-        FetchError::IndexStatus { url, status, .. } | FetchError::Status { url, status, .. } => {
-            let status = http::StatusCode::from_u16(*status);
-            let text = status.map(|status| status.to_string()).unwrap_or_default();
-            format!("failed to fetch {url} : {text}")
-        }
-        other => crate::error::chain(other),
-    }
-}
-
-fn from_repository(chart: &ChartRef, error: &FetchError) -> String {
-    let repo = &chart.repo;
-    let unreachable = |cause: String| {
-        format!(
-            "looks like {} is not a valid chart repository or cannot be reached: {cause}",
-            quote(repo)
-        )
-    };
-    let name = match chart.version.as_str() {
-        "" => format!("chart {}", quote(&chart.chart)),
-        version => format!("chart {} version {}", quote(&chart.chart), quote(version)),
-    };
-    match error {
-        FetchError::NotFound { .. } => format!("{name} not found in {repo} repository"),
-        FetchError::NoUrls { .. } => format!("{name} has no downloadable URLs"),
-        FetchError::IndexStatus { .. } => unreachable(told(error)),
-        FetchError::Index { source, .. } => unreachable(source.to_string()),
-        FetchError::Transport { url, .. } if url.path().ends_with("index.yaml") => {
-            unreachable(told(error))
-        }
-        other => told(other),
-    }
 }

@@ -118,12 +118,20 @@ impl HelmFlags {
 
     /// The cached index of a repository by name.
     pub fn cached_index(&self, repository: &str) -> PathBuf {
-        let folder = given(
+        self.cache().join(format!("{repository}-index.yaml"))
+    }
+
+    /// The cached list of the charts in a repository.
+    pub fn cached_charts(&self, repository: &str) -> PathBuf {
+        self.cache().join(format!("{repository}-charts.txt"))
+    }
+
+    fn cache(&self) -> PathBuf {
+        given(
             self.repository_cache.as_ref(),
             "HELM_REPOSITORY_CACHE",
             || home("HELM_CACHE_HOME", "XDG_CACHE_HOME", ".cache").join("repository"),
-        );
-        folder.join(format!("{repository}-index.yaml"))
+        )
     }
 
     /// Logins to registries, in docker's form.

@@ -2,6 +2,7 @@
 //!
 //! Mirrors `ResolveChartVersion` (`pkg/downloader/chart_downloader.go`).
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -10,12 +11,14 @@ use chart::source::{Credentials, Entry, Index, SafeUrl, Strictness};
 use golib::yaml;
 use serde_json::Value;
 
+use super::console::say;
 use super::helm_home::HelmFlags;
-use super::value_flags::read_file;
+use super::value_flags::{go_cause, read_file};
 
 /// A repository as `helm repo add` writes it down.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Repository {
+    pub name: String,
     pub url: String,
     pub credentials: Option<Credentials>,
     pub ca_file: String,
@@ -43,13 +46,9 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
         return Err(not_absolute(reference));
     };
     let repository = repository(&helm.repositories(), name)?;
-    let file = helm.cached_index(name);
-    let shown = file.display().to_string();
     let uncached =
         |cause: String| format!("no cached repo found. (try 'helm repo update'): {cause}");
-    let bytes = read_file(&shown).map_err(uncached)?;
-    let index = Index::load(&bytes, Strictness::Helm, &shown)
-        .map_err(|error| uncached(error.to_string()))?;
+    let index = cached_index(helm, name).map_err(uncached)?;
     let entry = index.get(chart, version).map_err(|error| {
         format!(
             "chart {} matching {version} not found in {name} index. (try 'helm repo update'): {}",
@@ -77,28 +76,41 @@ pub fn not_absolute(reference: &str) -> String {
 }
 
 fn repository(file: &Path, name: &str) -> Result<Repository, String> {
-    let unknown = || format!("repo {name} not found");
+    let mut known = configured(file)?.into_iter();
+    let found = known.find(|repository| repository.name == name);
+    let found = found.ok_or_else(|| format!("repo {name} not found"))?;
+    match found.url.as_str() {
+        "" => Err(format!("no URL found for repository {name}")),
+        _ => Ok(found),
+    }
+}
+
+/// All repositories in `repositories.yaml`; none where there is no such file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn configured(file: &Path) -> Result<Vec<Repository>, String> {
     let shown = file.display().to_string();
     let text = match std::fs::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(unknown()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            let cause = chart::loader::io_cause(&error);
+            let cause = go_cause(&shown, &error);
             return Err(format!(
-                "couldn't load repositories file ({shown}): open {shown}: {cause}"
+                "couldn't load repositories file ({shown}): {cause}"
             ));
         }
     };
     let config = yaml::decode(&text).map_err(|error| error.to_string())?;
     let entries = config["repositories"].as_array();
-    let entry = entries.into_iter().flatten().find(|e| e["name"] == name);
-    let entry = entry.ok_or_else(unknown)?;
+    Ok(entries.into_iter().flatten().map(entry).collect())
+}
+
+fn entry(entry: &Value) -> Repository {
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let flag = |field: &str| entry[field].as_bool().unwrap_or_default();
-    if text("url").is_empty() {
-        return Err(format!("no URL found for repository {name}"));
-    }
-    Ok(Repository {
+    Repository {
+        name: text("name"),
         url: text("url"),
         credentials: Credentials::new(text("username"), text("password")),
         ca_file: text("caFile"),
@@ -106,7 +118,22 @@ fn repository(file: &Path, name: &str) -> Result<Repository, String> {
         key_file: text("keyFile"),
         insecure: flag("insecure_skip_tls_verify"),
         passes_credentials: flag("pass_credentials_all"),
-    })
+    }
+}
+
+/// An index that helm keeps below its cache.
+///
+/// # Errors
+/// In Helm's words: it is not there, or is none.
+pub fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
+    let shown = helm.cached_index(name).display().to_string();
+    let bytes = read_file(&shown)?;
+    let index = Index::load(&bytes, Strictness::Helm, &shown)
+        .map_err(|error| format!("error loading {shown}: {error}"))?;
+    for skipped in &index.warnings {
+        say(&skipped.log_line());
+    }
+    Ok(index)
 }
 
 /// The login `helm registry login` stored for a registry. Credential helpers are not asked.

@@ -104,12 +104,15 @@ pub fn read_file(name: &str) -> Result<Vec<u8>, String> {
         let url = SafeUrl::parse(name.trim()).map_err(|error| error.to_string())?;
         return super::chart_flags::get(&url);
     }
-    std::fs::read(name).map_err(|error| {
-        // Opening a directory works.
-        let is_directory = error.kind() == std::io::ErrorKind::IsADirectory;
-        let action = if is_directory { "read" } else { "open" };
-        format!("{action} {name}: {}", loader::io_cause(&error))
-    })
+    std::fs::read(name).map_err(|error| go_cause(name, &error))
+}
+
+/// Why a file cannot be read, in Go's words.
+pub fn go_cause(name: &str, error: &std::io::Error) -> String {
+    // Opening a directory works.
+    let is_directory = error.kind() == std::io::ErrorKind::IsADirectory;
+    let action = if is_directory { "read" } else { "open" };
+    format!("{action} {name}: {}", loader::io_cause(error))
 }
 
 #[cfg(test)]

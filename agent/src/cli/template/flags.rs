@@ -66,7 +66,7 @@ pub struct RenderFlags {
     #[arg(short, long)]
     pub generate_name: bool,
 
-    /// Refused where dependencies are missing: they are not downloaded
+    /// Download dependencies that are missing into charts/ first
     #[arg(long)]
     pub dependency_update: bool,
 

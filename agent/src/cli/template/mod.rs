@@ -7,18 +7,19 @@ mod cluster;
 mod flags;
 mod output_dir;
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptions};
-use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, Warning, log_text};
+use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, State, SystemHost, TemplateSet};
 
-use super::chart_flags::ChartFlags;
+use super::chart_flags::{ChartFlags, Located};
+use super::console::{log, log_warnings, say};
+use super::dependencies;
 use super::helm_home::{self, HelmFlags};
 use super::value_flags::{self, ValueFlags};
 use cluster::Server;
@@ -91,14 +92,6 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-fn say(text: &str) {
-    writeln!(std::io::stderr(), "{text}").ok();
-}
-
-fn log(level: &str, message: &str) {
-    say(&format!("level={level} msg={}", log_text(message)));
-}
-
 /// Labels Helm keeps for itself.
 const SYSTEM_LABELS: [&str; 6] = [
     "name",
@@ -139,20 +132,12 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let (name, reference) = name_and_chart(args)?;
     let located = args.chart.locate(reference, &args.helm)?;
     let values = args.values.merge().map_err(text)?;
-    let mut warnings = Vec::new();
-    let loaded = located.load(&mut warnings);
-    log_warnings(&mut warnings);
-    let chart = loaded?;
+    let chart = load(&located)?;
     rendered::check_type(&chart).map_err(text)?;
     if chart.metadata.deprecated {
         log("WARN", "this chart is deprecated");
     }
-    rendered::check_dependencies(&chart).map_err(|error| match args.render.dependency_update {
-        true => format!(
-            "--dependency-update is not supported: dependencies are not downloaded. {error}"
-        ),
-        false => error.to_string(),
-    })?;
+    let chart = with_dependencies(args, &located, chart)?;
     let known = capabilities.api_versions.iter().cloned();
     let given = args
         .render
@@ -195,6 +180,35 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let rendered = rendered.map_err(|_| "rendering ended without an answer".to_owned())??;
     runtime.block_on(server.check(&rendered))?;
     job.show(rendered)
+}
+
+fn load(located: &Located) -> Result<Chart, String> {
+    let mut warnings = Vec::new();
+    let loaded = located.load(&mut warnings);
+    log_warnings(&mut warnings);
+    loaded
+}
+
+/// The chart, loaded again where missing dependencies were downloaded into it.
+fn with_dependencies(
+    args: &TemplateArgs,
+    located: &Located,
+    chart: Chart,
+) -> Result<Chart, String> {
+    if chart.metadata.dependencies.is_empty() {
+        return Ok(chart);
+    }
+    let epoch = dependencies::source_date_epoch()?;
+    match rendered::check_dependencies(&chart) {
+        Ok(()) => return Ok(chart),
+        Err(error) if !args.render.dependency_update => return Err(error.to_string()),
+        Err(_) => {}
+    }
+    let Located::Path(path) = located else {
+        return Err(dependencies::NOT_UNPACKED.to_owned());
+    };
+    dependencies::update(path, &args.chart, &args.helm, epoch)?;
+    load(located).map_err(|cause| format!("failed reloading chart after repo update: {cause}"))
 }
 
 /// One chart to render under one name.
@@ -320,14 +334,6 @@ fn with_hint(is_debug: bool, message: String) -> String {
         true => message,
         false => format!("{message}\n\nUse --debug flag to render out invalid YAML"),
     }
-}
-
-fn log_warnings(warnings: &mut Vec<Warning>) {
-    let mut lines = String::new();
-    for warning in warnings.drain(..) {
-        let _ = writeln!(lines, "{}", warning.log_line());
-    }
-    std::io::stderr().write_all(lines.as_bytes()).ok();
 }
 
 /// The system's clock and randomness; host names only where `--enable-dns` says so.
