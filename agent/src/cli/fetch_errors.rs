@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use chart::source::{ChartRef, FetchError, LookupError, SafeUrl, TransportError};
+use chart::source::{FetchError, SafeUrl, TransportError};
 use golib::strconv::quote;
 
 /// What helm says.
@@ -13,10 +13,7 @@ pub fn told(error: &FetchError) -> String {
             let text = status.map(|status| status.to_string()).unwrap_or_default();
             format!("failed to fetch {url} : {text}")
         }
-        FetchError::NotFound {
-            lookup: lookup @ (LookupError::Tag { .. } | LookupError::NoTags { .. }),
-            ..
-        } => lookup.in_helms_words(),
+        FetchError::NotFound { lookup, .. } => lookup.in_helms_words(),
         FetchError::InvalidReference { reference, problem } => {
             invalid_reference(reference, problem).unwrap_or_else(|| crate::error::chain(error))
         }
@@ -28,8 +25,9 @@ pub fn told(error: &FetchError) -> String {
             url,
             status,
             message,
+            detail,
             ..
-        } => refused(url, *status, message),
+        } => refused(url, *status, &format!("{message}{detail}")),
         other => crate::error::chain(other),
     }
 }
@@ -58,6 +56,11 @@ fn refused(url: &SafeUrl, status: u16, message: &str) -> String {
         let name = format!("{host}{port}/{repository}{separator}{tag}");
         return pulling(url, &format!("{name}: not found"));
     }
+    // Ours, in front of the registry's own.
+    let message = match message.split_once(" not found in the registry") {
+        Some((_, message)) => message,
+        None => message,
+    };
     let message = match message {
         "" => http::StatusCode::from_u16(status)
             .ok()
@@ -103,35 +106,14 @@ fn invalid_reference(reference: &str, problem: &str) -> Option<String> {
     let path = reference.trim_start_matches("oci://");
     match path.split_once('/') {
         None => Some("invalid reference: missing registry or repository".into()),
+        Some((registry, _)) if problem.starts_with("the registry") => Some(format!(
+            "invalid reference: invalid registry {}",
+            quote(registry)
+        )),
         Some((_, repository)) if problem.starts_with("the repository") => Some(format!(
             "invalid reference: invalid repository {}",
             quote(repository)
         )),
         _ => None,
-    }
-}
-
-/// The same for a chart that `--repo` names.
-pub fn from_repository(chart: &ChartRef, error: &FetchError) -> String {
-    let repo = &chart.repo;
-    let unreachable = |cause: String| {
-        format!(
-            "looks like {} is not a valid chart repository or cannot be reached: {cause}",
-            quote(repo)
-        )
-    };
-    let name = match chart.version.as_str() {
-        "" => format!("chart {}", quote(&chart.chart)),
-        version => format!("chart {} version {}", quote(&chart.chart), quote(version)),
-    };
-    match error {
-        FetchError::NotFound { .. } => format!("{name} not found in {repo} repository"),
-        FetchError::NoUrls { .. } => format!("{name} has no downloadable URLs"),
-        FetchError::IndexStatus { .. } => unreachable(told(error)),
-        FetchError::Index { source, .. } => unreachable(source.to_string()),
-        FetchError::Transport { url, .. } if url.path().ends_with("index.yaml") => {
-            unreachable(told(error))
-        }
-        other => told(other),
     }
 }

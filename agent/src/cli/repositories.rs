@@ -7,11 +7,16 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chart::source::{Credentials, Entry, Index, SafeUrl, Strictness};
+use chart::log_text;
+use chart::source::{Access, Credentials, Entry, Index, LookupError, SafeUrl, Strictness};
+use golib::strconv::quote;
 use golib::yaml;
 use serde_json::Value;
 
+use super::address;
+use super::chart_flags::Client;
 use super::console::say;
+use super::fetch_errors::told;
 use super::helm_home::HelmFlags;
 use super::value_flags::{go_cause, read_file};
 
@@ -32,9 +37,8 @@ pub struct Repository {
 #[derive(Debug)]
 pub struct Listed {
     pub repository: Repository,
-    pub url: SafeUrl,
-    pub chart: String,
-    pub entry: Entry,
+    pub url: String,
+    pub digest: String,
 }
 
 /// Finds `NAME/CHART`.
@@ -49,25 +53,143 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
     let uncached =
         |cause: String| format!("no cached repo found. (try 'helm repo update'): {cause}");
     let index = cached_index(helm, name).map_err(uncached)?;
-    let entry = index.get(chart, version).map_err(|error| {
+    let entry = pick(&index, chart, version).map_err(|error| {
         format!(
             "chart {} matching {version} not found in {name} index. (try 'helm repo update'): {}",
-            golib::strconv::quote(chart),
+            quote(chart),
             error.in_helms_words()
         )
     })?;
-    if entry.urls.as_ref().is_none_or(Vec::is_empty) {
-        let shown = golib::strconv::quote(reference);
+    let Some(first) = entry.urls.as_ref().and_then(|urls| urls.first()) else {
+        let shown = quote(reference);
         return Err(format!("chart {shown} has no downloadable URLs"));
-    }
-    let url = SafeUrl::parse(&repository.url)
+    };
+    let url = address::resolve(&repository.url, first)
         .map_err(|_| format!("invalid chart URL format: {reference}"))?;
     Ok(Listed {
         repository,
         url,
-        chart: chart.to_owned(),
-        entry: entry.clone(),
+        digest: entry.digest.clone(),
     })
+}
+
+/// The configured repository that lists an archive by its full address.
+///
+/// # Errors
+/// In Helm's words: a repository was never updated.
+pub fn owner(helm: &HelmFlags, url: &str) -> Result<Option<Repository>, String> {
+    for repository in configured(&helm.repositories())? {
+        check_scheme(&repository.url)?;
+        let index = cached_index(helm, &repository.name)
+            .map_err(|cause| format!("no cached repo found. (try 'helm repo update'): {cause}"))?;
+        if lists(&index, url) {
+            return Ok(Some(repository));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an index has an archive by its full address.
+pub fn lists(index: &Index, url: &str) -> bool {
+    let mut urls = index
+        .entries
+        .values()
+        .flatten()
+        .flat_map(|entry| entry.urls.iter().flatten());
+    urls.any(|listed| address::equal(url, listed))
+}
+
+/// Where the repository at an address has a chart, and the archive's digest.
+///
+/// # Errors
+/// In Helm's words: it cannot be reached, or has no such chart.
+pub fn find_at(
+    client: &Client,
+    repository: &str,
+    chart: &str,
+    version: &str,
+    access: &Access,
+) -> Result<(String, String), String> {
+    check_scheme(repository)?;
+    let (_, index) = download_index(client, repository, access).map_err(|cause| {
+        let shown = quote(repository);
+        format!("looks like {shown} is not a valid chart repository or cannot be reached: {cause}")
+    })?;
+    let mut shown = format!("chart {}", quote(chart));
+    if !version.is_empty() {
+        shown = format!("{shown} version {}", quote(version));
+    }
+    let entry = pick(&index, chart, version)
+        .map_err(|_| format!("{shown} not found in {repository} repository"))?;
+    let first = entry.urls.as_ref().and_then(|urls| urls.first());
+    let first = first.ok_or_else(|| format!("{shown} has no downloadable URLs"))?;
+    let url = address::resolve(repository, first)
+        .map_err(|cause| format!("failed to make chart URL absolute: {cause}"))?;
+    Ok((url, entry.digest.clone()))
+}
+
+/// The entry of a version; Helm warns where one was asked for that is not there exactly.
+fn pick<'i>(index: &'i Index, chart: &str, version: &str) -> Result<&'i Entry, LookupError> {
+    let entry = index.get(chart, version)?;
+    if !version.is_empty() && entry.version != version && !is_range(version) {
+        let fields = [
+            ("chart", chart),
+            ("requested", version),
+            ("selected", &entry.version),
+        ];
+        let fields = fields.map(|(key, value)| format!(" {key}={}", log_text(value)));
+        say(&format!(
+            "level=WARN msg=\"unable to find exact version requested; falling back to closest available version\"{}",
+            fields.concat()
+        ));
+    }
+    Ok(entry)
+}
+
+/// Whether Helm takes a version for a range (`isVersionRange`).
+fn is_range(version: &str) -> bool {
+    let core = version.split(['-', '+']).next().unwrap_or_default();
+    version.contains(['^', '~', '<', '>', '=', '!', '*'])
+        || version.contains("||")
+        || version.contains(" - ")
+        || core.contains(['x', 'X'])
+}
+
+/// Refuses addresses of a kind that nobody can fetch from.
+///
+/// # Errors
+/// In Helm's words.
+pub fn check_scheme(url: &str) -> Result<(), String> {
+    let scheme = address::scheme(url).unwrap_or_default();
+    match scheme.as_str() {
+        "http" | "https" | "oci" => Ok(()),
+        other => Err(format!("could not find protocol handler for: {other}")),
+    }
+}
+
+/// The index of the repository at an address, as it is and read.
+///
+/// # Errors
+/// In Helm's words: it cannot be had, or is none.
+pub fn download_index(
+    client: &Client,
+    repository: &str,
+    access: &Access,
+) -> Result<(bytes::Bytes, Index), String> {
+    if repository.starts_with("oci://") {
+        return Err("failed to perform \"FetchReference\" on source: invalid reference".to_owned());
+    }
+    let url = address::resolve(repository, "index.yaml")?;
+    let invalid = |_| format!("invalid chart URL format: {repository}");
+    let url = SafeUrl::parse(&url).map_err(invalid)?;
+    let bytes = client.run(async |fetcher| fetcher.get(&url, access).await);
+    let bytes = bytes.map_err(|error| told(&error))?;
+    let index = Index::load(&bytes, Strictness::Helm, repository);
+    let index = index.map_err(|error| error.to_string())?;
+    for skipped in &index.warnings {
+        say(&skipped.log_line());
+    }
+    Ok((bytes, index))
 }
 
 /// What helm says of an address without a path.

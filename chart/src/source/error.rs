@@ -122,6 +122,8 @@ pub enum FetchError {
         status: u16,
         /// `: ` and the first error of the answer, cut short; or nothing.
         message: String,
+        /// `: ` and what more it says of that error, as Go prints it; or nothing.
+        detail: String,
         /// Whether credentials were sent.
         authenticated: bool,
     },

@@ -12,7 +12,8 @@ use url::Url;
 
 use super::folder::{self, Staging};
 use super::network::Network;
-use super::{Update, address, load_directory, names, now, pack, say};
+use super::{Update, load_directory, names, now, pack, say};
+use crate::cli::address;
 use crate::cli::repositories::{self, Repository};
 
 /// Why a dependency cannot be had: some reasons helm tells twice.
@@ -86,7 +87,7 @@ impl Fetch<'_> {
             return self.vendored(dependency);
         }
         if let Some(place) = repository.strip_prefix("file://") {
-            if self.update.helm.debug {
+            if self.update.helm.is_debug() {
                 say(&format!("Archiving {name} from repo {repository}"));
             }
             dependency.version = self.local(place, dependency).map_err(Failure::Told)?;
@@ -195,18 +196,9 @@ impl Fetch<'_> {
             repository,
             ..
         } = dependency;
-        let index = self.network.index(repository)?;
-        let mut shown = format!("chart {}", quote(name));
-        if !version.is_empty() {
-            shown = format!("{shown} version {}", quote(version));
-        }
-        let entry = index
-            .get(name, version)
-            .map_err(|_| format!("{shown} not found in {repository} repository"))?;
-        let (url, digest) = located(repository, entry)
-            .ok_or_else(|| format!("{shown} has no downloadable URLs"))?;
+        let (url, digest) = self.network.find(repository, name, version)?;
         Ok(Place {
-            url: url?,
+            url,
             digest,
             repository: None,
         })
@@ -240,7 +232,12 @@ impl Fetch<'_> {
             url: url.clone(),
             ..Repository::default()
         };
-        let repository = place.repository.unwrap_or(&anonymous);
+        let owner = self
+            .known
+            .iter()
+            .find(|(_, index)| repositories::lists(index, url))
+            .map(|(known, _)| *known);
+        let repository = place.repository.or(owner).unwrap_or(&anonymous);
         let chart = self.network.archive(repository, url, digest)?;
         self.staging.keep(&name, &chart.bytes)
     }

@@ -3,7 +3,6 @@
 //! Mirrors `Update` of helm's `Manager` (`pkg/downloader/manager.go`), with its words on standard output. Which repository, which
 //! version and which names files get is decided by pure functions beside this.
 
-mod address;
 mod download;
 mod folder;
 mod names;
@@ -83,7 +82,7 @@ impl Update<'_> {
         let configured = || repositories::configured(&self.helm.repositories());
         let mut local = |address: &str| {
             self.local(address.trim_start_matches("file://"))?;
-            if self.helm.debug {
+            if self.helm.is_debug() {
                 say(&format!("Repository from local path: {address}"));
             }
             Ok(())

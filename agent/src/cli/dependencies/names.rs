@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use chart::Dependency;
 use sha2::{Digest as _, Sha256};
 
-use super::address;
+use crate::cli::address;
 use crate::cli::repositories::Repository;
 
 /// Name by dependency; helm keys some by their address.

@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use chart::Dependency;
-use chart::source::{Access, Entry, FetchedChart, Index, Reference, SafeUrl, Strictness};
+use chart::source::{Access, FetchedChart, Index, Reference};
 use golib::strconv::quote;
 
 use super::names::{distinct, is_registry, is_unmanaged};
-use super::{address, say};
+use super::say;
 use crate::cli::chart_flags::{ChartFlags, Client, overridden};
-use crate::cli::console;
 use crate::cli::fetch_errors::told;
 use crate::cli::helm_home::HelmFlags;
 use crate::cli::repositories::{self, Repository};
@@ -61,7 +60,7 @@ impl<'a> Network<'a> {
     pub(super) fn refresh(&self, known: &[Repository]) -> Result<(), String> {
         let known = distinct(known);
         for repository in &known {
-            check_scheme(&repository.url)?;
+            repositories::check_scheme(&repository.url)?;
         }
         for repository in known {
             let Repository { name, url, .. } = repository;
@@ -95,39 +94,21 @@ impl<'a> Network<'a> {
     }
 
     fn index_file(&self, repository: &Repository) -> Result<(bytes::Bytes, Index), String> {
-        let url = address::resolve(&repository.url, "index.yaml")?;
-        let url = SafeUrl::parse(&url)
-            .map_err(|_| format!("invalid chart URL format: {}", repository.url))?;
         let access = overridden(Access::default(), repository)?;
-        let bytes = self
-            .client
-            .run(async |fetcher| fetcher.get(&url, &access).await)
-            .map_err(|error| told(&error))?;
-        let index = Index::load(&bytes, Strictness::Helm, &repository.url)
-            .map_err(|error| error.to_string())?;
-        for skipped in &index.warnings {
-            console::say(&skipped.log_line());
-        }
-        Ok((bytes, index))
+        repositories::download_index(&self.client, &repository.url, &access)
     }
 
-    /// The index of a repository that only `Chart.yaml` names, as it is now.
+    /// Where a repository that only `Chart.yaml` names has a chart now, and its digest.
     ///
     /// # Errors
     /// It cannot be had.
-    pub(super) fn index(&self, url: &str) -> Result<Index, String> {
-        check_scheme(url)?;
-        let repository = Repository {
-            url: url.to_owned(),
-            ..Repository::default()
-        };
-        let (_, index) = self.index_file(&repository).map_err(|cause| {
-            let url = quote(url);
-            format!(
-                "looks like {url} is not a valid chart repository or cannot be reached: {cause}"
-            )
-        })?;
-        Ok(index)
+    pub(super) fn find(
+        &self,
+        url: &str,
+        chart: &str,
+        version: &str,
+    ) -> Result<(String, String), String> {
+        repositories::find_at(&self.client, url, chart, version, &Access::default())
     }
 
     /// The versions in a registry, newest first.
@@ -164,30 +145,13 @@ impl<'a> Network<'a> {
         digest: &str,
     ) -> Result<FetchedChart, String> {
         let access = overridden(Access::default(), repository)?;
-        let invalid = |_| format!("invalid chart URL format: {url}");
-        let origin = SafeUrl::parse(&repository.url).map_err(invalid)?;
-        let entry = Entry {
-            urls: Some(vec![url.to_owned()]),
-            digest: digest.to_owned(),
-            ..Entry::default()
-        };
-        self.client
-            .run(async |fetcher| fetcher.fetch_entry(&origin, "", &entry, &access).await)
-            .map_err(|error| told(&error))
+        self.client.archive(&repository.url, url, digest, &access)
     }
 }
 
 fn host(reference: &str) -> String {
     let rest = reference.trim_start_matches("oci://");
     rest.split('/').next().unwrap_or_default().to_owned()
-}
-
-fn check_scheme(url: &str) -> Result<(), String> {
-    let scheme = address::scheme(url).unwrap_or_default();
-    match scheme.as_str() {
-        "http" | "https" | "oci" => Ok(()),
-        other => Err(format!("could not find protocol handler for: {other}")),
-    }
 }
 
 /// Puts a file in place of another, whole or not at all.

@@ -60,6 +60,10 @@ pub fn run(args: &TemplateArgs) -> ExitCode {
     }
     let (output, error) = match template(args) {
         Ok(output) => (output, None),
+        Err(failure) if failure.logged => {
+            log("INFO", &failure.message);
+            return ExitCode::FAILURE;
+        }
         Err(failure) => (failure.output, Some(failure.message)),
     };
     // A reader that has gone away is no reason to hide the exit code.
@@ -77,6 +81,8 @@ pub fn run(args: &TemplateArgs) -> ExitCode {
 struct Failure {
     message: String,
     output: String,
+    /// Helm logs it and says no more.
+    logged: bool,
 }
 
 impl From<String> for Failure {
@@ -84,6 +90,7 @@ impl From<String> for Failure {
         Self {
             message,
             output: String::new(),
+            logged: false,
         }
     }
 }
@@ -107,14 +114,18 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     if let Some(name) = args
         .render
         .post_renderer
-        .as_deref()
-        .filter(|name| !name.is_empty())
+        .iter()
+        .find(|name| !name.is_empty())
     {
         return Err(no_post_renderer(name).into());
     }
     for remark in remarks {
         say(&remark);
     }
+    HelmFlags::check_driver().map_err(|cause| Failure {
+        logged: true,
+        ..cause.into()
+    })?;
     if args.names.is_empty() {
         let usage = "Usage:  fleetagent template [NAME] [CHART] [flags]";
         let message = "\"fleetagent template\" requires at least 1 argument";
@@ -276,16 +287,22 @@ impl Job<'_> {
         if let Err(RenderedError::Dependencies(cause)) = &rendered {
             logged("chart dependencies processing failed", &cause.to_string());
         }
-        rendered.map_err(|error| failure(args.helm.debug, error))
+        let show = self.show_options();
+        rendered.map_err(|error| failure(args.helm.is_debug(), &show, error))
+    }
+
+    fn show_options(&self) -> ShowOptions {
+        let flags = &self.args.render;
+        ShowOptions {
+            no_hooks: flags.no_hooks,
+            skip_tests: flags.skip_tests,
+            show_only: flags.show_only.clone(),
+        }
     }
 
     fn show(&self, rendered: Rendered) -> Result<String, Failure> {
         let flags = &self.args.render;
-        let show = ShowOptions {
-            no_hooks: flags.no_hooks,
-            skip_tests: flags.skip_tests,
-            show_only: flags.show_only.clone(),
-        };
+        let show = self.show_options();
         if flags.output_dir.is_empty() {
             return Ok(rendered.show(&show).map_err(text)?);
         }
@@ -293,7 +310,7 @@ impl Job<'_> {
         let mut folder = OutputDir::new(&flags.output_dir, release_name);
         let written = folder
             .manifests(&rendered, flags.include_crds)
-            .map_err(|message| with_hint(self.args.helm.debug, message))
+            .map_err(|message| with_hint(self.args.helm.is_debug(), message))
             .and_then(|()| folder.hooks(&rendered, &show));
         let failed = match (written, flags.show_only.first()) {
             (Err(message), _) => Some(message),
@@ -305,6 +322,7 @@ impl Job<'_> {
             Some(message) => Err(Failure {
                 message,
                 output: folder.said,
+                logged: false,
             }),
             None => {
                 folder.said.push('\n');
@@ -314,7 +332,7 @@ impl Job<'_> {
     }
 }
 
-fn failure(is_debug: bool, error: RenderedError) -> Failure {
+fn failure(is_debug: bool, show: &ShowOptions, error: RenderedError) -> Failure {
     let message = error.to_string();
     if !error.is_from_rendering() {
         return message.into();
@@ -322,11 +340,25 @@ fn failure(is_debug: bool, error: RenderedError) -> Failure {
     if !is_debug {
         return with_hint(is_debug, message).into();
     }
-    let output = match error {
-        RenderedError::Sort { output, .. } => format!("{}\n", output.trim()),
-        _ => "\n".to_owned(),
+    let rendered = Rendered {
+        manifest: match error {
+            RenderedError::Sort { output, .. } => output,
+            _ => String::new(),
+        },
+        chart: Chart::default(),
+        manifests: Vec::new(),
+        hooks: Vec::new(),
+        notes: String::new(),
+        crds: Vec::new(),
+        warnings: Vec::new(),
     };
-    Failure { message, output }
+    // What is not there among it needs no word besides the error.
+    let output = rendered.show(show).unwrap_or_default();
+    Failure {
+        message,
+        output,
+        logged: false,
+    }
 }
 
 fn with_hint(is_debug: bool, message: String) -> String {
@@ -351,7 +383,7 @@ impl Host for NamesHost {
 
 /// Whether to ask a cluster. Mirrors `cmdGetDryRunFlagStrategy` (`pkg/cmd/helpers.go`).
 fn uses_server(flags: &RenderFlags) -> Result<bool, String> {
-    if flags.validate {
+    if flags.validate == Some(true) {
         return Ok(true);
     }
     match flags.dry_run.as_deref() {

@@ -101,6 +101,7 @@ pub(in crate::source) async fn resolve(
             status: 404,
             url,
             message,
+            detail,
             authenticated,
         }) => {
             let message = format!(
@@ -111,6 +112,7 @@ pub(in crate::source) async fn resolve(
                 status: 404,
                 url,
                 message,
+                detail,
                 authenticated,
             });
         }
