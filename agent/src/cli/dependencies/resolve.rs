@@ -189,7 +189,10 @@ mod tests {
         assert_eq!(locked("web", "oci://r", "^1").as_deref(), Ok("1.3.0"));
         assert_eq!(locked("web", "oci://r", "^9").as_deref(), Ok("^9"));
         assert_eq!(locked("web", "oci://r", "1.2").as_deref(), Ok("1.2"));
-        assert_eq!(locked("web", "file://../web", ">2").as_deref(), Ok("2.1.0"));
+        assert_eq!(
+            locked("web", "file://../web", ">=2").as_deref(),
+            Ok("2.1.0")
+        );
         assert_eq!(locked("web", "", "^1").as_deref(), Ok("^1"));
         assert_eq!(locked("other", url, "^1").as_deref(), Ok("^1"));
     }
