@@ -4,7 +4,11 @@
 //! `internal/cmd/builder.go`: a flag that is empty yields to its environment variable, unknown
 //! flags and every start-up failure exit with 1.
 
+pub mod address;
 pub mod chart_flags;
+pub mod console;
+pub mod dependencies;
+pub mod fetch_errors;
 pub mod helm_home;
 pub mod pflag;
 pub mod repositories;
@@ -126,12 +130,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         let names = ["template", "values"];
         names.iter().any(|known| name == known)
     });
-    let last = args.last().map(|last| last.to_string_lossy().into_owned());
+    let arguments: Vec<String> = args
+        .iter()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
     let matches = pflag::command(Cli::command()).try_get_matches_from(args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            let message = pflag::message(&error, last.as_deref().unwrap_or_default());
+            let message = pflag::message(&error, &arguments);
             if let Some(message) = message.filter(|_| is_command) {
                 writeln!(std::io::stderr(), "Error: {message}").ok();
                 return ExitCode::FAILURE;

@@ -15,7 +15,7 @@ pub struct HelmFlags {
     pub namespace: Option<String>,
 
     /// Kubeconfig, for the namespace and for --dry-run=server [env: KUBECONFIG]
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of the kubeconfig [env: HELM_KUBECONTEXT]
@@ -39,7 +39,7 @@ pub struct HelmFlags {
     pub kube_apiserver: Option<String>,
 
     /// Certificates to trust for the API server [env: HELM_KUBECAFILE]
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub kube_ca_file: Option<PathBuf>,
 
     /// Name to expect in the API server's certificate [env: HELM_KUBETLS_SERVER_NAME]
@@ -50,24 +50,25 @@ pub struct HelmFlags {
     #[arg(long)]
     pub kube_insecure_skip_tls_verify: bool,
 
-    /// On failure print what was rendered so far
-    #[arg(long)]
-    pub debug: bool,
+    /// On failure print what was rendered so far [env: HELM_DEBUG]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = super::pflag::boolean, value_name = "BOOL")]
+    pub debug: Option<bool>,
 
     /// Logins to registries [env: HELM_REGISTRY_CONFIG]
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub registry_config: Option<PathBuf>,
 
     /// Repositories by name [env: HELM_REPOSITORY_CONFIG]
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub repository_config: Option<PathBuf>,
 
     /// Indexes of those repositories [env: HELM_REPOSITORY_CACHE]
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub repository_cache: Option<PathBuf>,
 
     /// Accepted and ignored: charts are not kept on disk
-    #[arg(long)]
+    #[arg(long, value_parser = super::pflag::path)]
     pub content_cache: Option<PathBuf>,
 
     /// Accepted and ignored: requests to the cluster are few
@@ -78,9 +79,47 @@ pub struct HelmFlags {
     #[arg(long, value_parser = super::pflag::float)]
     pub qps: Option<f32>,
 
+    #[command(flatten)]
+    pub klog: KlogFlags,
+
     /// never, auto or always, and ignored: nothing is printed in colour
     #[arg(long, alias = "colour")]
     pub color: Option<String>,
+}
+
+/// Flags of the logging in Kubernetes' libraries, which are not in here.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct KlogFlags {
+    #[arg(short, long, hide = true, value_parser = super::pflag::integer)]
+    pub v: Option<i64>,
+    #[arg(long, hide = true)]
+    pub vmodule: Option<String>,
+    #[arg(long, hide = true)]
+    pub log_dir: Option<String>,
+    #[arg(long, hide = true)]
+    pub log_file: Option<String>,
+    #[arg(long, hide = true)]
+    pub log_file_max_size: Option<String>,
+    #[arg(long, hide = true)]
+    pub log_backtrace_at: Option<String>,
+    #[arg(long, hide = true)]
+    pub stderrthreshold: Option<String>,
+    #[arg(long, hide = true)]
+    pub alsologtostderrthreshold: Option<String>,
+    #[arg(long, hide = true)]
+    pub legacy_stderr_threshold_behavior: bool,
+    #[arg(long, hide = true)]
+    pub logtostderr: bool,
+    #[arg(long, hide = true)]
+    pub alsologtostderr: bool,
+    #[arg(long, hide = true)]
+    pub add_dir_header: bool,
+    #[arg(long, hide = true)]
+    pub one_output: bool,
+    #[arg(long, hide = true)]
+    pub skip_headers: bool,
+    #[arg(long, hide = true)]
+    pub skip_log_headers: bool,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -107,6 +146,34 @@ fn home(helm: &str, xdg: &str, below: &str) -> PathBuf {
 }
 
 impl HelmFlags {
+    /// Whether helm would tell more.
+    pub fn is_debug(&self) -> bool {
+        let by_variable =
+            || variable("HELM_DEBUG").is_some_and(|text| super::pflag::boolean(&text) == Ok(true));
+        self.debug.unwrap_or_else(by_variable)
+    }
+
+    /// Checks where helm would keep releases, though none is kept.
+    ///
+    /// # Errors
+    /// Helm knows no such place.
+    pub fn check_driver() -> Result<(), String> {
+        const KNOWN: [&str; 6] = [
+            "secret",
+            "secrets",
+            "configmap",
+            "configmaps",
+            "memory",
+            "sql",
+        ];
+        match variable("HELM_DRIVER") {
+            Some(name) if !KNOWN.contains(&name.as_str()) => {
+                Err(format!("unknown driver {}", golib::strconv::quote(name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// `repositories.yaml`.
     pub fn repositories(&self) -> PathBuf {
         given(
@@ -118,12 +185,20 @@ impl HelmFlags {
 
     /// The cached index of a repository by name.
     pub fn cached_index(&self, repository: &str) -> PathBuf {
-        let folder = given(
+        self.cache().join(format!("{repository}-index.yaml"))
+    }
+
+    /// The cached list of the charts in a repository.
+    pub fn cached_charts(&self, repository: &str) -> PathBuf {
+        self.cache().join(format!("{repository}-charts.txt"))
+    }
+
+    fn cache(&self) -> PathBuf {
+        given(
             self.repository_cache.as_ref(),
             "HELM_REPOSITORY_CACHE",
             || home("HELM_CACHE_HOME", "XDG_CACHE_HOME", ".cache").join("repository"),
-        );
-        folder.join(format!("{repository}-index.yaml"))
+        )
     }
 
     /// Logins to registries, in docker's form.
@@ -164,10 +239,17 @@ impl HelmFlags {
         named.or_else(|| variable("HELM_KUBECONTEXT"))
     }
 
+    /// The kubeconfig that the flag names.
+    pub fn named_kubeconfig(&self) -> Option<&PathBuf> {
+        let named = self.kubeconfig.as_ref();
+        named.filter(|path| !path.as_os_str().is_empty())
+    }
+
     /// The kubeconfig. `None` when there is none.
     pub fn read_kubeconfig(&self) -> Option<Kubeconfig> {
-        match &self.kubeconfig {
+        match self.named_kubeconfig() {
             Some(path) => Kubeconfig::read_from(path).ok(),
+            None if variable("KUBECONFIG").is_some() => merged_kubeconfig(),
             None => Kubeconfig::read().ok(),
         }
     }
@@ -185,6 +267,16 @@ impl HelmFlags {
         let namespace = found?.context?.namespace?;
         Some(namespace).filter(|namespace| !namespace.is_empty())
     }
+}
+
+/// The files of `KUBECONFIG` that are there, as one.
+fn merged_kubeconfig() -> Option<Kubeconfig> {
+    let list = std::env::var_os("KUBECONFIG")?;
+    let files = std::env::split_paths(&list).filter(|file| file.exists());
+    let merged = files
+        .map(Kubeconfig::read_from)
+        .try_fold(Kubeconfig::default(), |all, one| all.merge(one?));
+    merged.ok()
 }
 
 fn config_home() -> PathBuf {

@@ -1,7 +1,10 @@
 //! Flags as Go's pflag and cobra take them: booleans with `=value`, values that begin with a dash, and
 //! the errors helm's users know.
 
+use std::convert::Infallible;
 use std::error::Error as _;
+use std::num::IntErrorKind;
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command};
@@ -38,8 +41,10 @@ pub fn command(command: Command) -> Command {
     })
 }
 
-/// What pflag says where clap said `error` about a command line that ends in `last`; `None` for help and the like.
-pub fn message(error: &clap::Error, last: &str) -> Option<String> {
+/// What pflag says where clap said `error` about these arguments; `None` for help and the like.
+pub fn message(error: &clap::Error, arguments: &[String]) -> Option<String> {
+    let last = arguments.last().map(String::as_str).unwrap_or_default();
+    let flags = || arguments.iter().take_while(|argument| *argument != "--");
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -49,11 +54,21 @@ pub fn message(error: &clap::Error, last: &str) -> Option<String> {
     let value = context(ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument if flag.starts_with("--") => {
-            Some(format!("unknown flag: {flag}"))
+            let is_odd =
+                |argument: &&String| ["---", "--="].iter().any(|odd| argument.starts_with(odd));
+            match flags().find(is_odd) {
+                Some(odd) => Some(format!("bad flag syntax: {odd}")),
+                None => Some(format!("unknown flag: {flag}")),
+            }
         }
         ErrorKind::UnknownArgument => {
-            let letter = flag.chars().nth(1).unwrap_or_default();
-            Some(format!("unknown shorthand flag: '{letter}' in {flag}"))
+            let letter = shown.chars().nth(1).unwrap_or_default();
+            // Clap names the letter alone, pflag what stands behind it too.
+            let cluster = flags()
+                .filter(|argument| argument.starts_with('-') && !argument.starts_with("--"))
+                .find_map(|argument| argument.find(letter).map(|at| &argument[at..]));
+            let cluster = cluster.map_or(flag.to_owned(), |rest| format!("-{rest}"));
+            Some(format!("unknown shorthand flag: '{letter}' in {cluster}"))
         }
         // Nothing follows the last argument: it is to blame, in the form it has.
         ErrorKind::InvalidValue if value.is_empty() => Some(match last.chars().last() {
@@ -76,7 +91,8 @@ pub fn message(error: &clap::Error, last: &str) -> Option<String> {
 
 /// The flag with its shorthand, as pflag names it.
 fn full_name(flag: &str) -> String {
-    const SHORTHANDS: [(&str, &str); 6] = [
+    const SHORTHANDS: [(&str, &str); 7] = [
+        ("--v", "-v"),
         ("--show-only", "-s"),
         ("--values", "-f"),
         ("--namespace", "-n"),
@@ -107,7 +123,13 @@ pub fn boolean(text: &str) -> Result<bool, String> {
 /// # Errors
 /// It is none.
 pub fn integer(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|_| invalid("ParseInt", text))
+    text.parse::<i64>().map_err(|error| match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => format!(
+            "strconv.ParseInt: parsing {}: value out of range",
+            quote(text)
+        ),
+        _ => invalid("ParseInt", text),
+    })
 }
 
 /// A number.
@@ -116,6 +138,14 @@ pub fn integer(text: &str) -> Result<i64, String> {
 /// It is none.
 pub fn float(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| invalid("ParseFloat", text))
+}
+
+/// A path, which may be empty.
+///
+/// # Errors
+/// None.
+pub fn path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(text.into())
 }
 
 /// A Go duration.
@@ -134,7 +164,11 @@ pub fn duration(text: &str) -> Result<i64, String> {
 /// # Errors
 /// An item without `=`.
 pub fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    let items = super::value_flags::list(text);
+    let items = match text.matches('=').count() {
+        // Only where there are several can a comma be between them.
+        0 | 1 => vec![text.trim_matches('"').to_owned()],
+        _ => super::value_flags::list(&super::value_flags::checked_list(text)?),
+    };
     let pair = |item: &String| match item.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
         None => Err(format!("{item} must be formatted as key=value")),

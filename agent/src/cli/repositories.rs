@@ -2,20 +2,28 @@
 //!
 //! Mirrors `ResolveChartVersion` (`pkg/downloader/chart_downloader.go`).
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chart::source::{Credentials, Entry, Index, SafeUrl, Strictness};
+use chart::log_text;
+use chart::source::{Access, Credentials, Entry, Index, LookupError, SafeUrl, Strictness};
+use golib::strconv::quote;
 use golib::yaml;
 use serde_json::Value;
 
+use super::address;
+use super::chart_flags::Client;
+use super::console::say;
+use super::fetch_errors::told;
 use super::helm_home::HelmFlags;
-use super::value_flags::read_file;
+use super::value_flags::{go_cause, read_file};
 
 /// A repository as `helm repo add` writes it down.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Repository {
+    pub name: String,
     pub url: String,
     pub credentials: Option<Credentials>,
     pub ca_file: String,
@@ -29,9 +37,8 @@ pub struct Repository {
 #[derive(Debug)]
 pub struct Listed {
     pub repository: Repository,
-    pub url: SafeUrl,
-    pub chart: String,
-    pub entry: Entry,
+    pub url: String,
+    pub digest: String,
 }
 
 /// Finds `NAME/CHART`.
@@ -43,32 +50,146 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
         return Err(not_absolute(reference));
     };
     let repository = repository(&helm.repositories(), name)?;
-    let file = helm.cached_index(name);
-    let shown = file.display().to_string();
     let uncached =
         |cause: String| format!("no cached repo found. (try 'helm repo update'): {cause}");
-    let bytes = read_file(&shown).map_err(uncached)?;
-    let index = Index::load(&bytes, Strictness::Helm, &shown)
-        .map_err(|error| uncached(error.to_string()))?;
-    let entry = index.get(chart, version).map_err(|error| {
+    let index = cached_index(helm, name).map_err(uncached)?;
+    let entry = pick(&index, chart, version).map_err(|error| {
         format!(
             "chart {} matching {version} not found in {name} index. (try 'helm repo update'): {}",
-            golib::strconv::quote(chart),
+            quote(chart),
             error.in_helms_words()
         )
     })?;
-    if entry.urls.as_ref().is_none_or(Vec::is_empty) {
-        let shown = golib::strconv::quote(reference);
+    let Some(first) = entry.urls.as_ref().and_then(|urls| urls.first()) else {
+        let shown = quote(reference);
         return Err(format!("chart {shown} has no downloadable URLs"));
-    }
-    let url = SafeUrl::parse(&repository.url)
+    };
+    let url = address::resolve(&repository.url, first)
         .map_err(|_| format!("invalid chart URL format: {reference}"))?;
     Ok(Listed {
         repository,
         url,
-        chart: chart.to_owned(),
-        entry: entry.clone(),
+        digest: entry.digest.clone(),
     })
+}
+
+/// The configured repository that lists an archive by its full address.
+///
+/// # Errors
+/// In Helm's words: a repository was never updated.
+pub fn owner(helm: &HelmFlags, url: &str) -> Result<Option<Repository>, String> {
+    for repository in configured(&helm.repositories())? {
+        check_scheme(&repository.url)?;
+        let index = cached_index(helm, &repository.name)
+            .map_err(|cause| format!("no cached repo found. (try 'helm repo update'): {cause}"))?;
+        if lists(&index, url) {
+            return Ok(Some(repository));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an index has an archive by its full address.
+pub fn lists(index: &Index, url: &str) -> bool {
+    let mut urls = index
+        .entries
+        .values()
+        .flatten()
+        .flat_map(|entry| entry.urls.iter().flatten());
+    urls.any(|listed| address::equal(url, listed))
+}
+
+/// Where the repository at an address has a chart, and the archive's digest.
+///
+/// # Errors
+/// In Helm's words: it cannot be reached, or has no such chart.
+pub fn find_at(
+    client: &Client,
+    repository: &str,
+    chart: &str,
+    version: &str,
+    access: &Access,
+) -> Result<(String, String), String> {
+    check_scheme(repository)?;
+    let (_, index) = download_index(client, repository, access).map_err(|cause| {
+        let shown = quote(repository);
+        format!("looks like {shown} is not a valid chart repository or cannot be reached: {cause}")
+    })?;
+    let mut shown = format!("chart {}", quote(chart));
+    if !version.is_empty() {
+        shown = format!("{shown} version {}", quote(version));
+    }
+    let entry = pick(&index, chart, version)
+        .map_err(|_| format!("{shown} not found in {repository} repository"))?;
+    let first = entry.urls.as_ref().and_then(|urls| urls.first());
+    let first = first.ok_or_else(|| format!("{shown} has no downloadable URLs"))?;
+    let url = address::resolve(repository, first)
+        .map_err(|cause| format!("failed to make chart URL absolute: {cause}"))?;
+    Ok((url, entry.digest.clone()))
+}
+
+/// The entry of a version; Helm warns where one was asked for that is not there exactly.
+fn pick<'i>(index: &'i Index, chart: &str, version: &str) -> Result<&'i Entry, LookupError> {
+    let entry = index.get(chart, version)?;
+    if !version.is_empty() && entry.version != version && !is_range(version) {
+        let fields = [
+            ("chart", chart),
+            ("requested", version),
+            ("selected", &entry.version),
+        ];
+        let fields = fields.map(|(key, value)| format!(" {key}={}", log_text(value)));
+        say(&format!(
+            "level=WARN msg=\"unable to find exact version requested; falling back to closest available version\"{}",
+            fields.concat()
+        ));
+    }
+    Ok(entry)
+}
+
+/// Whether Helm takes a version for a range (`isVersionRange`).
+fn is_range(version: &str) -> bool {
+    let core = version.split(['-', '+']).next().unwrap_or_default();
+    version.contains(['^', '~', '<', '>', '=', '!', '*'])
+        || version.contains("||")
+        || version.contains(" - ")
+        || core.contains(['x', 'X'])
+}
+
+/// Refuses addresses of a kind that nobody can fetch from.
+///
+/// # Errors
+/// In Helm's words.
+pub fn check_scheme(url: &str) -> Result<(), String> {
+    let scheme = address::scheme(url).unwrap_or_default();
+    match scheme.as_str() {
+        "http" | "https" | "oci" => Ok(()),
+        other => Err(format!("could not find protocol handler for: {other}")),
+    }
+}
+
+/// The index of the repository at an address, as it is and read.
+///
+/// # Errors
+/// In Helm's words: it cannot be had, or is none.
+pub fn download_index(
+    client: &Client,
+    repository: &str,
+    access: &Access,
+) -> Result<(bytes::Bytes, Index), String> {
+    if repository.starts_with("oci://") {
+        return Err("failed to perform \"FetchReference\" on source: invalid reference".to_owned());
+    }
+    let url = address::resolve(repository, "index.yaml")?;
+    let invalid = |_| format!("invalid chart URL format: {repository}");
+    let url = SafeUrl::parse(&url).map_err(invalid)?;
+    let bytes = client.run(async |fetcher| fetcher.get(&url, access).await);
+    let bytes = bytes.map_err(|error| told(&error))?;
+    let index = Index::load(&bytes, Strictness::Helm, repository);
+    let index = index.map_err(|error| error.to_string())?;
+    for skipped in &index.warnings {
+        say(&skipped.log_line());
+    }
+    Ok((bytes, index))
 }
 
 /// What helm says of an address without a path.
@@ -77,28 +198,41 @@ pub fn not_absolute(reference: &str) -> String {
 }
 
 fn repository(file: &Path, name: &str) -> Result<Repository, String> {
-    let unknown = || format!("repo {name} not found");
+    let mut known = configured(file)?.into_iter();
+    let found = known.find(|repository| repository.name == name);
+    let found = found.ok_or_else(|| format!("repo {name} not found"))?;
+    match found.url.as_str() {
+        "" => Err(format!("no URL found for repository {name}")),
+        _ => Ok(found),
+    }
+}
+
+/// All repositories in `repositories.yaml`; none where there is no such file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn configured(file: &Path) -> Result<Vec<Repository>, String> {
     let shown = file.display().to_string();
     let text = match std::fs::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(unknown()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            let cause = chart::loader::io_cause(&error);
+            let cause = go_cause(&shown, &error);
             return Err(format!(
-                "couldn't load repositories file ({shown}): open {shown}: {cause}"
+                "couldn't load repositories file ({shown}): {cause}"
             ));
         }
     };
     let config = yaml::decode(&text).map_err(|error| error.to_string())?;
     let entries = config["repositories"].as_array();
-    let entry = entries.into_iter().flatten().find(|e| e["name"] == name);
-    let entry = entry.ok_or_else(unknown)?;
+    Ok(entries.into_iter().flatten().map(entry).collect())
+}
+
+fn entry(entry: &Value) -> Repository {
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let flag = |field: &str| entry[field].as_bool().unwrap_or_default();
-    if text("url").is_empty() {
-        return Err(format!("no URL found for repository {name}"));
-    }
-    Ok(Repository {
+    Repository {
+        name: text("name"),
         url: text("url"),
         credentials: Credentials::new(text("username"), text("password")),
         ca_file: text("caFile"),
@@ -106,7 +240,22 @@ fn repository(file: &Path, name: &str) -> Result<Repository, String> {
         key_file: text("keyFile"),
         insecure: flag("insecure_skip_tls_verify"),
         passes_credentials: flag("pass_credentials_all"),
-    })
+    }
+}
+
+/// An index that helm keeps below its cache.
+///
+/// # Errors
+/// In Helm's words: it is not there, or is none.
+pub fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
+    let shown = helm.cached_index(name).display().to_string();
+    let bytes = read_file(&shown)?;
+    let index = Index::load(&bytes, Strictness::Helm, &shown)
+        .map_err(|error| format!("error loading {shown}: {error}"))?;
+    for skipped in &index.warnings {
+        say(&skipped.log_line());
+    }
+    Ok(index)
 }
 
 /// The login `helm registry login` stored for a registry. Credential helpers are not asked.

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ValueFlags {
     /// Values files, later ones over earlier ones; - is standard input
-    #[arg(short = 'f', long = "values", value_name = "FILE,…")]
+    #[arg(short = 'f', long = "values", value_name = "FILE,…", value_parser = checked_list)]
     pub files: Vec<String>,
 
     /// Values: key=value,…
@@ -52,6 +52,50 @@ impl ValueFlags {
             literal_values: self.set_literal.clone(),
         };
         options.merge(&mut read_file)
+    }
+}
+
+/// Checks a flag that takes a list, as Go's `encoding/csv` reads one record.
+///
+/// # Errors
+/// Quotes are where they do not belong.
+pub fn checked_list(text: &str) -> Result<String, String> {
+    let wrong =
+        |column: usize, what: &str| Err(format!("parse error on line 1, column {column}: {what}"));
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        let Some(quoted) = rest.strip_prefix('"') else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            if let Some(quote) = rest[..end].find('"') {
+                return wrong(at + quote + 1, "bare \" in non-quoted-field");
+            }
+            at += end + 1;
+            continue;
+        };
+        let Some(length) = quoted_length(quoted) else {
+            return wrong(text.len() + 1, EXTRANEOUS);
+        };
+        at += 1 + length + 1;
+        if !matches!(text.as_bytes().get(at), None | Some(b',')) {
+            return wrong(at, EXTRANEOUS);
+        }
+        at += 1;
+    }
+    Ok(text.to_owned())
+}
+
+const EXTRANEOUS: &str = "extraneous or missing \" in quoted-field";
+
+/// Bytes up to the quote that ends a field.
+fn quoted_length(text: &str) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        length += text[length..].find('"')?;
+        match text[length + 1..].starts_with('"') {
+            true => length += 2,
+            false => return Some(length),
+        }
     }
 }
 
@@ -104,17 +148,35 @@ pub fn read_file(name: &str) -> Result<Vec<u8>, String> {
         let url = SafeUrl::parse(name.trim()).map_err(|error| error.to_string())?;
         return super::chart_flags::get(&url);
     }
-    std::fs::read(name).map_err(|error| {
-        // Opening a directory works.
-        let is_directory = error.kind() == std::io::ErrorKind::IsADirectory;
-        let action = if is_directory { "read" } else { "open" };
-        format!("{action} {name}: {}", loader::io_cause(&error))
-    })
+    std::fs::read(name).map_err(|error| go_cause(name, &error))
+}
+
+/// Why a file cannot be read, in Go's words.
+pub fn go_cause(name: &str, error: &std::io::Error) -> String {
+    // Opening a directory works.
+    let is_directory = error.kind() == std::io::ErrorKind::IsADirectory;
+    let action = if is_directory { "read" } else { "open" };
+    format!("{action} {name}: {}", loader::io_cause(error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_checked_as_csv() {
+        for fine in ["", "a", "a,,b,", "\"a,b\",c", "\"a\"\"b\",c"] {
+            assert_eq!(checked_list(fine).as_deref(), Ok(fine));
+        }
+        let column = |text: &str| {
+            let error = checked_list(text).unwrap_err();
+            error.split([' ', ':']).nth(6).map(str::to_owned)
+        };
+        assert_eq!(column("\"x").as_deref(), Some("3"));
+        assert_eq!(column("a\"b").as_deref(), Some("2"));
+        assert_eq!(column("one.yaml,\"").as_deref(), Some("11"));
+        assert_eq!(column("\"a\"b").as_deref(), Some("3"));
+    }
 
     #[test]
     fn lists_are_read_as_csv() {

@@ -122,6 +122,8 @@ pub enum FetchError {
         status: u16,
         /// `: ` and the first error of the answer, cut short; or nothing.
         message: String,
+        /// `: ` and what more it says of that error, as Go prints it; or nothing.
+        detail: String,
         /// Whether credentials were sent.
         authenticated: bool,
     },
@@ -248,6 +250,9 @@ impl LookupError {
             Self::Chart { .. } => "no chart name found".to_owned(),
             Self::Version { chart, version, .. } => {
                 format!("no chart version found for {chart}-{version}")
+            }
+            Self::Tag { version, .. } => {
+                format!("could not locate a version matching provided version string {version}")
             }
             other => other.to_string(),
         }

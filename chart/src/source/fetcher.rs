@@ -30,6 +30,8 @@ pub struct FetchedChart {
     pub version: String,
     /// SHA-256 of the archive, `sha256:…`.
     pub digest: String,
+    /// Digest of the manifest that names it; `None` unless it came from a registry.
+    pub manifest: Option<String>,
     /// Where it came from.
     pub url: SafeUrl,
 }
@@ -157,6 +159,19 @@ impl Fetcher {
             status: answer.status.as_u16(),
             authenticated,
         })
+    }
+
+    /// The tags of a repository in a registry that are versions, newest first.
+    ///
+    /// # Errors
+    /// [`FetchError`] when the registry does not list them.
+    pub async fn versions(
+        &self,
+        reference: &Reference,
+        access: &Access,
+    ) -> Result<Vec<String>, FetchError> {
+        let registry = Registry::new(&self.shared.http, access, reference)?;
+        Ok(oci::versions(&registry.tags().await?))
     }
 
     /// Gets a chart that an index read elsewhere has an entry for.
@@ -444,6 +459,7 @@ impl Shared {
             bytes,
             version: String::new(),
             digest,
+            manifest: None,
             url,
         };
         self.archives.put(
@@ -475,7 +491,7 @@ impl Shared {
                 oci::resolve(&registry, reference, &constraint).await?
             }
         };
-        let layer = oci::layer(&registry, &named).await?;
+        let (layer, manifest) = oci::layer(&registry, &named).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
         let bytes = match self.archives.get(&blob) {
             Some(kept) => kept.value.bytes,
@@ -492,6 +508,7 @@ impl Shared {
             bytes,
             version,
             digest: layer.digest,
+            manifest: Some(manifest),
             url,
         };
         for key in [key, blob] {

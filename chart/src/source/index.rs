@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use golib::semver::{Constraint, Version};
 use golib::weight::Budget;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::error::LookupError;
 use super::index_schema::{self, Rules};
+use crate::log_text;
 
 /// How many versions an error names.
 pub(super) const NEWEST_SHOWN: usize = 5;
@@ -49,8 +51,56 @@ pub struct Index {
     pub api_version: String,
     /// Versions by chart name.
     pub entries: BTreeMap<String, Vec<Entry>>,
-    /// What was skipped, in Helm's words.
-    pub warnings: Vec<String>,
+    /// What was skipped.
+    pub warnings: Vec<Skipped>,
+}
+
+/// An entry that is none. Prints as Helm's log record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    chart: String,
+    /// The version as written and what is wrong; `None` for no entry at all.
+    invalid: Option<(String, String)>,
+    source: String,
+}
+
+impl Skipped {
+    fn record(&self) -> (&'static str, Vec<(&'static str, &str)>) {
+        let mut fields = vec![("name", self.chart.as_str())];
+        let Some((version, problem)) = &self.invalid else {
+            fields.push(("source", &self.source));
+            return (
+                "skipping loading invalid entry for chart: empty entry",
+                fields,
+            );
+        };
+        fields.extend([
+            ("version", version.as_str()),
+            ("source", &self.source),
+            ("error", problem),
+        ]);
+        ("skipping loading invalid entry for chart", fields)
+    }
+
+    /// The line Helm's command writes to standard error.
+    pub fn log_line(&self) -> String {
+        let (message, fields) = self.record();
+        let mut line = format!("level=WARN msg={}", log_text(message));
+        for (key, value) in fields {
+            line.push_str(&format!(" {key}={}", log_text(value)));
+        }
+        line
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message, fields) = self.record();
+        f.write_str(message)?;
+        fields
+            .iter()
+            .try_for_each(|(key, value)| write!(f, " {key}={value}"))
+    }
 }
 
 /// Why an index cannot be used. Texts are Helm's.
@@ -124,16 +174,21 @@ impl Index {
         Ok(())
     }
 
+    fn skip(&mut self, chart: &str, invalid: Option<(String, String)>, source: &str) {
+        self.warnings.push(Skipped {
+            chart: chart.to_owned(),
+            invalid,
+            source: source.to_owned(),
+        });
+    }
+
     fn versions(&mut self, name: &str, list: &Value, strict: bool, source: &str) -> Vec<Entry> {
         let mut kept = Vec::new();
         // Helm walks backwards, which shows in the order of its warnings.
         for value in list.as_array().into_iter().flatten().rev() {
             if value.is_null() {
                 if strict {
-                    self.warnings.push(format!(
-                        "skipping loading invalid entry for chart: empty entry \
-                         name={name} source={source}"
-                    ));
+                    self.skip(name, None, source);
                 }
                 continue;
             }
@@ -149,11 +204,7 @@ impl Index {
                 digest: text(value, "digest"),
             };
             match index_schema::objection(value).filter(|_| strict) {
-                Some(problem) => self.warnings.push(format!(
-                    "skipping loading invalid entry for chart name={name} version={} \
-                     source={source} error={problem}",
-                    entry.version
-                )),
+                Some(problem) => self.skip(name, Some((entry.version, problem)), source),
                 None => kept.push(entry),
             }
         }

@@ -44,7 +44,7 @@ pub use artifact::Artifact;
 pub use credentials::{Access, Credentials, Identity, Secret};
 pub use error::{FetchError, LookupError, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
-pub use index::{Entry, Index, IndexError, Strictness};
+pub use index::{Entry, Index, IndexError, Skipped, Strictness};
 pub use oci::{Reference, pick as pick_tag};
 pub use proxy::ProxyRules;
 pub use reference::ChartRef;

@@ -120,7 +120,7 @@ impl Server {
 
 /// The kubeconfig; one that a flag names must be readable.
 fn kubeconfig(helm: &HelmFlags) -> Result<Option<Kubeconfig>, String> {
-    let Some(path) = &helm.kubeconfig else {
+    let Some(path) = helm.named_kubeconfig() else {
         return Ok(helm.read_kubeconfig());
     };
     let shown = path.display().to_string();

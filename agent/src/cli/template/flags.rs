@@ -2,6 +2,7 @@
 //! accepted, because command lines carry them, and do nothing, as with helm.
 
 use crate::cli::pflag;
+use crate::cli::value_flags::checked_list;
 
 /// What to render, and what to print of it.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -11,7 +12,7 @@ pub struct RenderFlags {
     pub kube_version: String,
 
     /// Further API versions charts are told of
-    #[arg(short, long, value_name = "VERSION,…")]
+    #[arg(short, long, value_name = "VERSION,…", value_parser = checked_list)]
     pub api_versions: Vec<String>,
 
     /// client, or server: ask the cluster of the kubeconfig what it serves, and let templates look things up
@@ -19,8 +20,9 @@ pub struct RenderFlags {
     pub dry_run: Option<String>,
 
     /// Deprecated: --dry-run=server
-    #[arg(long, hide = true)]
-    pub validate: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_parser = pflag::boolean)]
+    pub validate: Option<bool>,
 
     /// Print the files of crds/ too
     #[arg(long)]
@@ -66,13 +68,13 @@ pub struct RenderFlags {
     #[arg(short, long)]
     pub generate_name: bool,
 
-    /// Refused where dependencies are missing: they are not downloaded
+    /// Download dependencies that are missing into charts/ first
     #[arg(long)]
     pub dependency_update: bool,
 
     /// Refused: plugins of helm are not run
     #[arg(long)]
-    pub post_renderer: Option<String>,
+    pub post_renderer: Vec<String>,
 
     /// Of no use without --post-renderer
     #[arg(long, hide = true)]
@@ -88,12 +90,15 @@ pub struct RenderFlags {
 pub struct InstallFlags {
     #[arg(long, hide = true)]
     pub create_namespace: bool,
-    #[arg(long, hide = true)]
-    pub force_replace: bool,
-    #[arg(long, hide = true)]
-    pub force: bool,
-    #[arg(long, hide = true)]
-    pub force_conflicts: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub force_replace: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub force: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub force_conflicts: Option<bool>,
     #[arg(long, hide = true)]
     pub server_side: bool,
     #[arg(long, hide = true)]
@@ -111,14 +116,17 @@ pub struct InstallFlags {
     pub disable_openapi_validation: bool,
     #[arg(long, hide = true)]
     pub rollback_on_failure: bool,
-    #[arg(long, hide = true)]
-    pub atomic: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub atomic: Option<bool>,
     #[arg(long, hide = true)]
     pub skip_crds: bool,
-    #[arg(long, hide = true)]
-    pub render_subchart_notes: bool,
-    #[arg(long, hide = true)]
-    pub hide_notes: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub render_subchart_notes: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = pflag::boolean)]
+    pub hide_notes: Option<bool>,
     #[arg(long, hide = true)]
     pub take_ownership: bool,
 }
@@ -139,12 +147,20 @@ impl InstallFlags {
         const NOTES: &str =
             "this flag has no effect for 'helm template' and will be removed in Helm 5";
         let deprecated = [
-            (self.force, "force", "use --force-replace instead"),
-            (self.atomic, "atomic", "use --rollback-on-failure instead"),
-            (self.hide_notes, "hide-notes", NOTES),
-            (self.render_subchart_notes, "render-subchart-notes", NOTES),
+            (self.force.is_some(), "force", "use --force-replace instead"),
             (
-                render.validate,
+                self.atomic.is_some(),
+                "atomic",
+                "use --rollback-on-failure instead",
+            ),
+            (self.hide_notes.is_some(), "hide-notes", NOTES),
+            (
+                self.render_subchart_notes.is_some(),
+                "render-subchart-notes",
+                NOTES,
+            ),
+            (
+                render.validate.is_some(),
                 "validate",
                 "use '--dry-run=server' instead",
             ),
@@ -164,12 +180,15 @@ impl InstallFlags {
         let groups = [
             (
                 "force-replace force-conflicts",
-                [self.force_conflicts, self.force_replace],
+                [self.force_conflicts.is_some(), self.force_replace.is_some()],
             ),
-            ("force force-conflicts", [self.force, self.force_conflicts]),
+            (
+                "force force-conflicts",
+                [self.force.is_some(), self.force_conflicts.is_some()],
+            ),
             (
                 "validate dry-run",
-                [render.dry_run.is_some(), render.validate],
+                [render.dry_run.is_some(), render.validate.is_some()],
             ),
         ];
         let clash = groups

@@ -7,18 +7,19 @@ mod cluster;
 mod flags;
 mod output_dir;
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptions};
-use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, Warning, log_text};
+use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, State, SystemHost, TemplateSet};
 
-use super::chart_flags::ChartFlags;
+use super::chart_flags::{ChartFlags, Located};
+use super::console::{log, log_warnings, say};
+use super::dependencies;
 use super::helm_home::{self, HelmFlags};
 use super::value_flags::{self, ValueFlags};
 use crate::config::{Environment, fetches_schemas};
@@ -61,6 +62,10 @@ pub fn run(args: &TemplateArgs) -> ExitCode {
     }
     let (output, error) = match template(args) {
         Ok(output) => (output, None),
+        Err(failure) if failure.logged => {
+            log("INFO", &failure.message);
+            return ExitCode::FAILURE;
+        }
         Err(failure) => (failure.output, Some(failure.message)),
     };
     // A reader that has gone away is no reason to hide the exit code.
@@ -78,6 +83,8 @@ pub fn run(args: &TemplateArgs) -> ExitCode {
 struct Failure {
     message: String,
     output: String,
+    /// Helm logs it and says no more.
+    logged: bool,
 }
 
 impl From<String> for Failure {
@@ -85,20 +92,13 @@ impl From<String> for Failure {
         Self {
             message,
             output: String::new(),
+            logged: false,
         }
     }
 }
 
 fn text(error: impl ToString) -> String {
     error.to_string()
-}
-
-fn say(text: &str) {
-    writeln!(std::io::stderr(), "{text}").ok();
-}
-
-fn log(level: &str, message: &str) {
-    say(&format!("level={level} msg={}", log_text(message)));
 }
 
 /// Labels Helm keeps for itself.
@@ -116,14 +116,18 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     if let Some(name) = args
         .render
         .post_renderer
-        .as_deref()
-        .filter(|name| !name.is_empty())
+        .iter()
+        .find(|name| !name.is_empty())
     {
         return Err(no_post_renderer(name).into());
     }
     for remark in remarks {
         say(&remark);
     }
+    HelmFlags::check_driver().map_err(|cause| Failure {
+        logged: true,
+        ..cause.into()
+    })?;
     if args.names.is_empty() {
         let usage = "Usage:  fleetagent template [NAME] [CHART] [flags]";
         let message = "\"fleetagent template\" requires at least 1 argument";
@@ -141,20 +145,12 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let (name, reference) = name_and_chart(args)?;
     let located = args.chart.locate(reference, &args.helm)?;
     let values = args.values.merge().map_err(text)?;
-    let mut warnings = Vec::new();
-    let loaded = located.load(&mut warnings);
-    log_warnings(&mut warnings);
-    let chart = loaded?;
+    let chart = load(&located)?;
     rendered::check_type(&chart).map_err(text)?;
     if chart.metadata.deprecated {
         log("WARN", "this chart is deprecated");
     }
-    rendered::check_dependencies(&chart).map_err(|error| match args.render.dependency_update {
-        true => format!(
-            "--dependency-update is not supported: dependencies are not downloaded. {error}"
-        ),
-        false => error.to_string(),
-    })?;
+    let chart = with_dependencies(args, &located, chart)?;
     let known = capabilities.api_versions.iter().cloned();
     let given = args
         .render
@@ -196,6 +192,35 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
     let rendered = rendered.map_err(|_| "rendering ended without an answer".to_owned())??;
     runtime.block_on(server.check(&rendered))?;
     job.show(rendered)
+}
+
+fn load(located: &Located) -> Result<Chart, String> {
+    let mut warnings = Vec::new();
+    let loaded = located.load(&mut warnings);
+    log_warnings(&mut warnings);
+    loaded
+}
+
+/// The chart, loaded again where missing dependencies were downloaded into it.
+fn with_dependencies(
+    args: &TemplateArgs,
+    located: &Located,
+    chart: Chart,
+) -> Result<Chart, String> {
+    if chart.metadata.dependencies.is_empty() {
+        return Ok(chart);
+    }
+    let epoch = dependencies::source_date_epoch()?;
+    match rendered::check_dependencies(&chart) {
+        Ok(()) => return Ok(chart),
+        Err(error) if !args.render.dependency_update => return Err(error.to_string()),
+        Err(_) => {}
+    }
+    let Located::Path(path) = located else {
+        return Err(dependencies::NOT_UNPACKED.to_owned());
+    };
+    dependencies::update(path, &args.chart, &args.helm, epoch)?;
+    load(located).map_err(|cause| format!("failed reloading chart after repo update: {cause}"))
 }
 
 /// What a chart is rendered with.
@@ -265,16 +290,22 @@ impl Job<'_> {
         if let Err(RenderedError::Dependencies(cause)) = &rendered {
             logged("chart dependencies processing failed", &cause.to_string());
         }
-        rendered.map_err(|error| failure(args.helm.debug, error))
+        let show = self.show_options();
+        rendered.map_err(|error| failure(args.helm.is_debug(), &show, error))
+    }
+
+    fn show_options(&self) -> ShowOptions {
+        let flags = &self.args.render;
+        ShowOptions {
+            no_hooks: flags.no_hooks,
+            skip_tests: flags.skip_tests,
+            show_only: flags.show_only.clone(),
+        }
     }
 
     fn show(&self, rendered: Rendered) -> Result<String, Failure> {
         let flags = &self.args.render;
-        let show = ShowOptions {
-            no_hooks: flags.no_hooks,
-            skip_tests: flags.skip_tests,
-            show_only: flags.show_only.clone(),
-        };
+        let show = self.show_options();
         if flags.output_dir.is_empty() {
             return Ok(rendered.show(&show).map_err(text)?);
         }
@@ -282,7 +313,7 @@ impl Job<'_> {
         let mut folder = OutputDir::new(&flags.output_dir, release_name);
         let written = folder
             .manifests(&rendered, flags.include_crds)
-            .map_err(|message| with_hint(self.args.helm.debug, message))
+            .map_err(|message| with_hint(self.args.helm.is_debug(), message))
             .and_then(|()| folder.hooks(&rendered, &show));
         let failed = match (written, flags.show_only.first()) {
             (Err(message), _) => Some(message),
@@ -294,6 +325,7 @@ impl Job<'_> {
             Some(message) => Err(Failure {
                 message,
                 output: folder.said,
+                logged: false,
             }),
             None => {
                 folder.said.push('\n');
@@ -303,7 +335,7 @@ impl Job<'_> {
     }
 }
 
-fn failure(is_debug: bool, error: RenderedError) -> Failure {
+fn failure(is_debug: bool, show: &ShowOptions, error: RenderedError) -> Failure {
     let message = error.to_string();
     if !error.is_from_rendering() {
         return message.into();
@@ -311,11 +343,25 @@ fn failure(is_debug: bool, error: RenderedError) -> Failure {
     if !is_debug {
         return with_hint(is_debug, message).into();
     }
-    let output = match error {
-        RenderedError::Sort { output, .. } => format!("{}\n", output.trim()),
-        _ => "\n".to_owned(),
+    let rendered = Rendered {
+        manifest: match error {
+            RenderedError::Sort { output, .. } => output,
+            _ => String::new(),
+        },
+        chart: Chart::default(),
+        manifests: Vec::new(),
+        hooks: Vec::new(),
+        notes: String::new(),
+        crds: Vec::new(),
+        warnings: Vec::new(),
     };
-    Failure { message, output }
+    // What is not there among it needs no word besides the error.
+    let output = rendered.show(show).unwrap_or_default();
+    Failure {
+        message,
+        output,
+        logged: false,
+    }
 }
 
 fn with_hint(is_debug: bool, message: String) -> String {
@@ -323,14 +369,6 @@ fn with_hint(is_debug: bool, message: String) -> String {
         true => message,
         false => format!("{message}\n\nUse --debug flag to render out invalid YAML"),
     }
-}
-
-fn log_warnings(warnings: &mut Vec<Warning>) {
-    let mut lines = String::new();
-    for warning in warnings.drain(..) {
-        let _ = writeln!(lines, "{}", warning.log_line());
-    }
-    std::io::stderr().write_all(lines.as_bytes()).ok();
 }
 
 /// The system's clock and randomness; host names only where `--enable-dns` says so.
@@ -348,7 +386,7 @@ impl Host for NamesHost {
 
 /// Whether to ask a cluster. Mirrors `cmdGetDryRunFlagStrategy` (`pkg/cmd/helpers.go`).
 fn uses_server(flags: &RenderFlags) -> Result<bool, String> {
-    if flags.validate {
+    if flags.validate == Some(true) {
         return Ok(true);
     }
     match flags.dry_run.as_deref() {

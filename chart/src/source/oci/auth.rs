@@ -186,6 +186,7 @@ async fn token(
             url: shown,
             status: answer.status.as_u16(),
             message: super::registry::message(&answer.body),
+            detail: super::registry::detail(&answer.body),
             authenticated: access.credentials.is_some(),
         });
     }

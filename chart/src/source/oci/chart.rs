@@ -101,6 +101,7 @@ pub(in crate::source) async fn resolve(
             status: 404,
             url,
             message,
+            detail,
             authenticated,
         }) => {
             let message = format!(
@@ -111,6 +112,7 @@ pub(in crate::source) async fn resolve(
                 status: 404,
                 url,
                 message,
+                detail,
                 authenticated,
             });
         }
@@ -123,17 +125,20 @@ pub(in crate::source) async fn resolve(
     reference.with_tag(&pick(&tags, constraint).map_err(not_found)?)
 }
 
-/// The chart layer of an artifact; an index is followed to the first manifest that has one.
+/// The chart layer of an artifact, and the digest of what the reference names; an index is followed to the first
+/// manifest that has one.
 pub(in crate::source) async fn layer(
     registry: &Registry<'_>,
     reference: &Reference,
-) -> Result<Descriptor, FetchError> {
+) -> Result<(Descriptor, String), FetchError> {
     let mut waiting = vec![(reference.wire_name(), 0)];
     let mut seen = 0;
+    let mut named = None;
     let mut last = None;
     while let Some((name, depth)) = waiting.pop() {
         let manifest = registry.manifest(&name).await?;
         seen += 1;
+        let digest = named.get_or_insert_with(|| manifest.digest.clone());
         if manifest.is_index() && depth < MAX_INDEX_DEPTH {
             let room = MAX_INDEX_MANIFESTS.saturating_sub(seen + waiting.len());
             let inner = manifest.manifests.into_iter().take(room);
@@ -143,7 +148,7 @@ pub(in crate::source) async fn layer(
             continue;
         }
         match find(&manifest) {
-            Ok(layer) => return Ok(layer.clone()),
+            Ok(layer) => return Ok((layer.clone(), digest.clone())),
             Err(problem) => last = Some(problem),
         }
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LINK};
 use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
@@ -15,6 +16,7 @@ use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
 use super::auth::{self, Authorization, Challenge};
 use super::reference::{Reference, is_digest};
+use crate::values::go_format;
 
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 const MAX_TAG_PAGES: usize = 1_000;
@@ -152,6 +154,7 @@ impl<'a> Registry<'a> {
             url: SafeUrl::from(url),
             status: answer.status.as_u16(),
             message: message(&answer.body),
+            detail: detail(&answer.body),
             authenticated: self.access.credentials.is_some(),
         }
     }
@@ -305,6 +308,19 @@ fn check(url: &SafeUrl, digest: &str, body: &[u8]) -> Result<(), FetchError> {
     })
 }
 
+/// What the first error of a registry's answer says besides code and message, as `: detail`, cut short.
+pub(super) fn detail(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    match &body["errors"][0]["detail"] {
+        Value::Null => String::new(),
+        detail => {
+            let text = go_format::value(detail);
+            let text = text.chars().filter(|c| !c.is_control()).take(200);
+            format!(": {}", text.collect::<String>())
+        }
+    }
+}
+
 /// The first error of a registry's answer as `: code: message`, cut short.
 pub(super) fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
@@ -347,6 +363,9 @@ mod tests {
         let body = br#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#;
         assert_eq!(message(body), ": manifest unknown: manifest unknown");
         assert_eq!(message(b"<html>"), "");
+        assert_eq!(detail(b"<html>"), "");
+        let body = br#"{"errors":[{"code":"X","detail":{"name":"a/b","n":[1]}}]}"#;
+        assert_eq!(detail(body), ": map[n:[1] name:a/b]");
         assert_eq!(message(br#"{"errors":[]}"#), "");
         let long = format!(
             r#"{{"errors":[{{"code":"X","message":"{}"}}]}}"#,

@@ -1,11 +1,19 @@
-//! The commands, run as people run them: each file in `command/` is a transcript and the files it needs.
+//! The commands, run as people run them: each file beside this is a transcript and the files it needs.
 //!
-//! A transcript has `$ arguments`, then what came out: standard output as it is, standard error behind
-//! `! `, and `? code` unless that is 0. Files follow below `-- path --`, links as `-- path -> target --`. Cases of `template` are recorded from
-//! Helm 4.3.1: `RECORD=path/to/helm cargo test -p agent --test command` writes their answers anew,
-//! `AS=path/to/helm` holds helm against what is recorded, `ONLY=text` picks files.
+//! A transcript has `$ arguments`, then what came out: standard output as it is, standard error behind `! `, and `? code` unless that
+//! is 0. Variables go before the arguments (`NAME=value`), what standard input has behind them (`< text`). `$ show PATH` tells what
+//! lies there by then. Files follow below `-- path --`, links as `-- path -> target --`; what goes below a `.tgz` is packed into it,
+//! and what is below `served/` is on the web, by host.
+//!
+//! Cases of `template` are recorded from Helm 4.3.1: `RECORD=path/to/helm cargo test -p agent --test command` writes their answers
+//! anew, `AS=path/to/helm` holds helm against what is recorded, `ONLY=text` picks files. What differs by intent is in `differences`.
 
+mod served;
+mod shown;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -53,19 +61,39 @@ impl Case {
     /// Runs every command in a fresh folder; gives the answers.
     fn run(&self, program: &Path) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
+        let mut archives: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
         for (path, content) in &self.files {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            if let Some((archive, inside)) = path.split_once(".tgz/") {
+                let files = archives.entry(archive).or_default();
+                files.push((inside, content));
+                continue;
+            }
+            let path = place(folder.path(), path);
             match link(&path) {
                 Some((path, target)) => std::os::unix::fs::symlink(target, path).expect("a link"),
                 None => std::fs::write(path, content).expect("a file"),
             }
         }
+        for (archive, files) in archives {
+            let path = place(folder.path(), &format!("{archive}.tgz"));
+            std::fs::write(path, shown::packed(&files)).expect("a file");
+        }
+        let proxy = served::serve(folder.path().join("served"));
         let commands = self.commands.iter();
         commands
-            .map(|(arguments, _)| answer(program, arguments, folder.path()))
+            .map(|(line, _)| match line.strip_prefix("show ") {
+                Some(place) => shown::show(folder.path(), place),
+                None => answer(program, line, folder.path(), &proxy),
+            })
             .collect()
     }
+}
+
+/// A path in the folder, whose own folder is there.
+fn place(folder: &Path, path: &str) -> PathBuf {
+    let path = folder.join(path);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+    path
 }
 
 /// A path that reads `link -> target`.
@@ -73,16 +101,33 @@ fn link(path: &Path) -> Option<(&str, &str)> {
     path.to_str()?.split_once(" -> ")
 }
 
-fn answer(program: &Path, arguments: &str, folder: &Path) -> String {
-    let home = folder.join("home");
-    let output = Command::new(program)
-        .args(words(arguments))
+fn answer(program: &Path, line: &str, folder: &Path, proxy: &str) -> String {
+    let (line, input) = line.split_once(" < ").unwrap_or((line, ""));
+    let mut arguments = words(line);
+    let is_variable = |word: &String| {
+        let name = word.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+    };
+    let first = arguments.iter().position(|word| !is_variable(word));
+    let variables: Vec<String> = arguments.drain(..first.unwrap_or_default()).collect();
+    let variables = variables.iter().filter_map(|word| word.split_once('='));
+    let mut process = Command::new(program)
+        .args(arguments)
         .current_dir(folder)
         .env_clear()
-        .env("HOME", &home)
-        .stdin(Stdio::null())
-        .output()
+        .env("HOME", folder.join("home"))
+        .env("HTTP_PROXY", proxy)
+        .envs(variables)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("the program runs");
+    let mut stdin = process.stdin.take().expect("its input");
+    // It need not read all of it.
+    stdin.write_all(input.as_bytes()).ok();
+    drop(stdin);
+    let output = process.wait_with_output().expect("the program ends");
     // Whoever prints absolute paths prints this folder.
     let real = std::fs::canonicalize(folder).expect("the folder");
     let real = real.display().to_string();
@@ -195,6 +240,11 @@ fn template_answers_as_helm() {
         "template",
         &std::env::var_os("AS").map_or_else(ours, PathBuf::from),
     );
+}
+
+#[test]
+fn template_differs_where_it_should() {
+    check("differences", &ours());
 }
 
 #[test]

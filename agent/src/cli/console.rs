@@ -1,0 +1,25 @@
+//! What the commands say on standard error, as helm says it.
+
+use std::io::Write as _;
+
+use chart::{Warning, log_text};
+
+/// One line on standard error; nobody reading it is no reason to stop.
+pub fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").ok();
+}
+
+/// A log record without fields.
+pub fn log(level: &str, message: &str) {
+    say(&format!("level={level} msg={}", log_text(message)));
+}
+
+/// Logs what was met while a chart was loaded or rendered.
+pub fn log_warnings(warnings: &mut Vec<Warning>) {
+    let mut lines = String::new();
+    for warning in warnings.drain(..) {
+        lines.push_str(&warning.log_line());
+        lines.push('\n');
+    }
+    std::io::stderr().write_all(lines.as_bytes()).ok();
+}
