@@ -63,6 +63,8 @@ pub struct Chart {
     /// Default values: an object, or null when the chart has no `values.yaml`. Numbers are floats
     /// wherever they come from YAML. Cloning a chart shares them.
     pub values: Arc<Value>,
+    /// `values.yaml` as it was written, for whoever packs the chart again. Not stored in release records, gone once rendered.
+    pub values_file: Option<File>,
     /// `values.schema.json` as it was written.
     pub schema: Option<Bytes>,
     /// When the schema was last changed.
@@ -95,6 +97,14 @@ impl Chart {
     /// Whether the chart only lends its named templates to others.
     pub fn is_library(&self) -> bool {
         self.metadata.chart_type.eq_ignore_ascii_case("library")
+    }
+
+    /// Lets go of what a render has no use for.
+    pub(crate) fn forget_values_files(&mut self) {
+        self.values_file = None;
+        self.dependencies
+            .iter_mut()
+            .for_each(Self::forget_values_files);
     }
 
     /// The files of `crds/`, own ones first, then each dependency's.

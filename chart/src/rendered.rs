@@ -213,6 +213,7 @@ pub fn render_and_warn(
     warnings: &mut Vec<Warning>,
 ) -> Result<Rendered, RenderedError> {
     let mut chart = request.chart;
+    chart.forget_values_files();
     if chart.experimental {
         return Err(RenderedError::ApiVersion);
     }

@@ -161,6 +161,7 @@ impl Loading<'_> {
                     source: FileError::Values(error),
                 })?;
                 chart.values = Arc::new(loaded);
+                chart.values_file = Some(file);
             }
             "values.schema.json" => {
                 chart.schema = Some(file.data);

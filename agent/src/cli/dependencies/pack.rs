@@ -21,7 +21,10 @@ pub(super) fn stamp(chart: &mut Chart, time: Time) {
     if let Some(lock) = &mut chart.lock {
         lock.generated = time;
     }
-    let files = chart.raw.iter_mut().chain(chart.templates.iter_mut());
+    let files = chart
+        .values_file
+        .iter_mut()
+        .chain(chart.templates.iter_mut());
     for file in files.chain(chart.files.iter_mut()) {
         file.modtime = time;
     }
@@ -68,7 +71,7 @@ impl<W: std::io::Write> Archive<W> {
         {
             self.document(&format!("{base}/Chart.lock"), lock, lock.generated)?;
         }
-        for file in chart.raw.iter().filter(|file| file.name == "values.yaml") {
+        if let Some(file) = &chart.values_file {
             self.file(&format!("{base}/values.yaml"), &file.data, file.modtime)?;
         }
         if let Some(schema) = &chart.schema {
