@@ -10,6 +10,7 @@ pub mod console;
 pub mod dependencies;
 pub mod fetch_errors;
 pub mod helm_home;
+mod logins;
 pub mod pflag;
 pub mod repositories;
 pub mod template;

@@ -19,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::console::say;
 use super::fetch_errors::told;
 use super::helm_home::HelmFlags;
+use super::logins;
 use super::repositories::{self, Repository};
 use super::value_flags::read_file;
 
@@ -237,7 +238,7 @@ impl ChartFlags {
 /// With the login stored for a registry where no other is given.
 fn registry_access(helm: &HelmFlags, reference: &str, access: &Access) -> Access {
     let host = reference.trim_start_matches("oci://").split('/').next();
-    let login = host.and_then(|host| repositories::registry_login(helm, host));
+    let login = host.and_then(|host| logins::for_registry(helm, host));
     Access {
         credentials: access.credentials.clone().or(login),
         ..access.clone()

@@ -5,8 +5,6 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chart::log_text;
 use chart::source::{Access, Credentials, Entry, Index, LookupError, SafeUrl, Strictness};
 use golib::strconv::quote;
@@ -256,15 +254,4 @@ pub fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
         say(&skipped.log_line());
     }
     Ok(index)
-}
-
-/// The login `helm registry login` stored for a registry. Credential helpers are not asked.
-pub fn registry_login(helm: &HelmFlags, registry: &str) -> Option<Credentials> {
-    let text = std::fs::read(helm.registry_logins()).ok()?;
-    let config: Value = serde_json::from_slice(&text).ok()?;
-    let login = config["auths"].get(registry)?;
-    let pair = STANDARD.decode(login["auth"].as_str()?).ok()?;
-    let pair = String::from_utf8(pair).ok()?;
-    let (user, password) = pair.split_once(':')?;
-    Credentials::new(user, password)
 }

@@ -15,6 +15,7 @@ use super::say;
 use crate::cli::chart_flags::{ChartFlags, Client, overridden};
 use crate::cli::fetch_errors::told;
 use crate::cli::helm_home::HelmFlags;
+use crate::cli::logins;
 use crate::cli::repositories::{self, Repository};
 
 pub(super) struct Network<'a> {
@@ -48,7 +49,7 @@ impl<'a> Network<'a> {
         let is_only = self.registries.len() == 1 && self.registries.contains(&host);
         let given = self.access.credentials.clone().filter(|_| is_only);
         Access {
-            credentials: given.or_else(|| repositories::registry_login(self.helm, &host)),
+            credentials: given.or_else(|| logins::for_registry(self.helm, &host)),
             ..self.access.clone()
         }
     }
