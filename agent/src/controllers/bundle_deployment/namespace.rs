@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use release::kube::NamespaceMetadata;
 use serde_json::{Value, json};
 
 use crate::api::BundleDeploymentOptions;
@@ -63,14 +64,8 @@ impl NamespaceError {
     }
 }
 
-/// What a namespace should carry.
-struct Wanted {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-}
-
 /// What the namespace should carry; `None` when the options say nothing about it.
-fn wanted(options: &BundleDeploymentOptions) -> Option<Wanted> {
+pub fn wanted(options: &BundleDeploymentOptions) -> Option<NamespaceMetadata> {
     if options.namespace_labels.is_none() && options.namespace_annotations.is_none() {
         return None;
     }
@@ -79,21 +74,43 @@ fn wanted(options: &BundleDeploymentOptions) -> Option<Wanted> {
         let ours = |key: &String| key != NAME_LABEL && !key.starts_with(POD_SECURITY_PREFIX);
         pairs.into_iter().filter(|(key, _)| ours(key)).collect()
     };
-    Some(Wanted {
+    Some(NamespaceMetadata {
         labels: allowed(&options.namespace_labels),
         annotations: allowed(&options.namespace_annotations),
     })
 }
 
-impl Wanted {
-    fn object(&self, namespace: &str) -> Value {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": namespace, "labels": self.labels, "annotations": self.annotations,
-            },
-        })
+fn object(wanted: &NamespaceMetadata, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": namespace, "labels": wanted.labels, "annotations": wanted.annotations,
+        },
+    })
+}
+
+/// Labels and annotates the release namespace before a deploy, if it is there: a deploy creates it with what it should carry,
+/// and as the release's own where its chart brings it.
+///
+/// # Errors
+/// As [`label`].
+pub async fn label_if_there(
+    downstream: &DeploymentClient,
+    options: &BundleDeploymentOptions,
+) -> Result<(), NamespaceError> {
+    if wanted(options).is_none() {
+        return Ok(());
+    }
+    let name = options.release_namespace();
+    let namespaces = Api::<Namespace>::all(downstream.client());
+    match namespaces.get_metadata_opt(name).await {
+        Ok(None) => Ok(()),
+        Err(failed) if !error::has_code(&failed, 403) => {
+            Err(NamespaceError::new("get", name, failed))
+        }
+        // Who may not read it may still write it.
+        Ok(Some(_)) | Err(_) => label(downstream, options).await,
     }
 }
 
@@ -120,7 +137,7 @@ pub async fn label(
     }
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = namespaces
-        .patch(name, &parameters, &Patch::Apply(&wanted.object(name)))
+        .patch(name, &parameters, &Patch::Apply(&object(&wanted, name)))
         .await;
     match applied {
         Ok(_) => Ok(()),
@@ -133,7 +150,7 @@ pub async fn label(
 async fn update(
     namespaces: &Api<Namespace>,
     name: &str,
-    wanted: Wanted,
+    wanted: NamespaceMetadata,
 ) -> Result<(), NamespaceError> {
     let found = namespaces.get_opt(name).await;
     let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
@@ -173,7 +190,7 @@ mod tests {
                                 "pod-security.kubernetes.io/enforce": "privileged"},
         }))
         .unwrap();
-        let object = wanted(&options).unwrap().object("ns");
+        let object = object(&wanted(&options).unwrap(), "ns");
         assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(object["metadata"]["annotations"], json!({}));
         assert!(wanted(&BundleDeploymentOptions::default()).is_none());
