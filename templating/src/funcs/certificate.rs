@@ -16,10 +16,10 @@ use crate::exec::{Operand, State};
 use crate::fmt;
 use crate::value::{LIST, List, Object, Str, Type, Value};
 
-/// Work that making a key counts for, by what it takes beside the other steps: some 100 ms.
-const KEY_STEPS: u64 = 1_500_000;
-/// RSA of 4096 bits takes most of a second, at times more than one.
-const LARGE_KEY_STEPS: u64 = 9_000_000;
+/// Work that making a key counts for, by what it takes beside the other steps: some 150 ms.
+const KEY_STEPS: u64 = 2_000_000;
+/// RSA of 4096 bits takes a second, at times two.
+const LARGE_KEY_STEPS: u64 = 12_000_000;
 const TYPE_NAME: &str = "sprig.certificate";
 
 pub(super) fn add(f: &mut Functions) {
