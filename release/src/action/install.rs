@@ -73,7 +73,7 @@ pub(super) async fn create_record(
     match storage.create(release).await {
         Err(StorageError::NoNamespace { namespace }) if spec.options.create_namespace => {
             is_new = cluster
-                .create_namespace(&namespace, &spec.options.namespace, owner)
+                .create_namespace(&namespace, owner)
                 .await
                 .map_err(|source| DeployError::Namespace { namespace, source })?;
             storage.create(release).await?;

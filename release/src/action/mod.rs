@@ -27,7 +27,7 @@ pub use install::check_name;
 pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
 
-use crate::kube::{ApiError, Cluster, ClusterLookup, FieldConflict, NamespaceMetadata, ObjectKey};
+use crate::kube::{ApiError, Cluster, ClusterLookup, FieldConflict, ObjectKey};
 use crate::model::{Hook, Release};
 use crate::state::Plan;
 use crate::storage::{Storage, StorageError};
@@ -113,8 +113,6 @@ impl Rendered {
 pub struct Options {
     /// Create the release's namespace if it is missing.
     pub create_namespace: bool,
-    /// Labels and annotations it is created with.
-    pub namespace: NamespaceMetadata,
     /// Take objects that belong to others.
     pub take_ownership: bool,
     /// Look whether an object is somebody else's before anything is written, even where creating it
@@ -149,7 +147,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             create_namespace: true,
-            namespace: NamespaceMetadata::default(),
             take_ownership: false,
             look_first: false,
             force: false,

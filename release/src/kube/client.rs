@@ -3,7 +3,7 @@
 //! Requests are built as plain paths so that any kind can be sent as a JSON tree, byte for byte as
 //! Go would print it. Retrying 429, 503 and 504 is the client's own business.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -52,14 +52,6 @@ impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").finish_non_exhaustive()
     }
-}
-
-/// What a namespace carries besides its name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamespaceMetadata {
-    /// Over the label `name` that Helm sets.
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -354,20 +346,17 @@ impl Cluster {
         .map(drop)
     }
 
-    /// Creates a namespace labelled as Helm labels it, and with the marks of the release that has it in its
+    /// Creates a namespace labelled as Helm labels it, with the marks of the release that has it in its
     /// manifest, if one does. Says whether it was created; one that exists already is fine and stays
     /// untouched.
     pub(crate) async fn create_namespace(
         &self,
         name: &str,
-        wanted: &NamespaceMetadata,
         owner: Option<&Owner>,
     ) -> Result<bool, ApiError> {
-        let mut labels = BTreeMap::from([("name".to_owned(), name.to_owned())]);
-        labels.extend(wanted.labels.clone());
         let mut body = json!({
             "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": name, "labels": labels, "annotations": wanted.annotations},
+            "metadata": {"name": name, "labels": {"name": name}},
         });
         if let Some(owner) = owner {
             owner.mark(&mut body);

@@ -25,7 +25,7 @@ mod turn;
 mod wait;
 
 pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
-pub use client::{Cluster, FIELD_MANAGER, NamespaceMetadata};
+pub use client::{Cluster, FIELD_MANAGER};
 pub use conflict::{FieldConflict, Outcome};
 pub use delete::{DeleteError, Removal, Removed};
 pub use discovery::{Resource, Snapshot};

@@ -57,13 +57,6 @@ async fn a_bundle_may_bring_its_namespace() -> Result<()> {
         site.apply(&bundle(name, true)).await?;
         site.wait_ready(name).await?;
     }
-    let labelled = bundle("labelled", true).option("namespaceLabels", json!({"team": "red"}));
-    site.apply(&labelled).await?;
-    site.wait_ready("labelled").await?;
-    let own = format!("{}-labelled", site.id);
-    let own = site.object("v1", "Namespace", "", &own).await?;
-    let labels = own.context("its namespace")?.metadata.labels;
-    ensure!(labels.is_some_and(|labels| labels.get("team").is_some_and(|team| team == "red")));
     site.apply(&bundle("stops", false)).await?;
     site.wait_ready("stops").await?;
     ensure!(is_there(&format!("{}-stops", site.id)).await?);

@@ -21,7 +21,6 @@ use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
 
-use super::namespace;
 use super::plan::DeployReason;
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
@@ -221,7 +220,6 @@ impl Deployer {
             render: Arc::new(move |request| rendering.render(request)),
             options: Options {
                 create_namespace: options.create_namespace != Some(false),
-                namespace: namespace::wanted(options).unwrap_or_default(),
                 take_ownership: helm.take_ownership,
                 look_first: bundle.status.condition(DEPLOYED) == "False",
                 force: helm.force || options.correct_drift.unwrap_or_default().force,

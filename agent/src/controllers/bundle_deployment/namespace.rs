@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use release::kube::NamespaceMetadata;
 use serde_json::{Value, json};
 
 use crate::api::BundleDeploymentOptions;
@@ -64,8 +63,14 @@ impl NamespaceError {
     }
 }
 
+/// What a namespace should carry.
+struct Wanted {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
 /// What the namespace should carry; `None` when the options say nothing about it.
-pub fn wanted(options: &BundleDeploymentOptions) -> Option<NamespaceMetadata> {
+fn wanted(options: &BundleDeploymentOptions) -> Option<Wanted> {
     if options.namespace_labels.is_none() && options.namespace_annotations.is_none() {
         return None;
     }
@@ -74,43 +79,21 @@ pub fn wanted(options: &BundleDeploymentOptions) -> Option<NamespaceMetadata> {
         let ours = |key: &String| key != NAME_LABEL && !key.starts_with(POD_SECURITY_PREFIX);
         pairs.into_iter().filter(|(key, _)| ours(key)).collect()
     };
-    Some(NamespaceMetadata {
+    Some(Wanted {
         labels: allowed(&options.namespace_labels),
         annotations: allowed(&options.namespace_annotations),
     })
 }
 
-fn object(wanted: &NamespaceMetadata, namespace: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": namespace, "labels": wanted.labels, "annotations": wanted.annotations,
-        },
-    })
-}
-
-/// Labels and annotates the release namespace before a deploy, if it is there: a deploy creates it with what it should carry,
-/// and as the release's own where its chart brings it.
-///
-/// # Errors
-/// As [`label`].
-pub async fn label_if_there(
-    downstream: &DeploymentClient,
-    options: &BundleDeploymentOptions,
-) -> Result<(), NamespaceError> {
-    if wanted(options).is_none() {
-        return Ok(());
-    }
-    let name = options.release_namespace();
-    let namespaces = Api::<Namespace>::all(downstream.client());
-    match namespaces.get_metadata_opt(name).await {
-        Ok(None) => Ok(()),
-        Err(failed) if !error::has_code(&failed, 403) => {
-            Err(NamespaceError::new("get", name, failed))
-        }
-        // Who may not read it may still write it.
-        Ok(Some(_)) | Err(_) => label(downstream, options).await,
+impl Wanted {
+    fn object(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": namespace, "labels": self.labels, "annotations": self.annotations,
+            },
+        })
     }
 }
 
@@ -137,7 +120,7 @@ pub async fn label(
     }
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = namespaces
-        .patch(name, &parameters, &Patch::Apply(&object(&wanted, name)))
+        .patch(name, &parameters, &Patch::Apply(&wanted.object(name)))
         .await;
     match applied {
         Ok(_) => Ok(()),
@@ -150,7 +133,7 @@ pub async fn label(
 async fn update(
     namespaces: &Api<Namespace>,
     name: &str,
-    wanted: NamespaceMetadata,
+    wanted: Wanted,
 ) -> Result<(), NamespaceError> {
     let found = namespaces.get_opt(name).await;
     let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
@@ -190,7 +173,7 @@ mod tests {
                                 "pod-security.kubernetes.io/enforce": "privileged"},
         }))
         .unwrap();
-        let object = object(&wanted(&options).unwrap(), "ns");
+        let object = wanted(&options).unwrap().object("ns");
         assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(object["metadata"]["annotations"], json!({}));
         assert!(wanted(&BundleDeploymentOptions::default()).is_none());

@@ -29,7 +29,7 @@ impl Reconciler {
     ) -> Option<Deployed> {
         let bundle = Arc::clone(&work.bundle);
         let options = &bundle.spec.options;
-        let labelled = namespace::label_if_there(acting, options).await;
+        let labelled = namespace::label(acting, options).await;
         if let Err(failed @ NamespaceError::Api { .. }) = &labelled {
             let message = error::chain(failed);
             work.deployed(Err(&message));
