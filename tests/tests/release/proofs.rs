@@ -101,24 +101,29 @@ async fn what_is_written_is_noted_once_and_proven() -> Result<()> {
     Ok(())
 }
 
+/// A rollback to this revision is refused for what its record is.
+async fn no_way_back(world: &World, revision: i64) {
+    let spec = RollbackSpec {
+        name: world.name.clone(),
+        namespace: world.namespace.clone(),
+        revision,
+        options: Options::default(),
+    };
+    let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
+    let refused = release::error_chain(&refused.expect_err("a refusal"));
+    assert!(
+        refused.contains("is not one that was written here"),
+        "{refused}"
+    );
+}
+
 #[tokio::test]
 async fn nothing_is_applied_from_a_record_that_was_changed() -> Result<()> {
     let (world, _, plain) = witnessed().await?;
     world.deploy(&config_map("a", "1")).await?;
     world.deploy(&config_map("a", "2")).await?;
     forge(&plain, 1).await?;
-    let spec = RollbackSpec {
-        name: world.name.clone(),
-        namespace: world.namespace.clone(),
-        revision: 1,
-        options: Options::default(),
-    };
-    let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
-    let refused = release::error_chain(&refused.unwrap_err());
-    assert!(
-        refused.contains("is not one that was written here"),
-        "{refused}"
-    );
+    no_way_back(&world, 1).await;
     forge(&plain, 2).await?;
     let changed = world.storage.get("web", 2).await.unwrap_err();
     assert!(
@@ -156,18 +161,7 @@ async fn nothing_is_applied_from_a_record_that_nobody_knows() -> Result<()> {
     record.revision = 2;
     record.manifest = record.manifest.replace("name: a", "name: forged");
     plain.create(&record).await?;
-    let spec = RollbackSpec {
-        name: world.name.clone(),
-        namespace: world.namespace.clone(),
-        revision: 2,
-        options: Options::default(),
-    };
-    let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
-    let refused = release::error_chain(&refused.unwrap_err());
-    assert!(
-        refused.contains("is not one that was written here"),
-        "{refused}"
-    );
+    no_way_back(&world, 2).await;
     assert_eq!(world.config_map("forged").await?, None);
     Ok(())
 }

@@ -298,8 +298,8 @@ impl Live {
     fn renew(&mut self, object: &Object, newer: Option<Value>) {
         let Some(newer) = newer else { return };
         let key = key_of(object);
-        let hash = self.objects.remove(&key);
-        if hash.is_some_and(|former| hash_of(&former) == hash_of(&newer)) {
+        let former = self.objects.remove(&key);
+        if former.is_some_and(|former| hash_of(&former) == hash_of(&newer)) {
             self.add(&object.resource, vec![newer]);
         } else {
             self.foreign.insert(key);
