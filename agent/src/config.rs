@@ -3,6 +3,10 @@
 //! Both are pure: the environment is handed in, the ConfigMap's data is read elsewhere.
 //! Mirrors `internal/cmd/agent/root.go`, `internal/cmd/options.go` and `internal/config`.
 
+mod args;
+
+pub use args::AgentArgs;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +14,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::AgentArgs;
 use crate::schemas::REMOTE_SCHEMAS_VARIABLE;
 use crate::summary::ErrorMapping;
 use crate::values::Mode;

@@ -77,7 +77,7 @@ pub struct HelmFlags {
 
     /// Accepted and ignored: requests to the cluster are few
     #[arg(long, value_parser = super::pflag::float)]
-    pub qps: Option<f32>,
+    pub qps: Option<f64>,
 
     #[command(flatten)]
     pub klog: KlogFlags,

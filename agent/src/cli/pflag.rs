@@ -3,12 +3,11 @@
 
 use std::convert::Infallible;
 use std::error::Error as _;
-use std::num::IntErrorKind;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command};
-use golib::strconv::quote;
+use golib::strconv::{self, NumError, quote};
 
 /// The whole command with flags of its subcommands as pflag reads them.
 pub fn command(command: Command) -> Command {
@@ -106,38 +105,28 @@ fn full_name(flag: &str) -> String {
     }
 }
 
-/// What Go's `strconv.ParseBool` takes.
+/// A boolean as Go's `strconv.ParseBool` takes it.
 ///
 /// # Errors
 /// Everything else, in Go's words.
-pub fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(invalid("ParseBool", text)),
-    }
+pub fn boolean(text: &str) -> Result<bool, NumError> {
+    strconv::parse_bool(text)
 }
 
 /// A whole number.
 ///
 /// # Errors
 /// It is none.
-pub fn integer(text: &str) -> Result<i64, String> {
-    text.parse::<i64>().map_err(|error| match error.kind() {
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => format!(
-            "strconv.ParseInt: parsing {}: value out of range",
-            quote(text)
-        ),
-        _ => invalid("ParseInt", text),
-    })
+pub fn integer(text: &str) -> Result<i64, NumError> {
+    strconv::parse_int(text, 10, 64)
 }
 
 /// A number.
 ///
 /// # Errors
 /// It is none.
-pub fn float(text: &str) -> Result<f32, String> {
-    text.parse().map_err(|_| invalid("ParseFloat", text))
+pub fn float(text: &str) -> Result<f64, NumError> {
+    strconv::parse_float(text, 32)
 }
 
 /// A path, which may be empty.
@@ -174,11 +163,4 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         None => Err(format!("{item} must be formatted as key=value")),
     };
     items.iter().map(pair).collect()
-}
-
-fn invalid(function: &str, text: &str) -> String {
-    format!(
-        "strconv.{function}: parsing {}: invalid syntax",
-        quote(text)
-    )
 }

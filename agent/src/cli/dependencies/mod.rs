@@ -39,7 +39,7 @@ pub fn source_date_epoch() -> Result<Option<Time>, String> {
         return Ok(None);
     }
     let invalid = |cause: &str| format!("invalid SOURCE_DATE_EPOCH: {cause}");
-    let seconds = super::pflag::integer(&text).map_err(|cause| invalid(&cause))?;
+    let seconds = super::pflag::integer(&text).map_err(|error| invalid(&error.to_string()))?;
     match seconds {
         ..0 => Err(invalid("must not be negative")),
         seconds => Ok(Some(Time::from_unix_seconds(seconds))),

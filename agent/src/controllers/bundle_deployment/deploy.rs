@@ -15,7 +15,6 @@ use release::action::{
     BoxError, DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered,
 };
 use release::kube::{ClusterLookup, ObjectKey, Snapshot};
-use release::model::Hook;
 use release::storage::Storage;
 use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
@@ -398,31 +397,7 @@ impl Rendering {
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }
-        Ok(Rendered {
-            chart: Arc::new(rendered.chart),
-            config: self.values.as_ref().clone(),
-            manifest: rendered.manifest,
-            hooks: rendered.hooks.into_iter().map(hook).collect(),
-            notes: rendered.notes,
-        })
-    }
-}
-
-fn hook(rendered: chart::manifest::Hook) -> Hook {
-    Hook {
-        name: rendered.name,
-        kind: rendered.kind,
-        path: rendered.path,
-        manifest: rendered.manifest,
-        events: rendered
-            .events
-            .iter()
-            .map(|event| event.as_str().to_owned())
-            .collect(),
-        weight: rendered.weight,
-        delete_policies: rendered.delete_policies,
-        output_log_policies: rendered.output_log_policies,
-        ..Hook::default()
+        Ok(Rendered::new(rendered, self.values.as_ref().clone()))
     }
 }
 
