@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chart::Chart;
-use release::drift::MASK;
+use objects::drift::MASK;
 use serde_json::Value;
 
 /// Shorter texts are no secrets but words, and blotting them out would spoil every message.

@@ -1,4 +1,4 @@
-//! A Helm release in a cluster: records, apply, hooks, removal, readiness and drift.
+//! A Helm release in a cluster: records, apply, hooks, removal and waiting.
 //!
 //! The crate drives a rendered chart into a cluster and keeps records that any `helm` can read,
 //! upgrade, roll back and uninstall. It knows kube and nothing of Fleet; it acts only through the
@@ -6,19 +6,14 @@
 //!
 //! - [`deploy`] brings a release to what is wanted: install, upgrade, or finishing what was cut off.
 //! - [`rollback`] and [`uninstall`] do what their namesakes in Helm do.
-//! - [`readiness`] judges a live object, [`merge`] computes patches between states of one, [`drift`]
-//!   compares wanted with live: pure functions, for callers that watch.
 //! - [`state`] decides which action is due; [`storage`] keeps the records; [`kube`] talks to the
 //!   cluster.
 //!
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
-pub mod drift;
 pub mod kube;
-pub mod merge;
 pub mod model;
-pub mod readiness;
 pub mod state;
 pub mod storage;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use release::merge::{self, builtin, operations};
+use objects::merge::{self, builtin, operations};
 use serde_json::Value;
 
 use super::BundleError;

@@ -7,7 +7,8 @@
 mod tables;
 
 use jiff::{SignedDuration, Timestamp};
-use release::readiness::{Status, fields, kstatus};
+use objects::fields;
+use objects::readiness::{Status, kstatus};
 use serde_json::Value;
 
 pub use tables::{ErrorMapping, MappingError};

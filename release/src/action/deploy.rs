@@ -33,9 +33,9 @@ use crate::kube::{
     until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
-use crate::readiness::wait::Mode;
 use crate::state::{Action, Plan, State, Undo, Wanted, decide, good_below};
 use crate::storage::{Head, Storage, StorageError, last, prunable};
+use objects::readiness::wait::Mode;
 
 /// Brings a release to what is wanted.
 ///

@@ -9,8 +9,8 @@ use super::deploy::kinds_of;
 use super::error::{CrdError, DeployError};
 use crate::kube::{Cluster, Object, Owner, Resource, build, until_ready};
 use crate::model::Release;
-use crate::readiness::wait::Mode;
 use crate::storage::{Storage, StorageError};
+use objects::readiness::wait::Mode;
 
 /// How long the definitions of `crds/` may take to be served.
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);

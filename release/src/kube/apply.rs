@@ -19,7 +19,7 @@ use super::migrate;
 use super::object::{Object, ObjectKey};
 use super::ownership::{Owner, OwnershipError};
 use super::wait::{WaitError, is_established, until_gone, until_ready};
-use crate::readiness::wait::Mode;
+use objects::readiness::wait::Mode;
 
 /// How many objects of one kind are sent at a time.
 pub(super) const PARALLEL: usize = 8;

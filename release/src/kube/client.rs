@@ -19,7 +19,7 @@ use super::object::Object;
 use super::ownership::Owner;
 use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
-use crate::merge::Patch;
+use objects::merge::Patch;
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
 pub const FIELD_MANAGER: &str = "fleetagent";

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::client::Cluster;
 use super::object::Object;
 use super::wait::{WaitError, line, until_ready};
-use crate::readiness::Status;
-use crate::readiness::wait::{self, Mode};
+use objects::readiness::Status;
+use objects::readiness::wait::{self, Mode};
 
 /// Between two watches of one hook.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Cluster, FIELD_MANAGER};
 use super::error::ApiError;
 use super::object::Object;
-use crate::merge::{self, Patch};
+use objects::merge::{self, Patch};
 
 /// Makes the entries of other Helm clients ours; gives their names. A missing object is fine.
 pub(super) async fn take_over(cluster: &Cluster, object: &Object) -> Result<Vec<String>, ApiError> {

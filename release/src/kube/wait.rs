@@ -2,7 +2,7 @@
 //! hooks to end, and all objects to be ready where failing must undo the release.
 //!
 //! Readiness of an ordinary release is observed by the caller and not waited for here. What counts
-//! as ready is decided by [`crate::readiness`].
+//! as ready is decided by [`objects::readiness`].
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
 use super::object::Object;
-use crate::readiness::Status;
-use crate::readiness::wait::{self, Mode};
+use objects::readiness::Status;
+use objects::readiness::wait::{self, Mode};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 
 use agent::api::NonReadyStatus;
 use agent::summary::{self, ErrorMapping};
-use release::readiness::{kstatus, legacy, wait};
+use objects::readiness::{kstatus, legacy, wait};
 use serde_json::{Value, json};
 
 use crate::{Case, Outcome};

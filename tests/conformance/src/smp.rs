@@ -1,6 +1,6 @@
 //! `smp.json`: strategic and JSON merge patches, JSON patches.
 
-use release::merge::{self, MergeError, Patch, json, operations};
+use objects::merge::{self, MergeError, Patch, json, operations};
 use serde_json::Value;
 
 use crate::{Case, Outcome};

@@ -1,7 +1,7 @@
 // Prints what strategic merge has to know of Kubernetes' built-in types: for each kind of
 // client-go's scheme and apiextensions v1 its fields, their shapes, patch strategies and merge keys.
 //
-// Usage: go run . > ../../../release/src/merge/builtin_types.txt
+// Usage: go run . > ../../../objects/src/merge/builtin_types.txt
 //
 // Lines: `K <apiVersion> <kind> <type number>` and `T <type number> <Go name> <field>...` with fields
 // `<json name>=<shape>[,<strategy>[,<merge key>]]`; several strategies are joined by `+`.

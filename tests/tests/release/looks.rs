@@ -4,7 +4,7 @@ use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{Live, View};
 use agent::summary::ErrorMapping;
 use anyhow::Result;
-use release::drift::Rules;
+use objects::drift::Rules;
 use release::kube::{Object, Owner};
 use release::model::Release;
 use serde_json::Value;

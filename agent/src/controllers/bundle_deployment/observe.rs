@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
-use release::drift::{self, Operation, Rule, Rules};
+use objects::drift::{self, Operation, Rule, Rules};
 use release::kube::{Cluster, Object, Owner, Prediction, Resource};
 use serde_json::Value;
 
@@ -284,7 +284,7 @@ impl Live {
                 // Refused, or not allowed: then our own idea of the result has to do.
                 Err(failed) => {
                     tracing::debug!(error = %error::chain(&failed), "no prediction");
-                    release::merge::json::merge(live.clone(), &object.body)
+                    objects::merge::json::merge(live.clone(), &object.body)
                 }
             };
             if let Some(patch) = self.difference(&key, &predicted, rules) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DeleteParams;
-use release::drift::Rules;
+use objects::drift::Rules;
 use release::kube::{Object, Owner};
 use release::model::Release;
 use serde_json::Value;

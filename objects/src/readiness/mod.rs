@@ -3,12 +3,10 @@
 //! - [`kstatus`]: the rules every other answer builds on (cli-utils' `pkg/kstatus/status`).
 //! - [`legacy`]: Helm's older rules.
 //! - [`wait`]: what Helm's status watcher makes of them while it waits for a release or a hook.
-//! - [`fields`]: reading nested fields with Go's notion of "absent", "null" and "wrong type".
 //!
 //! Nothing here talks to a cluster; the caller brings the object and, where a rule needs them, its
 //! pods and replica sets.
 
-pub mod fields;
 pub mod kstatus;
 pub mod legacy;
 pub mod wait;

@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use super::fields::{i64_or, nested, nested_i64, str_or};
 use super::kstatus::group;
 use super::wait;
+use crate::fields::{i64_or, nested, nested_i64, str_or};
 
 /// What counts.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,7 +8,7 @@ use super::lists::{
     self, Elements, List, as_map, deduplicated, merge_key, sort_by_order, sorted_by_text, type_of,
 };
 use super::schema::{Shape, Strategy};
-use crate::readiness::fields::go_text;
+use crate::fields::go_text;
 
 /// Which differences go into a patch.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::ObjectKey;
-use crate::readiness::fields::{nested, nested_i64};
+use crate::fields::{nested, nested_i64};
 
 /// An autoscaler of the release lacks a field that the API demands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::readiness::fields::{go_text, go_type};
+use crate::fields::{go_text, go_type};
 
 /// Why a merge patch cannot be made or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

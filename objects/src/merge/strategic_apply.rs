@@ -9,7 +9,7 @@ use super::lists::{
     self, Elements, List, arrange, as_map, deduplicated, find, merge_key, partition, type_of,
 };
 use super::schema::{Shape, Strategy};
-use crate::readiness::fields::go_text;
+use crate::fields::go_text;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::MergeError;
-use crate::readiness::fields::go_text;
+use crate::fields::go_text;
 
 pub(super) type List = Vec<Value>;
 
@@ -40,7 +40,7 @@ pub(super) fn elements(lists: &[&[Value]]) -> Result<Elements, MergeError> {
 
 /// Go's dynamic type of a decoded value, for comparison only.
 pub(super) fn type_of(value: &Value) -> &'static str {
-    crate::readiness::fields::go_type(value)
+    crate::fields::go_type(value)
 }
 
 pub(super) fn as_map(value: &Value) -> Result<&Map<String, Value>, MergeError> {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::MergeError;
-use crate::readiness::fields::go_text;
+use crate::fields::go_text;
 
 /// The smallest merge patch from `original` to `modified`; `None` where they are equal.
 ///

@@ -8,7 +8,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::fields::{self, WrongType, i64_or, str_or};
+use crate::fields::{self, WrongType, i64_or, str_or};
 
 /// How long a pod may wait for a node before it counts as unschedulable.
 const SCHEDULE_WINDOW: SignedDuration = SignedDuration::from_secs(15);

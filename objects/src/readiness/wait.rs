@@ -7,8 +7,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::fields::{self, str_or};
 use super::kstatus::{self, Readiness, Status};
+use crate::fields::{self, str_or};
 
 /// What is being waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
