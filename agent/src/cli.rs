@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::config::{AgentArgs, Environment, Settings};
-use crate::telemetry;
+use crate::process::telemetry;
 
 /// Rancher Fleet's downstream agent.
 #[derive(Debug, Parser)]
@@ -94,7 +94,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run_agent(args: &AgentArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log_options());
     let settings = Settings::new(args, &Environment::of_process())?;
-    crate::run::run(settings)
+    crate::process::run::run(settings)
 }
 
 #[cfg(test)]

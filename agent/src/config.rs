@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::report::summary::ErrorMapping;
 use crate::schemas::REMOTE_SCHEMAS_VARIABLE;
-use crate::summary::ErrorMapping;
 use crate::values::Mode;
 
 /// Name of the agent's credential Secret, ConfigMap and Lease.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use golib::strconv::{NumError, parse_bool};
 
-use crate::telemetry::{Encoder, LogOptions};
+use crate::process::telemetry::{Encoder, LogOptions};
 
 /// Flags of the agent itself.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -9,9 +9,9 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::api::Cluster;
+use crate::client::health::{Health, Side};
 use crate::error;
 use crate::ledger::Ledger;
-use crate::server::{Health, Side};
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -2,8 +2,8 @@
 
 pub mod bundle_deployment;
 pub mod cluster_status;
-pub mod definitions;
-pub mod drift;
+pub mod crd_watch;
+pub mod drift_watch;
 pub mod facts;
 pub mod garbage;
 pub mod queue;

@@ -11,18 +11,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::metrics::{Controller, Metrics};
+use crate::report::metrics::{Controller, Metrics};
 
 /// What a bundle is woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum ReconcileKind {
     /// Everything: deploy if needed, then look.
     Full,
     /// Look at live objects, and correct them if wanted.
     Drift,
 }
 
-impl Pass {
+impl ReconcileKind {
     /// Whose figures it counts among.
     pub fn controller(self) -> Controller {
         match self {
@@ -34,7 +34,7 @@ impl Pass {
 
 /// How a pass wants to be followed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Requeue {
     /// Wait for an event.
     Idle,
     /// Come back after this long; not a failure.
@@ -47,12 +47,12 @@ pub enum Next {
 
 /// Which passes may be begun: each kind has its own number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeWorkers {
     pub full: bool,
     pub drift: bool,
 }
 
-impl Room {
+impl FreeWorkers {
     /// No limit is reached.
     pub const ANY: Self = Self {
         full: true,
@@ -88,7 +88,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn due(&self, room: Room) -> Option<Instant> {
+    fn due(&self, room: FreeWorkers) -> Option<Instant> {
         let full = self.full.filter(|_| room.full);
         let drift = self.drift.filter(|_| room.drift);
         match (full, drift) {
@@ -106,11 +106,11 @@ struct Schedule {
 
 impl Schedule {
     /// Whether it was not waiting for such a pass yet.
-    fn wake(&mut self, name: &str, pass: Pass, at: Instant) -> bool {
+    fn wake(&mut self, name: &str, pass: ReconcileKind, at: Instant) -> bool {
         let entry = self.entries.entry(name.to_owned()).or_default();
         let slot = match pass {
-            Pass::Full => &mut entry.full,
-            Pass::Drift => &mut entry.drift,
+            ReconcileKind::Full => &mut entry.full,
+            ReconcileKind::Drift => &mut entry.drift,
         };
         let is_new = slot.is_none();
         *slot = Some(slot.map_or(at, |due| due.min(at)));
@@ -118,7 +118,11 @@ impl Schedule {
     }
 
     /// The bundle that has been due longest, if any, and since when. A full pass covers a drift pass.
-    fn take(&mut self, now: Instant, room: Room) -> Option<(String, Pass, Instant)> {
+    fn take(
+        &mut self,
+        now: Instant,
+        room: FreeWorkers,
+    ) -> Option<(String, ReconcileKind, Instant)> {
         let (name, entry) = self
             .entries
             .iter_mut()
@@ -131,7 +135,11 @@ impl Schedule {
         if full_is_due {
             entry.full = None;
         }
-        let pass = if full_is_due { Pass::Full } else { Pass::Drift };
+        let pass = if full_is_due {
+            ReconcileKind::Full
+        } else {
+            ReconcileKind::Drift
+        };
         Some((name.clone(), pass, since))
     }
 
@@ -139,25 +147,25 @@ impl Schedule {
     fn finish(
         &mut self,
         name: &str,
-        pass: Pass,
-        next: Next,
+        pass: ReconcileKind,
+        next: Requeue,
         now: Instant,
         backoff: Backoff,
-    ) -> Option<(Pass, bool)> {
+    ) -> Option<(ReconcileKind, bool)> {
         let entry = self.entries.get_mut(name)?;
         entry.running = false;
         entry.failures = match next {
-            Next::Retry => entry.failures.saturating_add(1),
-            Next::Idle | Next::After(_) | Next::FullAfter(_) => 0,
+            Requeue::Retry => entry.failures.saturating_add(1),
+            Requeue::Idle | Requeue::After(_) | Requeue::FullAfter(_) => 0,
         };
         let again = match next {
-            Next::Idle => None,
-            Next::After(pause) => Some((pass, pause)),
-            Next::FullAfter(pause) => Some((Pass::Full, pause)),
-            Next::Retry => Some((pass, backoff.pause(entry.failures, rand::random()))),
+            Requeue::Idle => None,
+            Requeue::After(pause) => Some((pass, pause)),
+            Requeue::FullAfter(pause) => Some((ReconcileKind::Full, pause)),
+            Requeue::Retry => Some((pass, backoff.pause(entry.failures, rand::random()))),
         };
         let Some((pass, pause)) = again else {
-            if entry.due(Room::ANY).is_none() {
+            if entry.due(FreeWorkers::ANY).is_none() {
                 self.entries.remove(name);
             }
             return None;
@@ -166,7 +174,7 @@ impl Schedule {
         is_new.then_some((pass, !pause.is_zero()))
     }
 
-    fn next_due(&self, room: Room) -> Option<Instant> {
+    fn next_due(&self, room: FreeWorkers) -> Option<Instant> {
         self.entries
             .values()
             .filter(|entry| !entry.running)
@@ -207,12 +215,12 @@ impl Queue {
     }
 
     /// Asks for a pass now, or as soon as the running one ends.
-    pub fn wake(&self, name: &str, pass: Pass) {
+    pub fn wake(&self, name: &str, pass: ReconcileKind) {
         self.wake_after(name, pass, Duration::ZERO);
     }
 
     /// Asks for a pass in a while. An earlier date that is already set stays.
-    pub fn wake_after(&self, name: &str, pass: Pass, delay: Duration) {
+    pub fn wake_after(&self, name: &str, pass: ReconcileKind, delay: Duration) {
         let now = Instant::now();
         let is_new = {
             let mut schedule = self.lock();
@@ -230,7 +238,7 @@ impl Queue {
     ///
     /// # Cancellation
     /// Safe: a bundle is taken only when it is returned.
-    pub async fn take(&self, room: Room) -> (String, Pass) {
+    pub async fn take(&self, room: FreeWorkers) -> (String, ReconcileKind) {
         loop {
             let next = {
                 let (mut schedule, now) = (self.lock(), Instant::now());
@@ -255,7 +263,7 @@ impl Queue {
     }
 
     /// Ends a pass.
-    pub fn finish(&self, name: &str, pass: Pass, next: Next) {
+    pub fn finish(&self, name: &str, pass: ReconcileKind, next: Requeue) {
         let now = Instant::now();
         let again = {
             let mut schedule = self.lock();
@@ -271,8 +279,9 @@ impl Queue {
 
     fn count(&self, schedule: &Schedule, now: Instant) {
         let (full, drift) = schedule.depth(now);
-        self.metrics.queued(Pass::Full.controller(), full);
-        self.metrics.queued(Pass::Drift.controller(), drift);
+        self.metrics.queued(ReconcileKind::Full.controller(), full);
+        self.metrics
+            .queued(ReconcileKind::Drift.controller(), drift);
     }
 
     fn lock(&self) -> MutexGuard<'_, Schedule> {
@@ -293,53 +302,62 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn taken(schedule: &mut Schedule, now: Instant, room: Room) -> Option<Pass> {
+    fn taken(schedule: &mut Schedule, now: Instant, room: FreeWorkers) -> Option<ReconcileKind> {
         schedule.take(now, room).map(|(_, pass, _)| pass)
     }
 
     #[test]
     fn one_bundle_is_never_taken_twice() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        schedule.wake("b", Pass::Full, now);
-        assert_eq!(taken(&mut schedule, now, Room::ANY), Some(Pass::Full));
-        schedule.wake("b", Pass::Drift, now);
-        assert_eq!(schedule.take(now, Room::ANY), None);
-        schedule.finish("b", Pass::Full, Next::Idle, now, BACKOFF);
-        assert_eq!(taken(&mut schedule, now, Room::ANY), Some(Pass::Drift));
-        schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
+        schedule.wake("b", ReconcileKind::Full, now);
+        assert_eq!(
+            taken(&mut schedule, now, FreeWorkers::ANY),
+            Some(ReconcileKind::Full)
+        );
+        schedule.wake("b", ReconcileKind::Drift, now);
+        assert_eq!(schedule.take(now, FreeWorkers::ANY), None);
+        schedule.finish("b", ReconcileKind::Full, Requeue::Idle, now, BACKOFF);
+        assert_eq!(
+            taken(&mut schedule, now, FreeWorkers::ANY),
+            Some(ReconcileKind::Drift)
+        );
+        schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
         assert!(schedule.entries.is_empty());
     }
 
     #[test]
     fn drift_events_collapse() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        schedule.wake("b", Pass::Drift, now + second(5));
-        schedule.wake("b", Pass::Drift, now + second(8));
-        assert_eq!(schedule.take(now + second(4), Room::ANY), None);
+        schedule.wake("b", ReconcileKind::Drift, now + second(5));
+        schedule.wake("b", ReconcileKind::Drift, now + second(8));
+        assert_eq!(schedule.take(now + second(4), FreeWorkers::ANY), None);
         let due = now + second(5);
-        assert_eq!(taken(&mut schedule, due, Room::ANY), Some(Pass::Drift));
-        schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
-        assert_eq!(schedule.take(now + second(9), Room::ANY), None);
+        assert_eq!(
+            taken(&mut schedule, due, FreeWorkers::ANY),
+            Some(ReconcileKind::Drift)
+        );
+        schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
+        assert_eq!(schedule.take(now + second(9), FreeWorkers::ANY), None);
     }
 
     #[test]
     fn an_event_cuts_a_back_off_short() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        schedule.wake("b", Pass::Full, now);
-        schedule.take(now, Room::ANY);
+        schedule.wake("b", ReconcileKind::Full, now);
+        schedule.take(now, FreeWorkers::ANY);
         schedule.finish(
             "b",
-            Pass::Full,
-            Next::Retry,
+            ReconcileKind::Full,
+            Requeue::Retry,
             now,
             Backoff {
                 min: second(50),
                 ..BACKOFF
             },
         );
-        assert_eq!(schedule.take(now + second(1), Room::ANY), None);
-        schedule.wake("b", Pass::Full, now + second(1));
-        assert!(schedule.take(now + second(1), Room::ANY).is_some());
+        assert_eq!(schedule.take(now + second(1), FreeWorkers::ANY), None);
+        schedule.wake("b", ReconcileKind::Full, now + second(1));
+        assert!(schedule.take(now + second(1), FreeWorkers::ANY).is_some());
     }
 
     #[test]
@@ -353,56 +371,68 @@ mod tests {
     #[test]
     fn each_kind_of_pass_has_its_own_room() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        let full_only = Room {
+        let full_only = FreeWorkers {
             drift: false,
-            ..Room::ANY
+            ..FreeWorkers::ANY
         };
-        schedule.wake("b", Pass::Drift, now);
-        schedule.wake("b", Pass::Full, now + second(2));
+        schedule.wake("b", ReconcileKind::Drift, now);
+        schedule.wake("b", ReconcileKind::Full, now + second(2));
         assert_eq!(schedule.take(now, full_only), None);
         // What there is no room for is no reason to look again at once.
         assert_eq!(schedule.next_due(full_only), Some(now + second(2)));
-        let no_full = Room {
+        let no_full = FreeWorkers {
             full: false,
-            ..Room::ANY
+            ..FreeWorkers::ANY
         };
-        assert_eq!(taken(&mut schedule, now, no_full), Some(Pass::Drift));
+        assert_eq!(
+            taken(&mut schedule, now, no_full),
+            Some(ReconcileKind::Drift)
+        );
     }
 
     #[test]
     fn a_look_may_ask_for_everything() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        schedule.wake("b", Pass::Drift, now);
-        schedule.take(now, Room::ANY);
-        schedule.finish("b", Pass::Drift, Next::FullAfter(second(1)), now, BACKOFF);
+        schedule.wake("b", ReconcileKind::Drift, now);
+        schedule.take(now, FreeWorkers::ANY);
+        schedule.finish(
+            "b",
+            ReconcileKind::Drift,
+            Requeue::FullAfter(second(1)),
+            now,
+            BACKOFF,
+        );
         let later = now + second(1);
-        assert_eq!(taken(&mut schedule, later, Room::ANY), Some(Pass::Full));
+        assert_eq!(
+            taken(&mut schedule, later, FreeWorkers::ANY),
+            Some(ReconcileKind::Full)
+        );
     }
 
     #[test]
     fn only_what_is_due_and_idle_counts_as_waiting() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
-        assert!(schedule.wake("a", Pass::Full, now));
-        assert!(!schedule.wake("a", Pass::Full, now));
-        schedule.wake("a", Pass::Drift, now);
-        schedule.wake("b", Pass::Drift, now);
-        schedule.wake("c", Pass::Full, now + second(1));
+        assert!(schedule.wake("a", ReconcileKind::Full, now));
+        assert!(!schedule.wake("a", ReconcileKind::Full, now));
+        schedule.wake("a", ReconcileKind::Drift, now);
+        schedule.wake("b", ReconcileKind::Drift, now);
+        schedule.wake("c", ReconcileKind::Full, now + second(1));
         assert_eq!(schedule.depth(now), (1, 1));
         assert_eq!(schedule.depth(now + second(1)), (2, 1));
-        let (name, pass, since) = schedule.take(now, Room::ANY).unwrap();
+        let (name, pass, since) = schedule.take(now, FreeWorkers::ANY).unwrap();
         assert_eq!(since, now);
-        let again = schedule.finish(&name, pass, Next::Retry, now, BACKOFF);
+        let again = schedule.finish(&name, pass, Requeue::Retry, now, BACKOFF);
         assert_eq!(again, Some((pass, true)));
-        let again = schedule.finish("b", Pass::Drift, Next::Idle, now, BACKOFF);
+        let again = schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
         assert_eq!(again, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn taking_waits_until_something_is_due() {
         let queue = Queue::new(BACKOFF, Metrics::default());
-        queue.wake_after("late", Pass::Drift, second(5));
-        queue.wake_after("soon", Pass::Full, second(1));
-        assert_eq!(queue.take(Room::ANY).await.0, "soon");
-        assert_eq!(queue.take(Room::ANY).await.0, "late");
+        queue.wake_after("late", ReconcileKind::Drift, second(5));
+        queue.wake_after("soon", ReconcileKind::Full, second(1));
+        assert_eq!(queue.take(FreeWorkers::ANY).await.0, "soon");
+        assert_eq!(queue.take(FreeWorkers::ANY).await.0, "late");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bundle_deployment::plan::{is_relevant_change, standstill};
+use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
 use super::bundle_deployment::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 
@@ -195,7 +195,7 @@ impl Inner {
             .values()
             .filter(|bundle| {
                 !bundle.spec.depends_on.is_empty()
-                    && standstill(&bundle.spec).is_none()
+                    && suspend_reason(&bundle.spec).is_none()
                     && bundle.status.condition(status::DEPLOYED) == "False"
             })
             .map(|bundle| bundle.name().to_owned())

@@ -20,10 +20,10 @@ use crate::api::{
     BundleDeployment, ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
     LABEL_REGISTRATION_TOKEN,
 };
+use crate::client::requests::{self, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
-use crate::events::{Events, Reason};
-use crate::requests::{self, Heard};
+use crate::report::events::{Events, Reason};
 use bootstrap::Bootstrap;
 pub use credential::{Credential, CredentialError};
 
@@ -101,7 +101,7 @@ pub struct Registrar {
     pub timing: Timing,
     pub events: Arc<Events>,
     /// What upstream says is heard here.
-    pub heard: Heard,
+    pub last_contact: LastContact,
 }
 
 impl Registrar {
@@ -118,7 +118,7 @@ impl Registrar {
             };
             let text = error::chain(&failed);
             tracing::error!(error = text, "failed to register agent");
-            self.events.tell_all(
+            self.events.emit_for_agent(
                 Reason::CredentialRefused,
                 format!("cannot register: {text}"),
             );
@@ -141,7 +141,7 @@ impl Registrar {
             };
             let text = error::chain(&failed);
             tracing::error!(error = text, "failed to register agent again");
-            self.events.tell_all(
+            self.events.emit_for_agent(
                 Reason::CredentialRefused,
                 format!("cannot register again, the old credential is kept: {text}"),
             );
@@ -353,7 +353,7 @@ impl Registrar {
         self.store(secrets, &credential)
             .await
             .map_err(RegisterError::Store)?;
-        self.events.tell_all(
+        self.events.emit_for_agent(
             Reason::Registered,
             format!("registered with {}", upstream.server),
         );
@@ -448,7 +448,7 @@ impl Registrar {
 
     fn client(&self, mut config: kube::Config) -> Result<Client, RegisterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        requests::client(config, &self.heard).map_err(RegisterError::Client)
+        requests::client(config, &self.last_contact).map_err(RegisterError::Client)
     }
 }
 

@@ -10,7 +10,7 @@ use testbed::audit::{Request, tally};
 use testbed::bed::Bed;
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 use testbed::wait::wait_until;
 
 /// How many bundles are deployed.
@@ -27,8 +27,8 @@ async fn main() -> Result<()> {
     println!("bench: starting two clusters");
     let bed = Bed::start(false).await?;
     bed.repository.add(&Chart::small("web", "1.0.0"))?;
-    let mut site = Site::registered_with(&bed, program).await?;
-    let probes = site.agent()?.probes_url();
+    let mut agent = TestAgent::registered_with(&bed, program).await?;
+    let probes = agent.process()?.probes_url();
     let http = reqwest::Client::builder().tls_certs_only([]).build()?;
     let started = Instant::now();
     // Asked more often than tests wait: what is measured takes less than their interval.
@@ -41,20 +41,20 @@ async fn main() -> Result<()> {
         ensure!(
             started.elapsed() < Duration::from_secs(60),
             "{}",
-            site.agent_log_tail(30)
+            agent.agent_log_tail(30)
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let start = started.elapsed();
     tokio::time::sleep(SETTLE).await;
-    let before = site.agent()?.memory_kib()?;
+    let before = agent.process()?.memory_kib()?;
     let asked = (
-        site.upstream_requests()?.len(),
-        site.downstream_requests()?.len(),
+        agent.upstream_requests()?.len(),
+        agent.downstream_requests()?.len(),
     );
 
     println!("bench: deploying {BUNDLES} bundles");
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundles: Vec<BundleDeployment> = (0..BUNDLES)
         .map(|n| {
             let name = format!("web-{n}");
@@ -63,9 +63,9 @@ async fn main() -> Result<()> {
         })
         .collect();
     let deploying = Instant::now();
-    try_join_all(bundles.iter().map(|bundle| site.apply(bundle))).await?;
+    try_join_all(bundles.iter().map(|bundle| agent.apply(bundle))).await?;
     let written = deploying.elapsed();
-    let api = site.bundle_deployments()?;
+    let api = agent.bundle_deployments()?;
     wait_until(
         "all bundles to be Ready",
         Duration::from_secs(300),
@@ -89,16 +89,16 @@ async fn main() -> Result<()> {
         },
     )
     .await
-    .with_context(|| site.agent_log_tail(30))?;
+    .with_context(|| agent.agent_log_tail(30))?;
     let all_ready = deploying.elapsed();
     println!(
         "bench: waiting {} s for the agent to come to rest",
         REST.as_secs()
     );
     tokio::time::sleep(REST).await;
-    let after = site.agent()?.memory_kib()?;
-    let upstream = site.upstream_requests()?.split_off(asked.0);
-    let downstream = site.downstream_requests()?.split_off(asked.1);
+    let after = agent.process()?.memory_kib()?;
+    let upstream = agent.upstream_requests()?.split_off(asked.0);
+    let downstream = agent.downstream_requests()?.split_off(asked.1);
 
     println!();
     println!(

@@ -17,7 +17,7 @@ use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Granted;
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
@@ -48,11 +48,11 @@ async fn main() -> Result<()> {
 
     story.step("Register the agent with nothing but a bootstrap secret");
     let namespaces = ("fleet-default".to_owned(), "cattle-fleet-system".to_owned());
-    let mut site =
-        Site::prepare_named(&bed, program, "demo-cluster".to_owned(), namespaces).await?;
-    site.bootstrap(|_| ()).await?;
-    site.start(BTreeMap::new())?;
-    let granted = registered(&site).await?;
+    let mut agent =
+        TestAgent::prepare_named(&bed, program, "demo-cluster".to_owned(), namespaces).await?;
+    agent.bootstrap(|_| ()).await?;
+    agent.start(BTreeMap::new())?;
+    let granted = registered(&agent).await?;
     story.say(&format!(
         "cluster {}/{}",
         granted.cluster_namespace, granted.cluster_name
@@ -61,12 +61,13 @@ async fn main() -> Result<()> {
         "its BundleDeployments are in {}",
         granted.deployment_namespace
     ));
-    site.granted = Some(granted);
-    let idle = site.agent()?.memory_kib()?;
+    agent.granted = Some(granted);
+    let idle = agent.process()?.memory_kib()?;
     story.done();
 
     story.step("Deploy both charts through BundleDeployments");
-    site.upstream_secret("registry-access", json!({ "basicHTTP": "true" }))
+    agent
+        .upstream_secret("registry-access", json!({ "basicHTTP": "true" }))
         .await?;
     let guestbook = |version: &str| {
         BundleDeployment::helm_op("guestbook", bed.repository.url(), "guestbook", version)
@@ -76,9 +77,9 @@ async fn main() -> Result<()> {
     let notes = BundleDeployment::oci_helm_op("notes", &bed.registry.reference("notes"), "2.0.0")
         .chart_options("registry-access", None, false)
         .release("notes", "web");
-    site.apply(&guestbook(">=1.0.0 <1.1.0")).await?;
-    site.apply(&notes).await?;
-    follow(&mut story, &site, &["guestbook", "notes"]).await?;
+    agent.apply(&guestbook(">=1.0.0 <1.1.0")).await?;
+    agent.apply(&notes).await?;
+    follow(&mut story, &agent, &["guestbook", "notes"]).await?;
     story.done();
 
     story.step("Look at it with helm");
@@ -89,8 +90,8 @@ async fn main() -> Result<()> {
     story.done();
 
     story.step("Upgrade guestbook to 1.1.0");
-    site.apply(&guestbook("1.1.0")).await?;
-    follow(&mut story, &site, &["guestbook"]).await?;
+    agent.apply(&guestbook("1.1.0")).await?;
+    follow(&mut story, &agent, &["guestbook"]).await?;
     story.done();
 
     story.step("Edit an object by hand: somebody scales guestbook to 5");
@@ -99,10 +100,11 @@ async fn main() -> Result<()> {
         field_manager: Some("kubectl-edit".to_owned()),
         ..PatchParams::default()
     };
-    site.objects("apps/v1", "Deployment", "web")
+    agent
+        .objects("apps/v1", "Deployment", "web")
         .patch("guestbook", &params, &Patch::Merge(&edit))
         .await?;
-    let drifted = site
+    let drifted = agent
         .wait_for("guestbook", "to show the drift", |b| {
             b["status"]["modifiedStatus"].is_array()
         })
@@ -125,11 +127,12 @@ async fn main() -> Result<()> {
 
     story.step("Switch drift correction on, upstream");
     let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
-    site.bundle_deployments()?
+    agent
+        .bundle_deployments()?
         .patch("guestbook", &PatchParams::default(), &Patch::Merge(&switch))
         .await?;
-    site.wait_ready("guestbook").await?;
-    let deployment = site
+    agent.wait_ready("guestbook").await?;
+    let deployment = agent
         .object("apps/v1", "Deployment", "web", "guestbook")
         .await?
         .context("guestbook is deployed")?;
@@ -140,12 +143,12 @@ async fn main() -> Result<()> {
     story.done();
 
     story.step("Delete the BundleDeployment notes");
-    site.delete("notes").await?;
-    removed(&site, "notes").await?;
+    agent.delete("notes").await?;
+    removed(&agent, "notes").await?;
     story.say("its release and its objects are gone");
     story.done();
 
-    summary(&mut story, &mut site, idle)?;
+    summary(&mut story, &mut agent, idle)?;
     if keep() {
         story.say("");
         story.say("Everything keeps running until Ctrl-C:");
@@ -210,11 +213,11 @@ impl Story {
 }
 
 /// Waits for the agent's credential; gives what it says.
-async fn registered(site: &Site<'_>) -> Result<Granted> {
+async fn registered(agent: &TestAgent<'_>) -> Result<Granted> {
     use base64::Engine;
     let waited = wait_until("the agent to register", PATIENCE, async || {
-        let secret = site
-            .object("v1", "Secret", &site.system_namespace, "fleet-agent")
+        let secret = agent
+            .object("v1", "Secret", &agent.system_namespace, "fleet-agent")
             .await;
         let secret = secret
             .map_err(|e| e.to_string())?
@@ -229,7 +232,7 @@ async fn registered(site: &Site<'_>) -> Result<Granted> {
             String::from_utf8(bytes).map_err(|e| e.to_string())
         };
         let deployment_namespace = text("deploymentNamespace")?;
-        let request = site
+        let request = agent
             .bundle_account(&deployment_namespace)
             .await
             .map_err(|e| e.to_string())?;
@@ -242,12 +245,12 @@ async fn registered(site: &Site<'_>) -> Result<Granted> {
         })
     })
     .await;
-    waited.with_context(|| format!("the agent's log ends with:\n{}", site.agent_log_tail(30)))
+    waited.with_context(|| format!("the agent's log ends with:\n{}", agent.agent_log_tail(30)))
 }
 
 /// Prints each change of state until all of them are Ready.
-async fn follow(story: &mut Story, site: &Site<'_>, names: &[&str]) -> Result<()> {
-    let api = site.bundle_deployments()?;
+async fn follow(story: &mut Story, agent: &TestAgent<'_>, names: &[&str]) -> Result<()> {
+    let api = agent.bundle_deployments()?;
     let mut shown: BTreeMap<&str, String> = BTreeMap::new();
     let waited = wait_until("the bundles to be Ready", PATIENCE, async || {
         let mut ready = 0;
@@ -269,7 +272,7 @@ async fn follow(story: &mut Story, site: &Site<'_>, names: &[&str]) -> Result<()
         }
     })
     .await;
-    waited.with_context(|| format!("the agent's log ends with:\n{}", site.agent_log_tail(30)))
+    waited.with_context(|| format!("the agent's log ends with:\n{}", agent.agent_log_tail(30)))
 }
 
 /// The state as Fleet displays it, with what stands in its way.
@@ -302,14 +305,14 @@ fn message(bundle: &Value, kind: &str) -> String {
         .to_owned()
 }
 
-async fn removed(site: &Site<'_>, release: &str) -> Result<()> {
+async fn removed(agent: &TestAgent<'_>, release: &str) -> Result<()> {
     wait_until("the release to be removed", PATIENCE, async || {
         for (api_version, kind) in [
             ("v1", "ConfigMap"),
             ("v1", "Service"),
             ("apps/v1", "Deployment"),
         ] {
-            if site
+            if agent
                 .object(api_version, kind, "web", release)
                 .await
                 .map_err(|e| e.to_string())?
@@ -323,10 +326,14 @@ async fn removed(site: &Site<'_>, release: &str) -> Result<()> {
     .await
 }
 
-fn summary(story: &mut Story, site: &mut Site<'_>, idle: testbed::process::Memory) -> Result<()> {
+fn summary(
+    story: &mut Story,
+    agent: &mut TestAgent<'_>,
+    idle: testbed::process::Memory,
+) -> Result<()> {
     let took = story.started.elapsed();
-    let (upstream, downstream) = (site.upstream_requests()?, site.downstream_requests()?);
-    let memory = site.agent()?.memory_kib()?;
+    let (upstream, downstream) = (agent.upstream_requests()?, agent.downstream_requests()?);
+    let memory = agent.process()?.memory_kib()?;
     story.step("Summary");
     story.say(&format!(
         "time        {:.0} s in all",

@@ -16,7 +16,7 @@ use super::life::{Life, Point, Size, Sizes, Stage};
 use super::tally::Tally;
 use crate::bed::{Bed, unique};
 use crate::fleet::bundle_deployment::BundleDeployment;
-use crate::fleet::site::Site;
+use crate::fleet::test_agent::TestAgent;
 
 /// How much to kill.
 #[derive(Debug, Clone, Copy)]
@@ -74,17 +74,17 @@ pub async fn run(bed: &Bed, campaign: Campaign, say: &dyn Fn(&str)) -> Result<Ta
 
 /// One agent and its lives, one after the other.
 async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
-    let mut site = Site::prepare(bed).await?;
-    let gate = Gate::start(&bed.downstream, &site.user).await?;
-    site.grant().await?;
-    site.start_at(gate.url(), BTreeMap::new())?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    let gate = Gate::start(&bed.downstream, &agent.user).await?;
+    agent.grant().await?;
+    agent.start_at(gate.url(), BTreeMap::new())?;
     // The agent's own bundle, which every managed cluster has: only next to it does a missing one count as deleted.
     let own = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
     let own =
         BundleDeployment::content("fleet-agent-own", vec![("own.yaml".to_owned(), own.into())])
-            .option("defaultNamespace", json!(site.system_namespace));
-    site.apply(&own).await?;
-    site.wait_ready("fleet-agent-own").await?;
+            .option("defaultNamespace", json!(agent.system_namespace));
+    agent.apply(&own).await?;
+    agent.wait_ready("fleet-agent-own").await?;
     let mut tally = Tally::default();
     loop {
         let number = shared.lives.fetch_add(1, Ordering::Relaxed);
@@ -95,7 +95,7 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
             return Ok(tally);
         }
         let mut life = Life {
-            site: &mut site,
+            agent: &mut agent,
             gate: &gate,
             subject: Subject::new(sort, &unique(sort)),
             tally: Tally::default(),
@@ -131,7 +131,7 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
         }
         if !ended.findings.is_empty() {
             // What is stuck must not disturb the next life.
-            site.delete(&subject.name).await.ok();
+            agent.delete(&subject.name).await.ok();
         }
         tally.add(ended);
     }

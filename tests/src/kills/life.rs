@@ -14,7 +14,7 @@ use super::tally::{Fault, Finding, Tally};
 use crate::audit::{Mark, Request};
 use crate::fleet::bundle_deployment::BundleDeployment;
 use crate::fleet::controller::apply;
-use crate::fleet::site::{Site, condition};
+use crate::fleet::test_agent::{TestAgent, condition};
 use crate::wait::wait_until;
 
 /// A stage of a life.
@@ -105,7 +105,7 @@ pub(super) struct Size {
 pub(super) type Sizes = Mutex<BTreeMap<(&'static str, Stage), Size>>;
 
 pub(super) struct Life<'l, 'b> {
-    pub(super) site: &'l mut Site<'b>,
+    pub(super) agent: &'l mut TestAgent<'b>,
     pub(super) gate: &'l Gate,
     pub(super) subject: Subject,
     pub(super) tally: Tally,
@@ -118,7 +118,7 @@ impl Life<'_, '_> {
     /// on with this life.
     pub(super) async fn stage(&mut self, stage: Stage, points: &[Point]) -> Result<Option<Size>> {
         let sort = self.subject.sort;
-        let mark = self.site.bed.downstream.audit().mark();
+        let mark = self.agent.bed.downstream.audit().mark();
         let mut started = Instant::now();
         let change_of = |at: usize| points.get(at).copied().and_then(Point::change);
         self.gate.open(change_of(0));
@@ -134,13 +134,13 @@ impl Life<'_, '_> {
                 break;
             }
             self.gate.close();
-            self.site.agent()?.kill();
+            self.agent.process()?.kill();
             kills += 1;
             self.tally.killed(sort, stage);
             self.check_records(stage, &points[..kills]).await;
             self.gate.open(change_of(kills));
             started = Instant::now();
-            self.site.agent()?.restart()?;
+            self.agent.process()?.restart()?;
         }
         let points = &points[..kills];
         if let Err(failed) = self.come_right(stage).await {
@@ -171,14 +171,14 @@ impl Life<'_, '_> {
             self.subject.name,
             stage.name(),
             self.subject.sort,
-            self.site.agent_log_tail(40)
+            self.agent.agent_log_tail(40)
         );
         self.tally.findings.push(Finding { fault, story });
     }
 
     fn bundle(&self, stage: Stage) -> BundleDeployment {
         let name = &self.subject.name;
-        let repository = self.site.bed.repository.url();
+        let repository = self.agent.bed.repository.url();
         let bundle =
             BundleDeployment::helm_op(name, repository, name, stage.version()).release(name, name);
         match stage {
@@ -194,16 +194,19 @@ impl Life<'_, '_> {
         match stage {
             Stage::Install => {
                 for version in VERSIONS {
-                    self.site.bed.repository.add(&self.subject.chart(version))?;
+                    self.agent
+                        .bed
+                        .repository
+                        .add(&self.subject.chart(version))?;
                 }
                 for number in 0..self.subject.volumes {
-                    apply(&self.site.downstream, volume(name, number)).await?;
+                    apply(&self.agent.downstream, volume(name, number)).await?;
                 }
             }
-            Stage::Uninstall => return self.site.delete(name).await,
+            Stage::Uninstall => return self.agent.delete(name).await,
             Stage::Upgrade | Stage::Rollback => {}
         }
-        self.site.apply(&self.bundle(stage)).await
+        self.agent.apply(&self.bundle(stage)).await
     }
 
     /// Waits until the stage is over.
@@ -264,7 +267,7 @@ impl Life<'_, '_> {
                 anyhow::ensure!(live.is_none(), "{} {} is there", one.kind, one.name);
             }
         }
-        let ledger = self.site.ledger().await?;
+        let ledger = self.agent.ledger().await?;
         let ledger = ledger.context("no ledger")?.data.to_string();
         let is_forgotten = !ledger.contains(&self.subject.name);
         anyhow::ensure!(is_forgotten, "the ledger still has it");
@@ -378,7 +381,7 @@ impl Life<'_, '_> {
     }
 
     async fn status(&self) -> Result<Value> {
-        let bundles = self.site.bundle_deployments()?;
+        let bundles = self.agent.bundle_deployments()?;
         Ok(serde_json::to_value(
             bundles.get(&self.subject.name).await?,
         )?)
@@ -386,19 +389,22 @@ impl Life<'_, '_> {
 
     async fn records(&self) -> Result<Vec<Record>> {
         let name = &self.subject.name;
-        records::read(&self.site.downstream, name, name).await
+        records::read(&self.agent.downstream, name, name).await
     }
 
     /// An object, none also if its kind is not served.
     async fn object(&self, api_version: &str, kind: &str, name: &str) -> Result<Option<Value>> {
         let namespace = &self.subject.name;
-        let found = self.site.object(api_version, kind, namespace, name).await?;
+        let found = self
+            .agent
+            .object(api_version, kind, namespace, name)
+            .await?;
         Ok(found.map(serde_json::to_value).transpose()?)
     }
 
     fn requests(&self, mark: Mark) -> Result<Vec<Request>> {
-        let audit = self.site.bed.downstream.audit();
-        audit.by_user(&self.site.user, mark)
+        let audit = self.agent.bed.downstream.audit();
+        audit.by_user(&self.agent.user, mark)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use testbed::fleet::site::condition;
+use testbed::fleet::test_agent::condition;
 
 use crate::shared::{Case, bundle, run};
 
@@ -134,7 +134,7 @@ fn case_14_7_the_bundle_that_lost_an_object_says_so() -> Result<()> {
         case.deploy(&bundle(&second, CONFIG, &case.namespace).helm("takeOwnership", json!(true)))
             .await?;
         let lost = case
-            .site
+            .agent
             .wait_for(&case.name, "to have lost the ConfigMap", |found| {
                 let message = condition(found, "Ready").map(|c| c["message"].clone());
                 message.is_some_and(|m| m.as_str().unwrap_or_default().contains("not owned by us"))
@@ -145,6 +145,6 @@ fn case_14_7_the_bundle_that_lost_an_object_says_so() -> Result<()> {
             (&ready["status"], &ready["reason"]),
             (&json!("False"), &json!("Error"))
         );
-        case.site.wait_ready(&second).await.map(drop)
+        case.agent.wait_ready(&second).await.map(drop)
     })
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::condition;
+use testbed::fleet::test_agent::condition;
 
 use crate::shared::{Case, run};
 
@@ -30,7 +30,7 @@ fn case_14_46_templates_see_versions_and_kinds() -> Result<()> {
         let case = Case::new("capable").await?;
         case.deploy(&carrying(&case, ">=1.20.0-0")).await?;
         let data = case.object("v1", "ConfigMap", "config").await?["data"].clone();
-        let version = case.site.downstream.apiserver_version().await?;
+        let version = case.agent.downstream.apiserver_version().await?;
         assert_eq!(data["name"], "example");
         assert_eq!(data["kubeVersion"], json!(version.git_version));
         let kinds = data["apiVersions"].as_str().context("a text")?;
@@ -53,14 +53,14 @@ fn case_14_46_templates_see_versions_and_kinds() -> Result<()> {
 fn case_14_47_a_chart_for_another_kubernetes_is_told_at_ready() -> Result<()> {
     run(async {
         let case = Case::new("incapable").await?;
-        case.site.apply(&carrying(&case, ">=99.0.0")).await?;
+        case.agent.apply(&carrying(&case, ">=99.0.0")).await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "to be refused", |b| {
                 condition(b, "Ready").is_some()
             })
             .await?;
-        let version = case.site.downstream.apiserver_version().await?;
+        let version = case.agent.downstream.apiserver_version().await?;
         let cause = format!(
             "chart requires kubeVersion: >=99.0.0 which is incompatible with Kubernetes {}",
             version.git_version

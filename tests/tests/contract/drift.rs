@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::fleet::site::{PATIENCE, condition};
+use testbed::fleet::test_agent::{PATIENCE, condition};
 use testbed::wait::wait_until;
 
 use crate::shared::{Case, DEPLOYMENT, SERVICES, run};
@@ -60,7 +60,7 @@ async fn renumber(case: &Case) -> Result<()> {
 /// Changes the BundleDeployment's spec.
 async fn respec(case: &Case, spec: Value) -> Result<()> {
     let change = json!({ "spec": spec });
-    let bundles = case.site.bundle_deployments()?;
+    let bundles = case.agent.bundle_deployments()?;
     bundles
         .patch(&case.name, &PatchParams::default(), &Patch::Merge(&change))
         .await?;
@@ -69,7 +69,7 @@ async fn respec(case: &Case, spec: Value) -> Result<()> {
 
 /// The records of releases in the case's namespace.
 async fn records(case: &Case) -> Result<Vec<Value>> {
-    let secrets = case.site.objects("v1", "Secret", &case.namespace);
+    let secrets = case.agent.objects("v1", "Secret", &case.namespace);
     let list = secrets
         .list(&ListParams::default().fields("type=helm.sh/release.v1"))
         .await?;
@@ -108,7 +108,7 @@ fn case_14_13_old_drift_is_corrected_once_that_is_switched_on() -> Result<()> {
         let case = Case::new("late").await?;
         case.deploy(&case.bundle(SERVICES)).await?;
         redirect(&case).await?;
-        case.site
+        case.agent
             .wait_for(&case.name, "to be modified", |b| {
                 b["status"]["modifiedStatus"].is_array()
             })
@@ -138,10 +138,10 @@ fn case_14_15_a_deployments_image_comes_back() -> Result<()> {
         // Its pods never become ready: a bundle that is not ready is corrected all the same.
         let never = DEPLOYMENT.replace("web:1", "web:never");
         let case = Case::new("image").await?;
-        case.site
+        case.agent
             .apply(&case.bundle(&never).correct_drift())
             .await?;
-        case.site
+        case.agent
             .wait_for(&case.name, "to be deployed and not ready", |b| {
                 b["status"]["nonReadyStatus"].is_array()
             })
@@ -281,7 +281,7 @@ fn case_14_22_a_renumbered_port_is_not_corrected_without_force() -> Result<()> {
             let message = condition(found, "Ready").map(|c| c["message"].clone());
             message.is_some_and(|m| m.as_str().unwrap_or_default().contains("Duplicate value"))
         };
-        case.site
+        case.agent
             .wait_for(&case.name, "to say why", refused)
             .await?;
         let service = case.object("v1", "Service", "web").await?;

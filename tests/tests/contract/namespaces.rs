@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::condition;
+use testbed::fleet::test_agent::condition;
 
 use crate::shared::{Case, FEWER, run};
 
@@ -21,7 +21,7 @@ fn selecting(bundle: BundleDeployment, selector: Value) -> BundleDeployment {
 
 /// The message of a Deployed condition that is False.
 async fn refusal(case: &Case) -> Result<String> {
-    case.site
+    case.agent
         .wait_deploy_error(&case.name, |m| !m.is_empty())
         .await
 }
@@ -46,7 +46,7 @@ fn case_14_32_without_a_selector_a_missing_namespace_is_created() -> Result<()> 
         )
         .await?;
         assert!(
-            case.site
+            case.agent
                 .object("v1", "Namespace", "", &missing)
                 .await?
                 .is_some()
@@ -86,7 +86,7 @@ fn case_14_35_a_namespace_that_does_not_match_is_refused() -> Result<()> {
         let (case, selector) = production("mismatch").await?;
         let labels = json!({ "env": "development", "team": "backend" });
         case.namespace(&case.namespace, labels).await?;
-        case.site
+        case.agent
             .apply(&selecting(case.bundle(FEWER), selector))
             .await?;
         let message = refusal(&case).await?;
@@ -109,11 +109,11 @@ fn case_14_36_a_selector_and_a_missing_namespace() -> Result<()> {
         let bundle = case
             .bundle(FEWER)
             .option("defaultNamespace", json!(missing));
-        case.site.apply(&selecting(bundle, selector)).await?;
+        case.agent.apply(&selecting(bundle, selector)).await?;
         let message = format!("target namespace {missing} does not exist on downstream cluster");
         assert_eq!(refusal(&case).await?, message);
         assert!(
-            case.site
+            case.agent
                 .object("v1", "Namespace", "", &missing)
                 .await?
                 .is_none()

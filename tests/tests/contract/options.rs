@@ -7,7 +7,7 @@ use testbed::bed::unique;
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, condition};
+use testbed::fleet::test_agent::{PATIENCE, condition};
 use testbed::wait::wait_until;
 
 use crate::shared::{Case, DEPLOYMENT, SERVICES, run};
@@ -42,7 +42,7 @@ async fn account(case: &Case, rules: Value) -> Result<String> {
         json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": { "name": account, "namespace": case.site.system_namespace },
+            "metadata": { "name": account, "namespace": case.agent.system_namespace },
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -55,11 +55,11 @@ async fn account(case: &Case, rules: Value) -> Result<String> {
             "kind": "RoleBinding",
             "metadata": role,
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account },
-            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": case.site.system_namespace }],
+            "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": case.agent.system_namespace }],
         }),
     ];
     for object in objects {
-        apply(&case.site.downstream, object).await?;
+        apply(&case.agent.downstream, object).await?;
     }
     Ok(account)
 }
@@ -71,7 +71,7 @@ fn records_and_config_maps() -> Value {
 /// Waits until an object of the case's namespace is gone.
 async fn gone(case: &Case, kind: &str, name: &str) -> Result<()> {
     wait_until(&format!("{kind} {name} to be gone"), PATIENCE, async || {
-        let found = case.site.object("v1", kind, &case.namespace, name).await;
+        let found = case.agent.object("v1", kind, &case.namespace, name).await;
         match found.map_err(|e| e.to_string())? {
             Some(_) => Err("still there".to_owned()),
             None => Ok(()),
@@ -82,7 +82,7 @@ async fn gone(case: &Case, kind: &str, name: &str) -> Result<()> {
 
 /// The revisions of a release that are stored.
 async fn revisions(case: &Case) -> Result<Vec<String>> {
-    let secrets = case.site.objects("v1", "Secret", &case.namespace);
+    let secrets = case.agent.objects("v1", "Secret", &case.namespace);
     let records = secrets
         .list(&ListParams::default().labels("owner=helm"))
         .await?;
@@ -106,9 +106,9 @@ fn a_namespace_is_created_unless_that_is_disabled() -> Result<()> {
             .bundle(&config("v"))
             .option("defaultNamespace", json!(missing))
             .option("createNamespace", json!(false));
-        case.site.apply(&bundle).await?;
+        case.agent.apply(&bundle).await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| !m.is_empty())
             .await?;
         assert!(
@@ -116,16 +116,16 @@ fn a_namespace_is_created_unless_that_is_disabled() -> Result<()> {
             "{message}"
         );
         assert!(
-            case.site
+            case.agent
                 .object("v1", "Namespace", "", &missing)
                 .await?
                 .is_none()
         );
-        case.site
+        case.agent
             .apply(&bundle.option("createNamespace", json!(true)))
             .await?;
         case.ready().await?;
-        let namespace = case.site.object("v1", "Namespace", "", &missing).await?;
+        let namespace = case.agent.object("v1", "Namespace", "", &missing).await?;
         let labels = namespace
             .context("a namespace")?
             .metadata
@@ -146,7 +146,7 @@ fn a_namespace_is_labelled_before_its_objects() -> Result<()> {
         )
         .await?;
         let foreign = json!({ "metadata": { "labels": { "mine": "yes" }, "annotations": { "field.cattle.io/projectId": "p-1" } } });
-        let namespaces = case.site.objects("v1", "Namespace", "");
+        let namespaces = case.agent.objects("v1", "Namespace", "");
         let params = kube::api::PatchParams::default();
         namespaces
             .patch(&case.namespace, &params, &kube::api::Patch::Merge(&foreign))
@@ -159,8 +159,8 @@ fn a_namespace_is_labelled_before_its_objects() -> Result<()> {
                 .option("namespaceLabels", labels)
                 .option("namespaceAnnotations", json!({ "owner": "b" }))
         };
-        case.site.apply(&bundle(&bad)).await?;
-        case.site
+        case.agent.apply(&bundle(&bad)).await?;
+        case.agent
             .wait_deploy_error(&case.name, |m| m.contains("Bad_Name"))
             .await?;
         let metadata = async || -> Result<Value> {
@@ -173,7 +173,7 @@ fn a_namespace_is_labelled_before_its_objects() -> Result<()> {
             (&json!("a"), &json!("one"))
         );
         assert_eq!(found["annotations"]["owner"], "b");
-        case.site
+        case.agent
             .apply(&bundle(&config("v")).option("namespaceLabels", json!({ "team": "c" })))
             .await?;
         case.ready().await?;
@@ -195,7 +195,7 @@ fn a_namespace_is_labelled_before_its_objects() -> Result<()> {
 fn an_account_must_exist() -> Result<()> {
     run(async {
         let case = Case::new("account").await?;
-        case.site
+        case.agent
             .apply(
                 &case
                     .bundle(&config("v"))
@@ -203,14 +203,14 @@ fn an_account_must_exist() -> Result<()> {
             )
             .await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| !m.is_empty())
             .await?;
         assert_eq!(
             message,
             format!(
                 "looking up service account {}/nobody: ServiceAccount \"nobody\" not found",
-                case.site.system_namespace
+                case.agent.system_namespace
             )
         );
         Ok(())
@@ -222,19 +222,19 @@ fn an_account_deploys_with_its_own_rights() -> Result<()> {
     run(async {
         let case = Case::new("rights").await?;
         let account = account(&case, records_and_config_maps()).await?;
-        let mark = case.site.bed.downstream.audit().mark();
+        let mark = case.agent.bed.downstream.audit().mark();
         let bundle = case
             .bundle(SERVICES)
             .option("serviceAccount", json!(account))
             .correct_drift();
-        case.site.apply(&bundle).await?;
+        case.agent.apply(&bundle).await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| !m.is_empty())
             .await?;
         let user = format!(
             "system:serviceaccount:{}:{account}",
-            case.site.system_namespace
+            case.agent.system_namespace
         );
         let refused = format!("User \"{user}\" cannot");
         assert!(
@@ -252,7 +252,7 @@ fn an_account_deploys_with_its_own_rights() -> Result<()> {
             c["data"]["k"] == "v"
         })
         .await?;
-        let requests = case.site.bed.downstream.audit().since(mark)?;
+        let requests = case.agent.bed.downstream.audit().since(mark)?;
         let writes = requests.iter().filter(|r| {
             r.namespace == case.namespace
                 && ["create", "update", "patch", "delete"].contains(&r.verb.as_str())
@@ -262,7 +262,7 @@ fn an_account_deploys_with_its_own_rights() -> Result<()> {
             .map(|r| r.user.as_str())
             .collect();
         assert!(writers.contains(user.as_str()), "{writers:?}");
-        assert!(!writers.contains(case.site.user.as_str()), "{writers:?}");
+        assert!(!writers.contains(case.agent.user.as_str()), "{writers:?}");
         Ok(())
     })
 }
@@ -276,9 +276,9 @@ fn an_account_that_may_not_label_its_namespace_is_told() -> Result<()> {
             .bundle(&config("v"))
             .option("serviceAccount", json!(account))
             .option("namespaceLabels", json!({ "team": "a" }));
-        case.site.apply(&bundle).await?;
+        case.agent.apply(&bundle).await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "to be deployed and not ready", |b| {
                 condition(b, "Ready").is_some_and(|c| c["status"] == "False")
             })
@@ -312,21 +312,21 @@ fn an_account_that_may_not_label_its_namespace_is_told() -> Result<()> {
             json!({
                 "kind": "ClusterRoleBinding",
                 "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-                "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": case.site.system_namespace }],
+                "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": case.agent.system_namespace }],
             }),
         ] {
             let mut object = object;
             object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
             object["metadata"] = json!({ "name": name });
-            apply(&case.site.downstream, object).await?;
+            apply(&case.agent.downstream, object).await?;
         }
         // A grant wakes nobody; whatever comes next does.
-        case.site
+        case.agent
             .apply(&bundle.label("tests.example/look", "again"))
             .await?;
         case.ready().await?;
         let namespace = case
-            .site
+            .agent
             .object("v1", "Namespace", "", &case.namespace)
             .await?;
         let labels = namespace
@@ -344,11 +344,11 @@ fn a_timeout_does_not_hold_up_a_bundle_that_is_not_ready() -> Result<()> {
     run(async {
         let case = Case::new("timeout").await?;
         let never = DEPLOYMENT.replace("web:1", "web:never");
-        case.site
+        case.agent
             .apply(&case.bundle(&never).helm("timeoutSeconds", json!(1)))
             .await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "to be deployed and not ready", |b| {
                 b["status"]["nonReadyStatus"].is_array()
             })
@@ -363,7 +363,7 @@ fn a_timeout_does_not_hold_up_a_bundle_that_is_not_ready() -> Result<()> {
         let containers = json!([{ "name": "web", "image": "registry.example/web:1", "ports": [{ "containerPort": 80 }] }]);
         let change = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
         case.edit("apps/v1", "Deployment", "web", change).await?;
-        case.site
+        case.agent
             .wait_for(&case.name, "to have ready objects", |b| {
                 b["status"]["ready"] == json!(true)
             })
@@ -381,17 +381,17 @@ fn jobs_are_waited_for_where_that_is_wanted() -> Result<()> {
             .bundle(job)
             .helm("atomic", json!(true))
             .helm("timeoutSeconds", json!(2));
-        case.site
+        case.agent
             .apply(&bundle.clone().helm("waitForJobs", json!(true)))
             .await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| !m.is_empty())
             .await?;
         assert!(message.contains("task"), "{message}");
         // A job that was started is enough otherwise.
-        case.site.apply(&bundle).await?;
-        case.site
+        case.agent.apply(&bundle).await?;
+        case.agent
             .wait_for(&case.name, "to be deployed", |b| {
                 b["status"]["appliedDeploymentID"] == b["spec"]["deploymentID"]
                     && condition(b, "Deployed").is_some_and(|c| c["status"] == "True")
@@ -453,9 +453,9 @@ fn a_schema_may_be_skipped() -> Result<()> {
             json!({ "type": "object", "properties": { "replicas": { "type": "integer" } } });
         let chart = chart.file("values.schema.json", schema.to_string());
         let bundle = carried(&case, &chart).values(json!({ "replicas": "two" }));
-        case.site.apply(&bundle).await?;
+        case.agent.apply(&bundle).await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| !m.is_empty())
             .await?;
         assert!(message.contains("got string, want integer"), "{message}");
@@ -476,7 +476,7 @@ fn definitions_stay_unless_they_may_go() -> Result<()> {
         let find = async |case: &Case, name: &str| {
             let kind = "CustomResourceDefinition";
             let name = format!("{name}s.contract.example.com");
-            case.site
+            case.agent
                 .object("apiextensions.k8s.io/v1", kind, "", &name)
                 .await
         };
@@ -492,7 +492,7 @@ fn definitions_stay_unless_they_may_go() -> Result<()> {
             )
             .await?;
         for case in [&kept, &passing] {
-            case.site.delete(&case.name).await?;
+            case.agent.delete(&case.name).await?;
         }
         for case in [&kept, &passing] {
             gone(case, "ConfigMap", "config").await?;
@@ -520,7 +520,7 @@ fn resources_are_kept_where_that_is_wanted() -> Result<()> {
             .helm("releaseName", json!("other"));
         case.deploy(&bundle.option("keepResources", json!(true)))
             .await?;
-        case.site.delete(&case.name).await?;
+        case.agent.delete(&case.name).await?;
         gone(&case, "Secret", "sh.helm.release.v1.other.v1").await?;
         assert_eq!(
             case.object("v1", "ConfigMap", "config").await?["data"]["k"],
@@ -549,10 +549,10 @@ fn options_for_the_controller_change_nothing() -> Result<()> {
         // Values that came through the controller's Secret are final.
         let config = case.object("v1", "ConfigMap", "config").await?;
         assert_eq!(config["data"]["greeting"], "literally ${ .ClusterName }");
-        case.site.delete(&case.name).await?;
+        case.agent.delete(&case.name).await?;
         gone(&case, "ConfigMap", "config").await?;
         assert!(
-            case.site
+            case.agent
                 .object("v1", "Namespace", "", &case.namespace)
                 .await?
                 .is_some()
@@ -568,13 +568,13 @@ fn conditions_may_be_ignored() -> Result<()> {
         let custom = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata:\n  name: set\nspec:\n  replicas: 0\n  selector: {matchLabels: {app: set}}\n  template:\n    metadata: {labels: {app: set}}\n    spec: {containers: [{name: c, image: registry.example/web:1}]}\n";
         let bundle = case.bundle(custom);
         case.deploy(&bundle).await?;
-        let sets = case.site.objects("apps/v1", "ReplicaSet", &case.namespace);
+        let sets = case.agent.objects("apps/v1", "ReplicaSet", &case.namespace);
         let broken = json!({ "status": { "conditions": [{ "type": "Custom", "status": "False", "reason": "Error", "message": "out of order" }] } });
         let params = kube::api::PatchParams::default();
         sets.patch_status("set", &params, &kube::api::Patch::Merge(&broken))
             .await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "not to be ready", |b| {
                 b["status"]["nonReadyStatus"].is_array()
             })
@@ -674,11 +674,11 @@ fn values_come_from_config_maps_and_secrets() -> Result<()> {
                 "secrets \"none\" not found",
             ),
         ] {
-            case.site
+            case.agent
                 .apply(&bundle.clone().helm("valuesFrom", reference))
                 .await?;
             let wanted = wanted.replace("NS", &case.namespace);
-            case.site
+            case.agent
                 .wait_deploy_error(&case.name, |m| m == wanted)
                 .await?;
         }

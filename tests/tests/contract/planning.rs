@@ -62,7 +62,7 @@ fn case_14_48_a_pod_and_a_config_map() -> Result<()> {
         case.create(marked(&marks, "Pod", "web", ("spec", spec)))
             .await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "to find the Pod and run it", |b| {
                 let status = &b["status"];
                 status["modifiedStatus"] == json!([config]) && status["ready"] == json!(true)
@@ -75,7 +75,7 @@ fn case_14_48_a_pod_and_a_config_map() -> Result<()> {
         let change = json!({ "spec": { "containers": containers } });
         case.edit("v1", "Pod", "web", change).await?;
         let found = case
-            .site
+            .agent
             .wait_for(&case.name, "to see the Pod differ", |b| {
                 b["status"]["modifiedStatus"]
                     .as_array()
@@ -140,7 +140,7 @@ fn case_14_50_a_config_map_without_the_mark_is_never_found() -> Result<()> {
     }))
     .await?;
         // No event tells of an object that carries no mark: the next look, at whatever cause, does.
-        let bundles = case.site.bundle_deployments()?;
+        let bundles = case.agent.bundle_deployments()?;
         let touch = json!({ "metadata": { "annotations": { "tests.example/look": "again" } } });
         let params = kube::api::PatchParams::default();
         bundles

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 use testbed::bed::Bed;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::shared::{Case, SERVICES, run};
@@ -14,7 +14,7 @@ use crate::shared::{Case, SERVICES, run};
 #[test]
 fn a_start_that_fails_ends_the_process() -> Result<()> {
     run(async {
-        let mut site = Site::prepare(Bed::shared().await?).await?;
+        let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
         for (name, value, words) in [
             (
                 "CHECKIN_INTERVAL",
@@ -27,10 +27,10 @@ fn a_start_that_fails_ends_the_process() -> Result<()> {
                 "FLEET_AGENT_METRICS_BIND_ADDRESS",
             ),
         ] {
-            site.start(BTreeMap::from([(name.to_owned(), value.to_owned())]))?;
-            let status = site.agent()?.wait_exit(PATIENCE)?;
+            agent.start(BTreeMap::from([(name.to_owned(), value.to_owned())]))?;
+            let status = agent.process()?.wait_exit(PATIENCE)?;
             assert_eq!(status.code(), Some(1), "{name}");
-            let log = site.agent()?.log();
+            let log = agent.process()?.log();
             assert!(log.contains(words), "{log}");
         }
         Ok(())
@@ -40,13 +40,13 @@ fn a_start_that_fails_ends_the_process() -> Result<()> {
 #[test]
 fn signals_end_the_process() -> Result<()> {
     run(async {
-        let mut site = Site::registered(Bed::shared().await?).await?;
-        let agent = site.agent()?;
+        let mut agent = TestAgent::registered(Bed::shared().await?).await?;
+        let probes = agent.process()?.probes_url();
         wait_until("the agent to serve", PATIENCE, async || {
-            answer(&format!("{}/healthz", agent.probes_url())).await
+            answer(&format!("{probes}/healthz")).await
         })
         .await?;
-        let status = site.agent()?.terminate(Duration::from_secs(30))?;
+        let status = agent.process()?.terminate(Duration::from_secs(30))?;
         assert_eq!(status.code(), Some(0));
         Ok(())
     })
@@ -65,7 +65,7 @@ fn ports_answer_like_controller_runtimes() -> Result<()> {
     run(async {
         let case = Case::new("ports").await?;
         case.deploy(&case.bundle(SERVICES)).await?;
-        let agent = case.site.agent.as_ref().context("the agent runs")?;
+        let agent = case.agent.process.as_ref().context("the agent runs")?;
         for path in ["healthz", "readyz"] {
             let url = format!("{}/{path}", agent.probes_url());
             answer(&url)
@@ -106,8 +106,8 @@ fn upstream_is_asked_for_nothing_but_its_rights() -> Result<()> {
         let case = Case::new("rights").await?;
         let bundle = case.bundle(SERVICES).values(json!({ "a": 1 }));
         case.deploy(&bundle).await?;
-        let namespace = case.site.deployment_namespace()?;
-        let requests = case.site.upstream_requests()?;
+        let namespace = case.agent.deployment_namespace()?;
+        let requests = case.agent.upstream_requests()?;
         assert!(!requests.is_empty());
         for request in requests {
             let asked = (request.verb.as_str(), request.resource.as_str());
@@ -134,7 +134,7 @@ fn no_secret_is_listed() -> Result<()> {
         let case = Case::new("unlisted").await?;
         case.deploy(&case.bundle(SERVICES)).await?;
         let cached = ["secrets", "configmaps", "namespaces", "serviceaccounts"];
-        for request in case.site.downstream_requests()? {
+        for request in case.agent.downstream_requests()? {
             let lists = ["list", "watch"].contains(&request.verb.as_str());
             if lists && cached.contains(&request.resource.as_str()) {
                 let narrowed = ["labelSelector", "fieldSelector"];

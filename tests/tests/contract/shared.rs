@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::bed::{self, Bed, unique};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 use tokio::sync::OnceCell;
 
@@ -115,13 +115,13 @@ pub(crate) fn run(test: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 /// The agent all cases share.
-pub(crate) async fn site() -> Result<&'static Site<'static>> {
-    static SITE: OnceCell<Result<Site<'static>, String>> = OnceCell::const_new();
+pub(crate) async fn agent() -> Result<&'static TestAgent<'static>> {
+    static SITE: OnceCell<Result<TestAgent<'static>, String>> = OnceCell::const_new();
     let start = async || {
-        let mut site = Site::prepare(Bed::shared().await?).await?;
-        site.grant().await?;
-        site.start(quick())?;
-        anyhow::Ok(site)
+        let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+        agent.grant().await?;
+        agent.start(quick())?;
+        anyhow::Ok(agent)
     };
     let start = async || start().await.map_err(|e| format!("{e:#}"));
     SITE.get_or_init(start)
@@ -141,7 +141,7 @@ pub(crate) fn quick() -> BTreeMap<String, String> {
 /// A bundle of one manifest in a namespace of its own, which exists.
 pub(crate) struct Case {
     /// The agent.
-    pub(crate) site: &'static Site<'static>,
+    pub(crate) agent: &'static TestAgent<'static>,
     /// Where the objects are.
     pub(crate) namespace: String,
     /// The BundleDeployment.
@@ -151,10 +151,10 @@ pub(crate) struct Case {
 impl Case {
     /// A namespace, and nothing in it.
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
-        let site = site().await?;
+        let agent = agent().await?;
         let name = unique(prefix);
         let case = Self {
-            site,
+            agent,
             namespace: format!("{name}-app"),
             name,
         };
@@ -167,7 +167,7 @@ impl Case {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels },
         });
-        apply(&self.site.downstream, namespace).await.map(drop)
+        apply(&self.agent.downstream, namespace).await.map(drop)
     }
 
     /// The bundle with this manifest.
@@ -177,13 +177,13 @@ impl Case {
 
     /// Deploys and waits until it is ready and unmodified.
     pub(crate) async fn deploy(&self, bundle: &BundleDeployment) -> Result<Value> {
-        self.site.apply(bundle).await?;
-        self.site.wait_ready(bundle.name()).await
+        self.agent.apply(bundle).await?;
+        self.agent.wait_ready(bundle.name()).await
     }
 
     /// Waits for Ready and unmodified.
     pub(crate) async fn ready(&self) -> Result<Value> {
-        self.site.wait_ready(&self.name).await
+        self.agent.wait_ready(&self.name).await
     }
 
     /// Merges a change into an object, as somebody with kubectl.
@@ -198,7 +198,7 @@ impl Case {
             field_manager: Some("kubectl-edit".to_owned()),
             ..PatchParams::default()
         };
-        let objects = self.site.objects(api_version, kind, &self.namespace);
+        let objects = self.agent.objects(api_version, kind, &self.namespace);
         objects.patch(name, &params, &Patch::Merge(&change)).await?;
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Case {
 
     /// Deletes an object.
     pub(crate) async fn delete(&self, api_version: &str, kind: &str, name: &str) -> Result<()> {
-        let objects = self.site.objects(api_version, kind, &self.namespace);
+        let objects = self.agent.objects(api_version, kind, &self.namespace);
         objects.delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Case {
         object["metadata"]["namespace"] = json!(self.namespace);
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
         let objects = self
-            .site
+            .agent
             .objects(&text("apiVersion"), &text("kind"), &self.namespace);
         let object = serde_json::from_value(object)?;
         Ok(objects.create(&PostParams::default(), &object).await?)
@@ -234,7 +234,7 @@ impl Case {
     /// An object that is there.
     pub(crate) async fn object(&self, api_version: &str, kind: &str, name: &str) -> Result<Value> {
         let object = self
-            .site
+            .agent
             .object(api_version, kind, &self.namespace, name)
             .await?;
         let object = object.with_context(|| format!("{kind} {name} is gone"))?;
@@ -262,7 +262,7 @@ impl Case {
         let log = || {
             format!(
                 "the agent's log ends with:\n{}",
-                self.site.agent_log_tail(30)
+                self.agent.agent_log_tail(30)
             )
         };
         waited.await.with_context(log)
@@ -271,7 +271,7 @@ impl Case {
     /// Waits until status lists exactly these modified objects, with this message at Ready.
     pub(crate) async fn modified(&self, entries: Value, message: &str) -> Result<Value> {
         let what = format!("to list {entries}");
-        let found = self.site.wait_for(&self.name, &what, |bundle| {
+        let found = self.agent.wait_for(&self.name, &what, |bundle| {
             bundle["status"]["modifiedStatus"] == entries
         });
         let found = found.await?;

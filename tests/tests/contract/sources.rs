@@ -33,7 +33,7 @@ async fn deploy_named(case: &Case, id: &str, spec: Value) -> Result<()> {
         "kind": "BundleDeployment",
         "metadata": {
             "name": case.name,
-            "namespace": case.site.deployment_namespace()?,
+            "namespace": case.agent.deployment_namespace()?,
             "finalizers": ["fleet.cattle.io/bundle-deployment-finalizer"],
         },
         "spec": {
@@ -45,7 +45,7 @@ async fn deploy_named(case: &Case, id: &str, spec: Value) -> Result<()> {
     for (key, value) in spec.as_object().into_iter().flatten() {
         bundle["spec"][key] = value.clone();
     }
-    apply(&case.site.upstream, bundle).await.map(drop)
+    apply(&case.agent.upstream, bundle).await.map(drop)
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn every_encoding_is_read() -> Result<()> {
     .to_string();
         let id = manifest_id(&resources);
         apply(
-            &case.site.upstream,
+            &case.agent.upstream,
             json!({
                 "apiVersion": "fleet.cattle.io/v1alpha1",
                 "kind": "Content",
@@ -101,12 +101,12 @@ fn a_templates_directory_of_a_plain_bundle_is_rendered() -> Result<()> {
 /// The Secret that says where a bundle's files are stored.
 async fn storage(case: &Case, id: &str, reference: &str) -> Result<()> {
     apply(
-        &case.site.upstream,
+        &case.agent.upstream,
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "fleet.cattle.io/bundle-oci-storage/v1alpha1",
-            "metadata": { "name": id, "namespace": case.site.deployment_namespace()? },
+            "metadata": { "name": id, "namespace": case.agent.deployment_namespace()? },
             "stringData": { "reference": reference, "basicHTTP": "true" },
         }),
     )
@@ -120,7 +120,7 @@ fn a_bundle_comes_from_a_registry() -> Result<()> {
         let case = Case::new("stored").await?;
         let files = manifest(&[("config.yaml".to_owned(), config("config").into_bytes())]);
         let id = manifest_id(&files);
-        let registry = &case.site.bed.registry;
+        let registry = &case.agent.bed.registry;
         registry
             .push_bundle("bundles", &id, files.into_bytes())
             .await?;
@@ -142,7 +142,7 @@ fn another_manifest_in_the_registry_is_refused() -> Result<()> {
         let wanted = manifest(&[("config.yaml".to_owned(), config("wanted").into_bytes())]);
         let other = manifest(&[("config.yaml".to_owned(), config("other").into_bytes())]);
         let (id, found) = (manifest_id(&wanted), manifest_id(&other));
-        let registry = &case.site.bed.registry;
+        let registry = &case.agent.bed.registry;
         // Under the wanted name and with the wanted mark, but other files.
         registry
             .push_bundle("swapped", &id, other.into_bytes())
@@ -150,7 +150,7 @@ fn another_manifest_in_the_registry_is_refused() -> Result<()> {
         storage(&case, &id, &format!("{}/swapped", registry.host())).await?;
         deploy_named(&case, &id, json!({ "ociContents": true })).await?;
         let message = case
-            .site
+            .agent
             .wait_deploy_error(&case.name, |m| m.contains("corrupt"))
             .await?;
         assert_eq!(

@@ -18,7 +18,7 @@ use testbed::bed::Bed;
 use testbed::chart::Chart;
 use testbed::corpus;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 
 use crate::shared::{decoded, quick, run};
 
@@ -323,14 +323,14 @@ fn differing(wanted: &Value, got: &Value, path: &str, lines: &mut Vec<String>) {
 
 /// The bed's side of a replay.
 struct Replay<'b> {
-    site: Site<'b>,
+    agent: TestAgent<'b>,
     specimens: Vec<Specimen>,
 }
 
 impl Replay<'_> {
     /// Charts, credentials and copies first, then every bundle.
     async fn begin(&self) -> Result<()> {
-        let (site, bed) = (&self.site, self.site.bed);
+        let (agent, bed) = (&self.agent, self.agent.bed);
         for specimen in &self.specimens {
             for release in specimen.recorded["releases"]
                 .as_array()
@@ -349,12 +349,12 @@ impl Replay<'_> {
         if corpus::is_present() {
             bed.repository.add_archive(corpus::chart(LARGE.1)?)?;
         }
-        let namespace = site.deployment_namespace()?;
+        let namespace = agent.deployment_namespace()?;
         let others = std::fs::read_to_string(fixtures().join("recorded/_namespace.json"))?;
         let others: Value = serde_json::from_str(&others)?;
         for object in others["others"].as_array().context("a list")? {
             if object["metadata"]["ownerReferences"].is_array() {
-                apply(&site.upstream, rewritten(object, Some(namespace))).await?;
+                apply(&agent.upstream, rewritten(object, Some(namespace))).await?;
             }
         }
         for specimen in &self.specimens {
@@ -362,11 +362,11 @@ impl Replay<'_> {
                 let object = &specimen.recorded[key];
                 if object.is_object() {
                     let namespace = (key == "valuesSecret").then_some(namespace);
-                    apply(&site.upstream, rewritten(object, namespace)).await?;
+                    apply(&agent.upstream, rewritten(object, namespace)).await?;
                 }
             }
             apply(
-                &site.upstream,
+                &agent.upstream,
                 rewritten(specimen.bundle(), Some(namespace)),
             )
             .await
@@ -377,7 +377,7 @@ impl Replay<'_> {
 
     /// Does to the objects of a deployed specimen what somebody did to the recorded ones.
     async fn edit(&self, specimen: &Specimen) -> Result<()> {
-        self.site.wait_ready(&specimen.name).await?;
+        self.agent.wait_ready(&specimen.name).await?;
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let modified = specimen.bundle()["status"]["modifiedStatus"].as_array();
         for entry in modified
@@ -385,7 +385,7 @@ impl Replay<'_> {
             .flatten()
             .filter(|e| e["missing"] == json!(true))
         {
-            self.site
+            self.agent
                 .objects(
                     &text(entry, "apiVersion"),
                     &text(entry, "kind"),
@@ -404,7 +404,7 @@ impl Replay<'_> {
             fields
                 .retain(|key, value| ["data", "spec"].contains(&key.as_str()) && !value.is_null());
             let metadata = &object["metadata"];
-            self.site
+            self.agent
                 .objects(
                     &text(object, "apiVersion"),
                     &text(object, "kind"),
@@ -418,7 +418,7 @@ impl Replay<'_> {
 
     /// Where a bundle's status differs from the recorded one.
     async fn status(&self, specimen: &Specimen) -> Result<Option<String>> {
-        let bundle = self.site.bundle_deployments()?.get(&specimen.name).await?;
+        let bundle = self.agent.bundle_deployments()?.get(&specimen.name).await?;
         let got = bundle.data.get("status").cloned().unwrap_or(json!({}));
         Ok(difference(&specimen.status(), &comparable(got)))
     }
@@ -427,7 +427,7 @@ impl Replay<'_> {
         let Some(wanted) = specimen.release() else {
             return Ok(None);
         };
-        let bundle = self.site.bundle_deployments()?.get(&specimen.name).await?;
+        let bundle = self.agent.bundle_deployments()?.get(&specimen.name).await?;
         let id = bundle.data["status"]["release"]
             .as_str()
             .unwrap_or_default();
@@ -436,7 +436,7 @@ impl Replay<'_> {
             .with_context(|| format!("no release: {id:?}"))?;
         let (namespace, name) = path.split_once('/').context("no namespace")?;
         let key = format!("sh.helm.release.v1.{name}.v{revision}");
-        let secret = self.site.object("v1", "Secret", namespace, &key).await?;
+        let secret = self.agent.object("v1", "Secret", namespace, &key).await?;
         let secret = secret.with_context(|| format!("no record {key}"))?;
         ensure!(
             secret.data["type"] == json!("helm.sh/release.v1"),
@@ -479,7 +479,7 @@ impl Replay<'_> {
             let (kind, name) = (text(wanted, "kind"), text(metadata, "name"));
             let namespace = text(metadata, "namespace");
             let got = self
-                .site
+                .agent
                 .object(&text(wanted, "apiVersion"), &kind, &namespace, &name)
                 .await?;
             let got = serde_json::to_value(got.with_context(|| format!("no {kind} {name}"))?)?;
@@ -526,13 +526,14 @@ fn recorded_bundles_are_replayed() -> Result<()> {
     run(async {
         let bed = Bed::shared().await?;
         let names = ("fleet-default".to_owned(), "cattle-fleet-system".to_owned());
-        let mut site = Site::prepare_named(bed, built()?, "recorded".to_owned(), names).await?;
-        site.grant().await?;
+        let mut agent =
+            TestAgent::prepare_named(bed, built()?, "recorded".to_owned(), names).await?;
+        agent.grant().await?;
         let specimens = specimens(bed)?;
         ensure!(specimens.len() >= 15, "only {} specimens", specimens.len());
-        let mut replay = Replay { site, specimens };
+        let mut replay = Replay { agent, specimens };
         replay.begin().await?;
-        replay.site.start(quick())?;
+        replay.agent.start(quick())?;
         for specimen in replay.specimens.iter().filter(|s| s.is_edited()) {
             replay.edit(specimen).await?;
         }
@@ -576,7 +577,7 @@ fn recorded_bundles_are_replayed() -> Result<()> {
             report.is_empty(),
             "{}\nthe agent's log ends with:\n{}",
             report.join("\n"),
-            replay.site.agent_log_tail(20)
+            replay.agent.agent_log_tail(20)
         );
         Ok(())
     })

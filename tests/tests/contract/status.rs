@@ -52,7 +52,7 @@ async fn a_modified_service(case: &Case) -> Result<()> {
 
 /// An upgrade leaves an object that something holds: it is extra until it is gone.
 async fn an_object_that_stays(case: &Case) -> Result<()> {
-    case.site.apply(&case.bundle(FEWER)).await?;
+    case.agent.apply(&case.bundle(FEWER)).await?;
     let message = format!("service.v1 {}/held extra", case.namespace);
     case.modified(
         json!([case.entry("Service", "held", ("delete", json!(true)))]),

@@ -11,7 +11,7 @@ use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::sha256_hex;
-use testbed::fleet::site::{PATIENCE, condition};
+use testbed::fleet::test_agent::{PATIENCE, condition};
 use testbed::wait::wait_until;
 
 use crate::shared::{Case, DEPLOYMENT, SERVICES, bundle, record, run};
@@ -21,7 +21,7 @@ const CONFIG: &str =
 
 /// Changes the BundleDeployment.
 async fn patch(case: &Case, change: Value) -> Result<()> {
-    let bundles = case.site.bundle_deployments()?;
+    let bundles = case.agent.bundle_deployments()?;
     bundles
         .patch(&case.name, &PatchParams::default(), &Patch::Merge(&change))
         .await?;
@@ -31,8 +31,8 @@ async fn patch(case: &Case, change: Value) -> Result<()> {
 /// Writes an object beside the BundleDeployments.
 async fn upstream(case: &Case, mut object: Value) -> Result<()> {
     object["apiVersion"] = json!("v1");
-    object["metadata"]["namespace"] = json!(case.site.deployment_namespace()?);
-    apply(&case.site.upstream, object).await.map(drop)
+    object["metadata"]["namespace"] = json!(case.agent.deployment_namespace()?);
+    apply(&case.agent.upstream, object).await.map(drop)
 }
 
 #[test]
@@ -41,11 +41,11 @@ fn a_bundle_that_stands_still_reports_nothing_new() -> Result<()> {
         for field in ["paused", "offSchedule", "waitingForValues"] {
             let (still, awake) = (Case::new("still").await?, Case::new("awake").await?);
             still
-                .site
+                .agent
                 .apply(&still.bundle(CONFIG).spec(field, json!(true)))
                 .await?;
             awake.deploy(&awake.bundle(CONFIG)).await?;
-            let found = still.site.bundle_deployments()?.get(&still.name).await?;
+            let found = still.agent.bundle_deployments()?.get(&still.name).await?;
             assert!(
                 found.data["status"].is_null(),
                 "{field}: {}",
@@ -76,9 +76,9 @@ fn values_wait_for_their_secret() -> Result<()> {
             .helm("chart", json!("app"))
             .option("defaultNamespace", json!(case.namespace))
             .spec("valuesHash", json!(hash));
-        case.site.apply(&bundle).await?;
+        case.agent.apply(&bundle).await?;
         let missing = format!("secrets \"{}\" not found", case.name);
-        case.site
+        case.agent
             .wait_deploy_error(&case.name, |m| m == missing)
             .await?;
         let secret = |values: &str| {
@@ -94,7 +94,7 @@ fn values_wait_for_their_secret() -> Result<()> {
             "retrying, hash mismatch between secret and bundledeployment: actual {} != expected {hash}",
             sha256_hex(b"{}")
         );
-        case.site
+        case.agent
             .wait_deploy_error(&case.name, |m| m == mismatch)
             .await?;
         upstream(&case, secret(&values)).await?;
@@ -145,7 +145,7 @@ fn resources_are_copied_and_copied_again() -> Result<()> {
             json!(format!("{target}/{}:1", case.name))
         );
         let copy = async |kind: &str, name: &str| -> Result<Value> {
-            let found = case.site.object("v1", kind, &target, name).await?;
+            let found = case.agent.object("v1", kind, &target, name).await?;
             Ok(serde_json::to_value(
                 found.with_context(|| format!("no {kind} {name}"))?,
             )?)
@@ -159,21 +159,23 @@ fn resources_are_copied_and_copied_again() -> Result<()> {
 
         // The controller raises the generation when a source changed; a copy that was updated calls for a deployment.
         upstream(&case, source("two")).await?;
-        case.site.apply(&generation(2)).await?;
+        case.agent.apply(&generation(2)).await?;
         let second = json!(format!("{target}/{}:2", case.name));
-        let ready = case.site.wait_for(&case.name, "to be deployed again", |b| {
-            b["status"]["release"] == second
-        });
+        let ready = case
+            .agent
+            .wait_for(&case.name, "to be deployed again", |b| {
+                b["status"]["release"] == second
+            });
         assert_eq!(ready.await?["status"]["downstreamResourcesGeneration"], 2);
         assert_eq!(
             copy("Secret", &secret).await?["data"]["token"],
             json!(STANDARD.encode("two"))
         );
 
-        case.site.delete(&case.name).await?;
+        case.agent.delete(&case.name).await?;
         wait_until("the copies to be gone", PATIENCE, async || {
-            let secret = case.site.object("v1", "Secret", &target, &secret).await;
-            let map = case.site.object("v1", "ConfigMap", &target, &map).await;
+            let secret = case.agent.object("v1", "Secret", &target, &secret).await;
+            let map = case.agent.object("v1", "ConfigMap", &target, &map).await;
             match (secret, map) {
                 (Ok(None), Ok(None)) => Ok(()),
                 found => Err(format!("{found:?}")),
@@ -188,11 +190,11 @@ fn a_kind_that_is_not_copied_is_told() -> Result<()> {
     run(async {
         let case = Case::new("uncopied").await?;
         let pods = json!([{ "kind": "Pod", "name": "web" }]);
-        case.site
+        case.agent
             .apply(&case.bundle(CONFIG).option("downstreamResources", pods))
             .await?;
         let message = "unknown resource type for copy to downstream cluster: \"Pod\"";
-        case.site
+        case.agent
             .wait_deploy_error(&case.name, |m| m == message)
             .await
             .map(drop)
@@ -205,14 +207,14 @@ fn a_source_that_comes_late_is_copied() -> Result<()> {
         let case = Case::new("late").await?;
         let map = unique("map");
         let resources = json!([{ "kind": "ConfigMap", "name": map }]);
-        case.site
+        case.agent
             .apply(&case.bundle(CONFIG).option("downstreamResources", resources))
             .await?;
         let message = format!(
             "could not get config map {}/{map} from upstream namespace for copying: configmaps \"{map}\" not found",
-            case.site.deployment_namespace()?
+            case.agent.deployment_namespace()?
         );
-        case.site
+        case.agent
             .wait_deploy_error(&case.name, |m| m == message)
             .await?;
         upstream(
@@ -240,42 +242,42 @@ fn dependencies_are_chosen_by_name_and_selector() -> Result<()> {
         let dependent = |depends_on: Value| {
             bundle(&second, CONFIG, &case.namespace).spec("dependsOn", depends_on)
         };
-        case.site.apply(&dependent(by_label.clone())).await?;
+        case.agent.apply(&dependent(by_label.clone())).await?;
         let none = format!(
             "list bundledeployments: no bundles matching labels tests.example/tier={tier} in namespace fleet-default"
         );
-        case.site.wait_deploy_error(&second, |m| m == none).await?;
+        case.agent.wait_deploy_error(&second, |m| m == none).await?;
 
         // Name and selector must both fit.
         case.deploy(&case.bundle(DEPLOYMENT).label("tests.example/tier", &tier))
             .await?;
-        case.site.apply(&dependent(both)).await?;
-        case.site
+        case.agent.apply(&dependent(both)).await?;
+        case.agent
             .wait_deploy_error(&second, |m| m.contains("tests.example/tier=other"))
             .await?;
-        case.site.apply(&dependent(by_label)).await?;
-        case.site.wait_ready(&second).await?;
+        case.agent.apply(&dependent(by_label)).await?;
+        case.agent.wait_ready(&second).await?;
 
         // A dependency that degrades later counts at the next pass.
         let never = DEPLOYMENT
             .replace("web:1", "web:never")
             .replace("replicas: 1", "replicas: 2");
-        case.site
+        case.agent
             .apply(&case.bundle(&never).label("tests.example/tier", &tier))
             .await?;
-        case.site
+        case.agent
             .wait_for(&case.name, "not to be ready", |b| {
                 b["status"]["nonReadyStatus"].is_array()
             })
             .await?;
-        case.site
+        case.agent
             .apply(&dependent(json!([{ "name": case.name }])).label("tests.example/look", "again"))
             .await?;
         let waiting = format!("dependent bundle(s) are not ready: [{}]", case.name);
-        case.site
+        case.agent
             .wait_deploy_error(&second, |m| m == waiting)
             .await?;
-        let found = case.site.bundle_deployments()?.get(&second).await?;
+        let found = case.agent.bundle_deployments()?.get(&second).await?;
         assert!(found.data["status"]["release"].is_string());
         Ok(())
     })
@@ -286,18 +288,18 @@ fn a_dependency_may_be_in_another_state() -> Result<()> {
     run(async {
         let case = Case::new("accepted").await?;
         let never = DEPLOYMENT.replace("web:1", "web:never");
-        case.site.apply(&case.bundle(&never)).await?;
-        case.site
+        case.agent.apply(&case.bundle(&never)).await?;
+        case.agent
             .wait_for(&case.name, "not to be ready", |b| {
                 b["status"]["nonReadyStatus"].is_array()
             })
             .await?;
         let second = format!("{}-second", case.name);
         let depends_on = json!([{ "name": case.name, "acceptedStates": ["Ready", "NotReady"] }]);
-        case.site
+        case.agent
             .apply(&bundle(&second, CONFIG, &case.namespace).spec("dependsOn", depends_on))
             .await?;
-        case.site.wait_ready(&second).await.map(drop)
+        case.agent.wait_ready(&second).await.map(drop)
     })
 }
 
@@ -314,7 +316,7 @@ fn a_vanished_record_is_deployed_again() -> Result<()> {
             .await?;
         wait_until("a record", PATIENCE, async || {
             let found = case
-                .site
+                .agent
                 .object("v1", "Secret", &case.namespace, &key)
                 .await;
             found
@@ -339,11 +341,11 @@ fn a_failed_deploy_keeps_what_was_deployed() -> Result<()> {
             "{CONFIG}---\n{}",
             CONFIG.replace("name: config", "name: Bad_Name")
         );
-        case.site.apply(&case.bundle(&bad)).await?;
-        case.site
+        case.agent.apply(&case.bundle(&bad)).await?;
+        case.agent
             .wait_deploy_error(&case.name, |m| m.contains("Bad_Name"))
             .await?;
-        let found = case.site.bundle_deployments()?.get(&case.name).await?;
+        let found = case.agent.bundle_deployments()?.get(&case.name).await?;
         for key in ["release", "appliedDeploymentID", "resources", "ready"] {
             assert_eq!(found.data["status"][key], ready["status"][key], "{key}");
         }
@@ -387,7 +389,7 @@ fn the_agents_own_bundle_is_put_right() -> Result<()> {
     .await?;
         wait_until("the left-over object to be gone", PATIENCE, async || {
             let found = case
-                .site
+                .agent
                 .object("v1", "ConfigMap", &case.namespace, "other")
                 .await;
             match found.map_err(|e| e.to_string())? {
@@ -467,7 +469,7 @@ fn a_release_under_its_former_name_goes() -> Result<()> {
             ("ConfigMap", "former"),
             ("Secret", "sh.helm.release.v1.former.v1"),
         ] {
-            let found = case.site.object("v1", kind, &case.namespace, name).await?;
+            let found = case.agent.object("v1", kind, &case.namespace, name).await?;
             assert!(found.is_none(), "{kind} {name}");
         }
         Ok(())
@@ -488,7 +490,7 @@ fn the_commit_is_the_charts_version() -> Result<()> {
         assert_eq!(
             metadata["annotations"],
             json!({
-                "fleet.cattle.io/agent-namespace": case.site.system_namespace,
+                "fleet.cattle.io/agent-namespace": case.agent.system_namespace,
                 "fleet.cattle.io/bundle-id": case.name,
                 "fleet.cattle.io/commit": commit,
                 "fleet.cattle.io/keep-resources": "false",

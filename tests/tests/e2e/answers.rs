@@ -11,10 +11,10 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::cluster::kubeconfig;
+use testbed::fault_proxy::{FaultProxy, expired, is_watch, refusal};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site};
-use testbed::meddler::{Meddler, expired, is_watch, refusal};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
@@ -24,18 +24,18 @@ use crate::scene::{app, deploy, figure, haste, target, wait_event, wait_readines
 const LONG: Duration = Duration::from_secs(180);
 
 /// A bundle of one ConfigMap with this text, which is kept as it is.
-fn kept(site: &Site<'_>, name: &str, text: &str) -> BundleDeployment {
+fn kept(agent: &TestAgent<'_>, name: &str, text: &str) -> BundleDeployment {
     let file = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: {text}\n"
     );
     BundleDeployment::content(name, vec![("map.yaml".to_owned(), file.into())])
-        .release(name, &target(site))
+        .release(name, &target(agent))
         .correct_drift()
 }
 
-async fn wait_key(site: &Site<'_>, name: &str, wanted: &str) -> Result<()> {
+async fn wait_key(agent: &TestAgent<'_>, name: &str, wanted: &str) -> Result<()> {
     wait_until(&format!("{name} to say {wanted}"), PATIENCE, async || {
-        let map = site.object("v1", "ConfigMap", &target(site), name).await;
+        let map = agent.object("v1", "ConfigMap", &target(agent), name).await;
         let map = map.map_err(|e| e.to_string())?.ok_or("gone")?;
         match &map.data["data"]["key"] {
             Value::String(key) if key == wanted => Ok(()),
@@ -43,12 +43,13 @@ async fn wait_key(site: &Site<'_>, name: &str, wanted: &str) -> Result<()> {
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
-async fn edit(site: &Site<'_>, name: &str) -> Result<()> {
+async fn edit(agent: &TestAgent<'_>, name: &str) -> Result<()> {
     let edit = json!({ "data": { "key": "edited" } });
-    site.objects("v1", "ConfigMap", &target(site))
+    agent
+        .objects("v1", "ConfigMap", &target(agent))
         .patch(name, &PatchParams::default(), &Patch::Merge(&edit))
         .await?;
     Ok(())
@@ -57,11 +58,12 @@ async fn edit(site: &Site<'_>, name: &str) -> Result<()> {
 /// Every write is told "conflict" once, on the way to install and on the way to upgrade.
 #[tokio::test]
 async fn conflicts_in_a_deploy_are_got_over() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let downstream = &site.bed.downstream;
-    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
-    site.start_at(meddler.url(), haste())?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let downstream = &agent.bed.downstream;
+    let fault_proxy =
+        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
+    agent.start_at(fault_proxy.url(), haste())?;
     let conflict = |path: &str| {
         let message = format!("Operation cannot be fulfilled on {path}: please apply your changes");
         refusal(409, "Conflict", &message)
@@ -70,7 +72,7 @@ async fn conflicts_in_a_deploy_are_got_over() -> Result<()> {
         let mut met = BTreeSet::new();
         let seen = Arc::new(Mutex::new(0));
         let count = Arc::clone(&seen);
-        meddler.refuse(move |parts| {
+        fault_proxy.refuse(move |parts| {
             let path = parts.uri.path().to_owned();
             if parts.method == Method::GET || !met.insert((parts.method.clone(), path.clone())) {
                 return None;
@@ -78,54 +80,55 @@ async fn conflicts_in_a_deploy_are_got_over() -> Result<()> {
             *count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             Some(conflict(&path))
         });
-        site.apply(&kept(&site, "web", text)).await?;
-        let ready = site.wait_ready("web").await?;
-        ensure!(ready["status"]["release"] == format!("{}/web:{revision}", target(&site)));
-        wait_key(&site, "web", text).await?;
+        agent.apply(&kept(&agent, "web", text)).await?;
+        let ready = agent.wait_ready("web").await?;
+        ensure!(ready["status"]["release"] == format!("{}/web:{revision}", target(&agent)));
+        wait_key(&agent, "web", text).await?;
         ensure!(*seen.lock().unwrap_or_else(PoisonError::into_inner) > 2);
         // Drift is corrected through a conflict as well.
-        edit(&site, "web").await?;
-        wait_key(&site, "web", text).await?;
+        edit(&agent, "web").await?;
+        wait_key(&agent, "web", text).await?;
     }
     // One that stays is told in its own words, and healed.
-    meddler.refuse(move |parts| {
+    fault_proxy.refuse(move |parts| {
         let is_object = parts.uri.path().contains("configmaps/web");
         (is_object && parts.method != Method::GET).then(|| conflict("web"))
     });
-    site.apply(&kept(&site, "web", "third")).await?;
-    site.wait_deploy_error("web", |message| message.contains("cannot be fulfilled"))
+    agent.apply(&kept(&agent, "web", "third")).await?;
+    agent
+        .wait_deploy_error("web", |message| message.contains("cannot be fulfilled"))
         .await?;
-    meddler.leave();
-    site.wait_ready("web").await?;
-    wait_key(&site, "web", "third").await
+    fault_proxy.leave();
+    agent.wait_ready("web").await?;
+    wait_key(&agent, "web", "third").await
 }
 
 /// "Expired" in the streams of all watches, then for each list once, then instead of each watch once: on both sides. Nothing is
 /// missed after that.
 #[tokio::test]
 async fn watches_that_expired_begin_anew() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    let downstream = &site.bed.downstream;
-    let below = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
-    let granted = site.controller.grant_directly(&site.id).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let downstream = &agent.bed.downstream;
+    let below = FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
+    let granted = agent.controller.grant_directly(&agent.id).await?;
     let namespace = granted.deployment_namespace.clone();
     let config = kubeconfig(
-        &site.plane.url(),
-        site.plane.authority(),
+        &agent.plane.url(),
+        agent.plane.authority(),
         &granted.token,
         &namespace,
     );
-    let above = Meddler::before(config).await?;
-    site.grant_at(above.url()).await?;
-    site.start_at(below.url(), haste())?;
-    site.apply(&kept(&site, "kept", "wanted")).await?;
-    site.wait_ready("kept").await?;
+    let above = FaultProxy::before(config).await?;
+    agent.grant_at(above.url()).await?;
+    agent.start_at(below.url(), haste())?;
+    agent.apply(&kept(&agent, "kept", "wanted")).await?;
+    agent.wait_ready("kept").await?;
 
-    for (round, meddler) in [("above", &above), ("below", &below)] {
+    for (round, fault_proxy) in [("above", &above), ("below", &below)] {
         let told = Arc::new(Mutex::new(BTreeMap::<&str, usize>::new()));
         let counts = Arc::clone(&told);
         let mut met = BTreeSet::new();
-        meddler.refuse(move |parts| {
+        fault_proxy.refuse(move |parts| {
             let what = match (is_watch(parts), parts.method == Method::GET) {
                 (true, _) => "watch",
                 (false, true) if parts.uri.query().is_some() => "list",
@@ -138,17 +141,17 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
             *counts.entry(what).or_default() += 1;
             Some(expired())
         });
-        meddler.expire_watches();
+        fault_proxy.expire_watches();
         // What happens from now on is heard, on both sides.
-        edit(&site, "kept").await?;
-        wait_key(&site, "kept", "wanted").await?;
-        deploy(&site, round, 1).await?;
+        edit(&agent, "kept").await?;
+        wait_key(&agent, "kept", "wanted").await?;
+        deploy(&agent, round, 1).await?;
         let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ensure!(
             told.contains_key("watch") && told.contains_key("list"),
             "{told:?}"
         );
-        meddler.leave();
+        fault_proxy.leave();
     }
     Ok(())
 }
@@ -156,25 +159,26 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
 /// Objects that go while no watch stands leave no event behind: the next list shows what it lacks. What is not corrected is told.
 #[tokio::test]
 async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let downstream = &site.bed.downstream;
-    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
-    site.start_at(meddler.url(), haste())?;
-    site.apply(&kept(&site, "kept", "wanted")).await?;
-    let told = app(&site, "told");
-    site.apply(&told).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let downstream = &agent.bed.downstream;
+    let fault_proxy =
+        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
+    agent.start_at(fault_proxy.url(), haste())?;
+    agent.apply(&kept(&agent, "kept", "wanted")).await?;
+    let told = app(&agent, "told");
+    agent.apply(&told).await?;
     for name in ["kept", "told"] {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
     let refused = Arc::new(Mutex::new(0));
     let count = Arc::clone(&refused);
-    meddler.refuse(move |parts| {
+    fault_proxy.refuse(move |parts| {
         let is_of_all = parts.uri.path() == "/api/v1/configmaps";
         *count.lock().unwrap_or_else(PoisonError::into_inner) += usize::from(is_of_all);
         is_of_all.then(|| refusal(500, "InternalError", "not now"))
     });
-    meddler.expire_watches();
+    fault_proxy.expire_watches();
     wait_until("nobody to watch", PATIENCE, async || {
         let refused = *refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused > 0 {
@@ -184,13 +188,13 @@ async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
         }
     })
     .await?;
-    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    let maps = agent.objects("v1", "ConfigMap", &target(&agent));
     for name in ["kept", "told"] {
         maps.delete(name, &DeleteParams::default()).await?;
     }
-    meddler.leave();
-    wait_key(&site, "kept", "wanted").await?;
-    let bundle = site
+    fault_proxy.leave();
+    wait_key(&agent, "kept", "wanted").await?;
+    let bundle = agent
         .wait_for("told", "to be missed", |bundle| {
             bundle["status"]["modifiedStatus"][0]["missing"] == true
         })
@@ -203,26 +207,26 @@ async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
 /// all is well when it speaks.
 #[tokio::test]
 async fn a_downstream_that_never_answers_is_told_and_found_again() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let target = site.bed.downstream.url();
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let target = agent.bed.downstream.url();
     let wire = Wire::to(target.trim_start_matches("https://")).await?;
     let mut env = haste();
     env.insert(
         "BUNDLEDEPLOYMENT_RECONCILER_WORKERS".to_owned(),
         "2".to_owned(),
     );
-    site.start_at(&wire.https_url(), env)?;
-    site.apply(&kept(&site, "kept", "wanted")).await?;
-    site.wait_ready("kept").await?;
+    agent.start_at(&wire.https_url(), env)?;
+    agent.apply(&kept(&agent, "kept", "wanted")).await?;
+    agent.wait_ready("kept").await?;
     wire.set(State::Silent);
     // More bundles than workers.
     let names: Vec<_> = (0..4).map(|n| format!("silent-{n}")).collect();
     for name in &names {
-        site.apply(&app(&site, name)).await?;
+        agent.apply(&app(&agent, name)).await?;
     }
-    wait_readiness(&site, false).await?;
-    let bundles = site.bundle_deployments()?;
+    wait_readiness(&agent, false).await?;
+    let bundles = agent.bundle_deployments()?;
     for name in &names {
         wait_until(&format!("{name} to be told"), LONG, async || {
             let bundle = bundles.get(name).await.map_err(|e| e.to_string())?;
@@ -233,29 +237,30 @@ async fn a_downstream_that_never_answers_is_told_and_found_again() -> Result<()>
             }
         })
         .await
-        .with_context(|| site.agent_log_tail(30))?;
+        .with_context(|| agent.agent_log_tail(30))?;
     }
     ensure!(
-        site.agent()?
+        agent
+            .process()?
             .log()
             .contains("the local cluster does not answer")
     );
     wire.set(State::Whole);
-    wait_readiness(&site, true).await?;
+    wait_readiness(&agent, true).await?;
     for name in &names {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
-    edit(&site, "kept").await?;
-    wait_key(&site, "kept", "wanted").await
+    edit(&agent, "kept").await?;
+    wait_key(&agent, "kept", "wanted").await
 }
 
 /// With a back-off of its own far beyond the test's patience, so that only the definition can have woken the bundle.
 #[tokio::test]
 async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
     let never = "backoff-min=10m,backoff-max=10m";
-    site.start(BTreeMap::from([(
+    agent.start(BTreeMap::from([(
         "FLEET_AGENT_TIMING".to_owned(),
         never.to_owned(),
     )]))?;
@@ -264,13 +269,14 @@ async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
     let bundle =
         BundleDeployment::content("widget", vec![("widget.yaml".to_owned(), widget.into())])
             .release("widget", "default");
-    site.apply(&bundle).await?;
-    site.wait_deploy_error("widget", |message| message.contains("no matches for kind"))
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error("widget", |message| message.contains("no matches for kind"))
         .await?;
-    wait_event(&site, "KindMissing", "widget").await?;
+    wait_event(&agent, "KindMissing", "widget").await?;
     let definition = widgets(&group);
-    apply(&site.downstream, definition).await?;
-    site.wait_ready("widget").await.map(drop)
+    apply(&agent.downstream, definition).await?;
+    agent.wait_ready("widget").await.map(drop)
 }
 
 /// With the agent's own intervals: causes that last until the back-off is at its longest are repaired, and everything is Ready
@@ -279,45 +285,46 @@ async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
 async fn causes_that_lasted_for_minutes_are_repaired() -> Result<()> {
     // The pauses before the seventeenth attempt are two minutes and more together, the last of them close to one.
     const ATTEMPTS: u64 = 17;
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    site.start(BTreeMap::new())?;
-    let nowhere = format!("{}-nowhere", site.id);
-    let copy = app(&site, "copy").option(
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    agent.start(BTreeMap::new())?;
+    let nowhere = format!("{}-nowhere", agent.id);
+    let copy = app(&agent, "copy").option(
         "downstreamResources",
         json!([{ "kind": "Secret", "name": "source" }]),
     );
-    let homeless = app(&site, "homeless")
+    let homeless = app(&agent, "homeless")
         .option("createNamespace", json!(false))
         .option("defaultNamespace", json!(nowhere));
-    let account = app(&site, "account").option("serviceAccount", json!("late"));
+    let account = app(&agent, "account").option("serviceAccount", json!("late"));
     let chart = testbed::chart::Chart::small(&unique("absent"), "1.0.0");
     let source = BundleDeployment::helm_op(
         "source",
-        site.bed.repository.url(),
+        agent.bed.repository.url(),
         chart.name(),
         chart.version(),
     )
-    .release("source", &target(&site));
+    .release("source", &target(&agent));
     let bundles = [copy, homeless, account, source];
     for bundle in &bundles {
-        site.apply(bundle).await?;
+        agent.apply(bundle).await?;
     }
     let all = u64::try_from(bundles.len())? * ATTEMPTS;
     wait_until("causes to have lasted", LONG * 3, async || {
         let errors = "controller_runtime_reconcile_errors_total{controller=\"bundledeployment\"}";
-        match figure(&site, errors).await? {
+        match figure(&agent, errors).await? {
             failures if failures >= all => Ok(()),
             failures => Err(format!("{failures} of {all} failures")),
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))?;
+    .with_context(|| agent.agent_log_tail(30))?;
 
-    site.upstream_secret("source", json!({ "key": "value" }))
+    agent
+        .upstream_secret("source", json!({ "key": "value" }))
         .await?;
-    site.bed.repository.add(&chart)?;
-    let system = &site.system_namespace;
+    agent.bed.repository.add(&chart)?;
+    let system = &agent.system_namespace;
     let rbac = "rbac.authorization.k8s.io";
     for object in [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": nowhere } }),
@@ -326,14 +333,14 @@ async fn causes_that_lasted_for_minutes_are_repaired() -> Result<()> {
             "metadata": { "name": "late", "namespace": system },
         }),
         json!({
-            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": site.id },
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": agent.id },
             "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
             "subjects": [{ "kind": "ServiceAccount", "name": "late", "namespace": system }],
         }),
     ] {
-        apply(&site.downstream, object).await?;
+        apply(&agent.downstream, object).await?;
     }
     // All at once: they were repaired at the same time. The test bed's patience is less than the two minutes.
-    let ready = bundles.iter().map(|bundle| site.wait_ready(bundle.name()));
+    let ready = bundles.iter().map(|bundle| agent.wait_ready(bundle.name()));
     futures_util::future::try_join_all(ready).await.map(drop)
 }

@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 
 use crate::scene::{
     conditions, deletions, deploy, deploy_own, hasty, present, release_hold, target, untouched,
@@ -14,7 +14,7 @@ use crate::scene::{
 };
 
 /// A bundle of two ConfigMaps, one of its own and one that both have, in the release `shared`.
-fn claim(site: &Site<'_>, name: &str, value: &str) -> BundleDeployment {
+fn claim(agent: &TestAgent<'_>, name: &str, value: &str) -> BundleDeployment {
     let map = |name: &str| {
         format!(
             "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: {value}\n"
@@ -22,22 +22,22 @@ fn claim(site: &Site<'_>, name: &str, value: &str) -> BundleDeployment {
     };
     let text = map(name) + &map("common");
     BundleDeployment::content(name, vec![("maps.yaml".to_owned(), text.into())])
-        .release("shared", &target(site))
+        .release("shared", &target(agent))
         .correct_drift()
 }
 
-async fn common(site: &Site<'_>) -> Result<(Option<String>, Value)> {
-    let map = site
-        .object("v1", "ConfigMap", &target(site), "common")
+async fn common(agent: &TestAgent<'_>) -> Result<(Option<String>, Value)> {
+    let map = agent
+        .object("v1", "ConfigMap", &target(agent), "common")
         .await?;
     let map = map.context("the common ConfigMap")?;
     Ok((map.uid(), map.data["data"]["value"].clone()))
 }
 
 /// Wakes a bundle by something that means nothing.
-async fn nudge(site: &Site<'_>, name: &str, round: usize) -> Result<()> {
+async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
     let label = json!({ "metadata": { "labels": { "round": round.to_string() } } });
-    let bundles = site.bundle_deployments()?;
+    let bundles = agent.bundle_deployments()?;
     bundles
         .patch(name, &PatchParams::default(), &Patch::Merge(&label))
         .await?;
@@ -47,77 +47,79 @@ async fn nudge(site: &Site<'_>, name: &str, round: usize) -> Result<()> {
 /// The one that has it comes last in every list.
 #[tokio::test]
 async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    site.apply(&claim(&site, "zeta", "one")).await?;
-    let before = site.wait_ready("zeta").await?;
-    let (uid, _) = common(&site).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&claim(&agent, "zeta", "one")).await?;
+    let before = agent.wait_ready("zeta").await?;
+    let (uid, _) = common(&agent).await?;
     let names = ["zeta".to_owned(), "common".to_owned()];
 
-    site.apply(&claim(&site, "alpha", "two")).await?;
-    let refused = format!("release {}/shared belongs to bundle zeta", target(&site));
-    site.wait_deploy_error("alpha", |message| message == refused)
+    agent.apply(&claim(&agent, "alpha", "two")).await?;
+    let refused = format!("release {}/shared belongs to bundle zeta", target(&agent));
+    agent
+        .wait_deploy_error("alpha", |message| message == refused)
         .await?;
     // Whatever wakes them, and whatever the other wants now.
     for round in 0..6 {
-        nudge(&site, "zeta", round).await?;
-        nudge(&site, "alpha", round).await?;
-        let wanted = claim(&site, "alpha", &format!("two-{round}"));
-        site.apply(&wanted).await?;
+        nudge(&agent, "zeta", round).await?;
+        nudge(&agent, "alpha", round).await?;
+        let wanted = claim(&agent, "alpha", &format!("two-{round}"));
+        agent.apply(&wanted).await?;
         let id = format!("round {round} to be refused");
-        site.wait_for("alpha", &id, |bundle| {
-            bundle["metadata"]["labels"]["round"] == round.to_string().as_str()
-                && conditions(bundle).contains(&refused)
-        })
-        .await?;
+        agent
+            .wait_for("alpha", &id, |bundle| {
+                bundle["metadata"]["labels"]["round"] == round.to_string().as_str()
+                    && conditions(bundle).contains(&refused)
+            })
+            .await?;
     }
-    site.agent()?.restart()?;
-    nudge(&site, "alpha", 99).await?;
-    site.apply(&crate::scene::app(&site, "bystander")).await?;
-    site.wait_ready("bystander").await?;
-    let after = site.wait_ready("zeta").await?;
+    agent.process()?.restart()?;
+    nudge(&agent, "alpha", 99).await?;
+    agent.apply(&crate::scene::app(&agent, "bystander")).await?;
+    agent.wait_ready("bystander").await?;
+    let after = agent.wait_ready("zeta").await?;
     ensure!(
         after["status"] == before["status"],
         "{:#}\n{:#}",
         before["status"],
         after["status"]
     );
-    ensure!(present(&site, &names).await? == names);
-    ensure!(common(&site).await? == (uid.clone(), json!("one")));
-    let deleted = deletions(&site)?;
+    ensure!(present(&agent, &names).await? == names);
+    ensure!(common(&agent).await? == (uid.clone(), json!("one")));
+    let deleted = deletions(&agent)?;
     ensure!(deleted.is_empty(), "{deleted:#?}");
 
     // Once it is free it is handed over as it stands.
-    site.delete("zeta").await?;
-    let ready = site.wait_ready("alpha").await?;
-    let wanted = format!("{}/shared:2", target(&site));
+    agent.delete("zeta").await?;
+    let ready = agent.wait_ready("alpha").await?;
+    let wanted = format!("{}/shared:2", target(&agent));
     ensure!(
         ready["status"]["release"] == wanted.as_str(),
         "{:#}",
         ready["status"]
     );
     ensure!(
-        common(&site).await? == (uid, json!("two-5")),
+        common(&agent).await? == (uid, json!("two-5")),
         "the common object was made anew"
     );
-    ensure!(present(&site, &["zeta".to_owned()]).await?.is_empty());
+    ensure!(present(&agent, &["zeta".to_owned()]).await?.is_empty());
     Ok(())
 }
 
 /// Both at once, and the one that loses goes: nothing of the other's goes with it.
 #[tokio::test]
 async fn a_bundle_that_was_refused_takes_nothing_with_it() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    let (left, right) = (claim(&site, "left", "l"), claim(&site, "right", "r"));
-    tokio::try_join!(site.apply(&left), site.apply(&right))?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let (left, right) = (claim(&agent, "left", "l"), claim(&agent, "right", "r"));
+    tokio::try_join!(agent.apply(&left), agent.apply(&right))?;
     let is_refused = |bundle: &Value| conditions(bundle).contains("/shared belongs to bundle ");
     let is_ready = |bundle: &Value| bundle["status"]["ready"] == json!(true);
     let settled = |bundle: &Value| is_refused(bundle) || is_ready(bundle);
-    let one = site.wait_for("left", "to settle", settled).await?;
-    let other = site.wait_for("right", "to settle", settled).await?;
+    let one = agent.wait_for("left", "to settle", settled).await?;
+    let other = agent.wait_for("right", "to settle", settled).await?;
     ensure!(
         is_refused(&one) != is_refused(&other),
         "{:#}\n{:#}",
@@ -128,42 +130,48 @@ async fn a_bundle_that_was_refused_takes_nothing_with_it() -> Result<()> {
         true => ("right", "left"),
         false => ("left", "right"),
     };
-    let before = site.wait_ready(winner).await?;
-    ensure!(before["status"]["release"] == format!("{}/shared:1", target(&site)).as_str());
-    site.delete(loser).await?;
+    let before = agent.wait_ready(winner).await?;
+    ensure!(before["status"]["release"] == format!("{}/shared:1", target(&agent)).as_str());
+    agent.delete(loser).await?;
     // The next removal is carried out, so this one was looked at as well.
-    site.apply(&crate::scene::app(&site, "next")).await?;
-    site.wait_ready("next").await?;
-    site.delete("next").await?;
-    crate::scene::gone(&site, &["next".to_owned()], testbed::fleet::site::PATIENCE).await?;
+    agent.apply(&crate::scene::app(&agent, "next")).await?;
+    agent.wait_ready("next").await?;
+    agent.delete("next").await?;
+    crate::scene::gone(
+        &agent,
+        &["next".to_owned()],
+        testbed::fleet::test_agent::PATIENCE,
+    )
+    .await?;
     let names = [winner.to_owned(), "common".to_owned()];
-    ensure!(present(&site, &names).await? == names);
-    ensure!(site.wait_ready(winner).await?["status"] == before["status"]);
+    ensure!(present(&agent, &names).await? == names);
+    ensure!(agent.wait_ready(winner).await?["status"] == before["status"]);
     Ok(())
 }
 
 /// That the one that has it is not listed proves nothing, and is no reason to take it either: its objects would go.
 #[tokio::test]
 async fn a_release_that_is_held_is_not_taken_by_another_bundle() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    site.apply(&claim(&site, "zeta", "one")).await?;
-    site.wait_ready("zeta").await?;
-    let (uid, _) = common(&site).await?;
-    site.agent()?.kill();
-    site.delete("zeta").await?;
-    site.apply(&claim(&site, "alpha", "two")).await?;
-    site.agent()?.restart()?;
-    let refused = format!("release {}/shared belongs to bundle zeta", target(&site));
-    site.wait_deploy_error("alpha", |message| message == refused)
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    agent.apply(&claim(&agent, "zeta", "one")).await?;
+    agent.wait_ready("zeta").await?;
+    let (uid, _) = common(&agent).await?;
+    agent.process()?.kill();
+    agent.delete("zeta").await?;
+    agent.apply(&claim(&agent, "alpha", "two")).await?;
+    agent.process()?.restart()?;
+    let refused = format!("release {}/shared belongs to bundle zeta", target(&agent));
+    agent
+        .wait_deploy_error("alpha", |message| message == refused)
         .await?;
-    wait_held(&site, 1).await?;
-    nudge(&site, "alpha", 1).await?;
-    deploy(&site, "bystander", 1).await?;
-    untouched(&site, &["zeta".to_owned(), "common".to_owned()]).await?;
-    ensure!(common(&site).await? == (uid.clone(), json!("one")));
-    release_hold(&site).await?;
-    site.wait_ready("alpha").await?;
-    ensure!(common(&site).await? == (uid, json!("two")));
+    wait_held(&agent, 1).await?;
+    nudge(&agent, "alpha", 1).await?;
+    deploy(&agent, "bystander", 1).await?;
+    untouched(&agent, &["zeta".to_owned(), "common".to_owned()]).await?;
+    ensure!(common(&agent).await? == (uid.clone(), json!("one")));
+    release_hold(&agent).await?;
+    agent.wait_ready("alpha").await?;
+    ensure!(common(&agent).await? == (uid, json!("two")));
     Ok(())
 }

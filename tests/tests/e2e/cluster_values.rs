@@ -10,7 +10,7 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::{apply, resource};
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
 /// The values of the user's bundle, word for word.
@@ -72,8 +72,8 @@ fn mirror(name: &str, version: &str) -> Chart {
     )
 }
 
-async fn mirrored(site: &Site<'_>, namespace: &str, name: &str) -> Result<Value> {
-    let map = site.object("v1", "ConfigMap", namespace, name).await?;
+async fn mirrored(agent: &TestAgent<'_>, namespace: &str, name: &str) -> Result<Value> {
+    let map = agent.object("v1", "ConfigMap", namespace, name).await?;
     let map = map.with_context(|| format!("ConfigMap {namespace}/{name} is there"))?;
     let text = map.data["data"]["values"].as_str().context("a text")?;
     Ok(serde_json::from_str(text)?)
@@ -84,10 +84,10 @@ fn blocks(cidrs: &[&str]) -> Value {
 }
 
 /// Changes the Cluster upstream as a person does.
-async fn describe_cluster(site: &Site<'_>, change: Value) -> Result<()> {
-    let granted = site.granted.as_ref().context("a registered cluster")?;
+async fn describe_cluster(agent: &TestAgent<'_>, change: Value) -> Result<()> {
+    let granted = agent.granted.as_ref().context("a registered cluster")?;
     let clusters = Api::<DynamicObject>::namespaced_with(
-        site.upstream.clone(),
+        agent.upstream.clone(),
         &granted.cluster_namespace,
         &resource("Cluster"),
     );
@@ -99,8 +99,8 @@ async fn describe_cluster(site: &Site<'_>, change: Value) -> Result<()> {
 }
 
 /// Lets the agent read its own Cluster, with the manifest we ship.
-async fn grant_facts(site: &Site<'_>) -> Result<()> {
-    let granted = site.granted.as_ref().context("a registered cluster")?;
+async fn grant_facts(agent: &TestAgent<'_>) -> Result<()> {
+    let granted = agent.granted.as_ref().context("a registered cluster")?;
     let shipped =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/upstream/cluster-facts.yaml");
     let text = std::fs::read_to_string(shipped)?
@@ -108,37 +108,42 @@ async fn grant_facts(site: &Site<'_>) -> Result<()> {
         .replace("AGENT_NAMESPACE", &granted.deployment_namespace)
         .replace("CLUSTER", &granted.cluster_name);
     for document in text.split("\n---\n") {
-        apply(&site.upstream, golib::yaml::decode(document.as_bytes())?).await?;
+        apply(&agent.upstream, golib::yaml::decode(document.as_bytes())?).await?;
     }
     Ok(())
 }
 
 /// A registered cluster whose Cluster the agent may read, described by `cidrs`.
-async fn described(bed: &'static Bed, cidrs: &[&str]) -> Result<Site<'static>> {
-    let mut site = Site::prepare(bed).await?;
-    site.grant().await?;
-    grant_facts(&site).await?;
+async fn described(bed: &'static Bed, cidrs: &[&str]) -> Result<TestAgent<'static>> {
+    let mut agent = TestAgent::prepare(bed).await?;
+    agent.grant().await?;
+    grant_facts(&agent).await?;
     describe_cluster(
-        &site,
+        &agent,
         json!({ "spec": { "templateValues": blocks(cidrs) } }),
     )
     .await?;
-    site.start([].into())?;
-    Ok(site)
+    agent.start([].into())?;
+    Ok(agent)
 }
 
 /// Writes a ConfigMap in the agent's namespace.
-async fn config_map(site: &Site<'_>, name: &str, data: Value, annotations: Value) -> Result<()> {
+async fn config_map(
+    agent: &TestAgent<'_>,
+    name: &str,
+    data: Value,
+    annotations: Value,
+) -> Result<()> {
     let metadata = json!({
-        "name": name, "namespace": site.system_namespace, "annotations": annotations,
+        "name": name, "namespace": agent.system_namespace, "annotations": annotations,
     });
     let map =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
-    apply(&site.downstream, map).await.map(drop)
+    apply(&agent.downstream, map).await.map(drop)
 }
 
-async fn pools(site: &Site<'_>, name: &str) -> Result<Vec<String>> {
-    let object = site
+async fn pools(agent: &TestAgent<'_>, name: &str) -> Result<Vec<String>> {
+    let object = agent
         .object("operator.example.com/v1", "Installation", "", name)
         .await?;
     let object = object.context("the Installation is there")?;
@@ -149,9 +154,9 @@ async fn pools(site: &Site<'_>, name: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-async fn wait_pools(site: &Site<'_>, name: &str, expected: &[&str]) -> Result<()> {
+async fn wait_pools(agent: &TestAgent<'_>, name: &str, expected: &[&str]) -> Result<()> {
     wait_until("the Installation has the pools", PATIENCE, async || {
-        let found = pools(site, name).await.map_err(|e| format!("{e:#}"))?;
+        let found = pools(agent, name).await.map_err(|e| format!("{e:#}"))?;
         match found == expected {
             true => Ok(()),
             false => Err(format!("{found:?}")),
@@ -175,8 +180,8 @@ async fn the_cluster_api_example_gets_its_pools() -> Result<()> {
     bed.repository.add(&chart)?;
     let one = described(bed, &["192.168.0.0/16"]).await?;
     let two = described(bed, &["10.42.0.0/16", "10.44.0.0/16"]).await?;
-    let native = |site: &Site<'_>, form: &str| {
-        let namespace = format!("{}-{form}", site.id);
+    let native = |agent: &TestAgent<'_>, form: &str| {
+        let namespace = format!("{}-{form}", agent.id);
         let bundle = BundleDeployment::native(form, bed.repository.url(), chart.name(), "");
         (bundle.release("calico", &namespace), namespace)
     };
@@ -229,26 +234,28 @@ async fn the_cluster_api_example_gets_its_pools() -> Result<()> {
 #[tokio::test]
 async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = mirror(&unique("mirror"), "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str, values: Value| {
         BundleDeployment::native(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &target)
             .helm("values", values)
     };
-    site.apply(&bundle(
-        "misses",
-        json!({ "a": 1, "rack": "${ .ClusterValues.rack }" }),
-    ))
-    .await?;
-    site.apply(&bundle("other", json!({ "name": "${ .ClusterName }" })))
+    agent
+        .apply(&bundle(
+            "misses",
+            json!({ "a": 1, "rack": "${ .ClusterValues.rack }" }),
+        ))
         .await?;
-    let message = site
+    agent
+        .apply(&bundle("other", json!({ "name": "${ .ClusterName }" })))
+        .await?;
+    let message = agent
         .wait_deploy_error("misses", |message| message.contains("rack"))
         .await?;
-    let granted = site.granted.as_ref().context("a registered cluster")?;
+    let granted = agent.granted.as_ref().context("a registered cluster")?;
     let expected = format!(
         "failed to render helm values template: template: values:2:23: executing \"values\" at \
          <.ClusterValues.rack>: map has no entry for key \"rack\"; cluster facts: Cluster {}/{} \
@@ -257,36 +264,40 @@ async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
          requested)",
         granted.cluster_namespace,
         granted.cluster_name,
-        system = site.system_namespace,
+        system = agent.system_namespace,
     );
     assert_eq!(message, expected);
-    site.wait_ready("other").await?;
+    agent.wait_ready("other").await?;
 
     // The site's Secret is nearer than its ConfigMap.
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "values": "rack: map" }),
         json!({}),
     )
     .await?;
-    site.wait_ready("misses").await?;
-    site.secret("fleet-site", json!({ "values": "rack: secret" }))
+    agent.wait_ready("misses").await?;
+    agent
+        .secret("fleet-site", json!({ "values": "rack: secret" }))
         .await?;
     let second = format!("{target}/misses:2");
-    site.wait_for("misses", "to be deployed again", |bundle| {
-        release(bundle) == second
-    })
-    .await?;
-    assert_eq!(mirrored(&site, &target, "misses").await?["rack"], "secret");
+    agent
+        .wait_for("misses", "to be deployed again", |bundle| {
+            release(bundle) == second
+        })
+        .await?;
+    assert_eq!(mirrored(&agent, &target, "misses").await?["rack"], "secret");
 
     // A function that quotes what it cannot use quotes no fact.
-    site.secret("fleet-site", json!({ "values": "rack: hunter2-canary" }))
+    agent
+        .secret("fleet-site", json!({ "values": "rack: hunter2-canary" }))
         .await?;
     let quoting = "${ mustToDate \"2006\" .ClusterValues.rack }";
-    site.apply(&bundle("quotes", json!({ "a": quoting })))
+    agent
+        .apply(&bundle("quotes", json!({ "a": quoting })))
         .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("quotes", |message| message.contains("mustToDate"))
         .await?;
     assert!(message.contains("**REDACTED**"), "{message}");
@@ -298,23 +309,23 @@ async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
 #[tokio::test]
 async fn facts_that_make_no_sense_are_told() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = mirror(&unique("mirror"), "1.0.0");
     bed.repository.add(&chart)?;
-    let place = format!("ConfigMap {}/fleet-site", site.system_namespace);
-    let target = format!("{}-app", site.id);
+    let place = format!("ConfigMap {}/fleet-site", agent.system_namespace);
+    let target = format!("{}-app", agent.id);
     let bundle = BundleDeployment::native("web", bed.repository.url(), chart.name(), "1.0.0")
         .release("web", &target)
         .helm("values", json!({ "name": "${ .ClusterName }" }));
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "facts": "nmae: hunter2" }),
         json!({}),
     )
     .await?;
-    site.apply(&bundle).await?;
-    let message = site
+    agent.apply(&bundle).await?;
+    let message = agent
         .wait_deploy_error("web", |message| message.contains("nmae"))
         .await?;
     assert_eq!(
@@ -322,13 +333,13 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
         format!("{place} cannot be used: unknown field \"nmae\"")
     );
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "facts": "name: [hunter2]" }),
         json!({}),
     )
     .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("web", |message| message.contains("no text"))
         .await?;
     assert_eq!(
@@ -336,13 +347,13 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
         format!("{place} cannot be used: field \"name\" is no text")
     );
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "facts": "name: edge", "local": "pods" }),
         json!({}),
     )
     .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("web", |message| message.contains("pods"))
         .await?;
     assert_eq!(
@@ -352,14 +363,14 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
         )
     );
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "facts": "name: edge", "local": "" }),
         json!({}),
     )
     .await?;
-    site.wait_ready("web").await?;
-    assert_eq!(mirrored(&site, &target, "web").await?["name"], "edge");
+    agent.wait_ready("web").await?;
+    assert_eq!(mirrored(&agent, &target, "web").await?["name"], "edge");
     Ok(())
 }
 
@@ -367,7 +378,7 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
 #[tokio::test]
 async fn the_cluster_tells_of_itself() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = mirror(&unique("mirror"), "1.0.0");
     bed.repository.add(&chart)?;
     let crd = INSTALLATION_CRD
@@ -377,13 +388,13 @@ async fn the_cluster_tells_of_itself() -> Result<()> {
         .replace("scope: Cluster", "scope: Namespaced")
         .replace("name: v1\n", "name: v1beta1\n");
     let crd: Value = golib::yaml::decode(crd.as_bytes())?;
-    apply(&site.downstream, crd).await?;
-    let name = &site.granted.as_ref().context("granted")?.cluster_name;
+    apply(&agent.downstream, crd).await?;
+    let name = &agent.granted.as_ref().context("granted")?.cluster_name;
     let network = json!({ "pods": { "cidrBlocks": ["10.42.0.0/16"] } });
-    let clusters = site.objects(
+    let clusters = agent.objects(
         "cluster.x-k8s.io/v1beta1",
         "Cluster",
-        &site.system_namespace,
+        &agent.system_namespace,
     );
     let cluster: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta1",
@@ -398,13 +409,13 @@ async fn the_cluster_tells_of_itself() -> Result<()> {
     })
     .await?;
     config_map(
-        &site,
+        &agent,
         "fleet-site",
         json!({ "local": "cluster-api networks version" }),
         json!({}),
     )
     .await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let templates = json!({
         "pods": "${ toJson .ClusterValues.Cluster.spec.clusterNetwork.pods }",
         "services": "${ toJson .ClusterValues.Local.clusterNetwork.services }",
@@ -414,11 +425,11 @@ async fn the_cluster_tells_of_itself() -> Result<()> {
     let bundle = BundleDeployment::native("web", bed.repository.url(), chart.name(), "1.0.0")
         .release("web", &target)
         .helm("templateValues", templates);
-    site.apply(&bundle).await?;
-    site.wait_ready("web").await?;
-    let version = site.downstream.apiserver_version().await?.git_version;
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
+    let version = agent.downstream.apiserver_version().await?.git_version;
     assert_eq!(
-        mirrored(&site, &target, "web").await?,
+        mirrored(&agent, &target, "web").await?,
         json!({
             "pods": { "cidrBlocks": ["10.42.0.0/16"] },
             "services": { "cidrBlocks": ["10.96.0.0/16"] },
@@ -433,17 +444,18 @@ async fn the_cluster_tells_of_itself() -> Result<()> {
 #[tokio::test]
 async fn a_text_for_a_map_is_named() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = described(bed, &["10.42.0.0/16"]).await?;
+    let agent = described(bed, &["10.42.0.0/16"]).await?;
     let chart = Chart::small(&unique("strict"), "1.0.0").template(
         "strict.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: strict\ndata:\n  mtu: {{ .Values.installation.calicoNetwork.mtu | quote }}\n",
     );
     bed.repository.add(&chart)?;
     let bundle = BundleDeployment::native("strict", bed.repository.url(), chart.name(), "1.0.0")
-        .release("strict", &format!("{}-app", site.id));
-    site.apply(&bundle.helm("values", json!({ "installation": CALICO })))
+        .release("strict", &format!("{}-app", agent.id));
+    agent
+        .apply(&bundle.helm("values", json!({ "installation": CALICO })))
         .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("strict", |message| message.contains("installation"))
         .await?;
     assert!(
@@ -462,10 +474,10 @@ async fn a_text_for_a_map_is_named() -> Result<()> {
 async fn nothing_is_filled_in_twice() -> Result<()> {
     const MODE: &str = "fleet.cattle.io/cluster-values";
     let bed = Bed::shared().await?;
-    let mut site = Site::prepare(bed).await?;
-    site.grant().await?;
-    site.start([("FLEET_AGENT_CLUSTER_VALUES".to_owned(), "auto".to_owned())].into())?;
-    let name = site
+    let mut agent = TestAgent::prepare(bed).await?;
+    agent.grant().await?;
+    agent.start([("FLEET_AGENT_CLUSTER_VALUES".to_owned(), "auto".to_owned())].into())?;
+    let name = agent
         .granted
         .as_ref()
         .context("granted")?
@@ -473,7 +485,7 @@ async fn nothing_is_filled_in_twice() -> Result<()> {
         .clone();
     let chart = mirror(&unique("mirror"), "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {
         BundleDeployment::native(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &target)
@@ -502,20 +514,21 @@ async fn nothing_is_filled_in_twice() -> Result<()> {
         ),
     ];
     for (bundle, _) in &bundles {
-        site.apply(bundle).await?;
+        agent.apply(bundle).await?;
     }
-    site.apply(
-        &bundle("unknown")
-            .helm("values", dollar)
-            .annotation(MODE, "perhaps"),
-    )
-    .await?;
+    agent
+        .apply(
+            &bundle("unknown")
+                .helm("values", dollar)
+                .annotation(MODE, "perhaps"),
+        )
+        .await?;
     for (bundle, expected) in &bundles {
-        site.wait_ready(bundle.name()).await?;
-        let found = mirrored(&site, &target, bundle.name()).await?;
+        agent.wait_ready(bundle.name()).await?;
+        let found = mirrored(&agent, &target, bundle.name()).await?;
         assert_eq!(found["name"], **expected, "{}", bundle.name());
     }
-    let message = site
+    let message = agent
         .wait_deploy_error("unknown", |message| message.contains("mode"))
         .await?;
     assert_eq!(
@@ -529,15 +542,15 @@ async fn nothing_is_filled_in_twice() -> Result<()> {
 #[tokio::test]
 async fn coordinates_follow_the_cluster() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let facts = "name: edge-1\nlabels: {ring: canary}\n";
-    config_map(&site, "fleet-site", json!({ "facts": facts }), json!({})).await?;
+    config_map(&agent, "fleet-site", json!({ "facts": facts }), json!({})).await?;
     let name = unique("mirror");
     for version in ["1.0.0", "2.0.0"] {
         bed.repository.add(&mirror(&name, version))?;
     }
     let version = "${ if eq .ClusterLabels.ring \"canary\" }2.0.0${ else }1.0.0${ end }";
-    let namespace = format!("{}-${{ .ClusterName }}", site.id);
+    let namespace = format!("{}-${{ .ClusterName }}", agent.id);
     let bundle = |values: Value| {
         BundleDeployment::native("web", bed.repository.url(), &name, version)
             .option("namespace", json!(namespace))
@@ -545,19 +558,19 @@ async fn coordinates_follow_the_cluster() -> Result<()> {
             .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
             .annotation("fleet.cattle.io/install-once", "true")
     };
-    site.apply(&bundle(json!({ "a": "1" }))).await?;
-    let ready = site.wait_ready("web").await?;
-    let target = format!("{}-edge-1", site.id);
+    agent.apply(&bundle(json!({ "a": "1" }))).await?;
+    let ready = agent.wait_ready("web").await?;
+    let target = format!("{}-edge-1", agent.id);
     assert_eq!(release(&ready), format!("{target}/web-edge-1:1"));
-    let record = site
+    let record = agent
         .object("v1", "Secret", &target, "sh.helm.release.v1.web-edge-1.v1")
         .await?;
     assert!(record.is_some());
 
-    site.apply(&bundle(json!({ "a": "2" }))).await?;
-    let ready = site.wait_ready("web").await?;
+    agent.apply(&bundle(json!({ "a": "2" }))).await?;
+    let ready = agent.wait_ready("web").await?;
     assert_eq!(release(&ready), format!("{target}/web-edge-1:1"));
-    assert_eq!(mirrored(&site, &target, "web-edge-1").await?["a"], "1");
+    assert_eq!(mirrored(&agent, &target, "web-edge-1").await?["a"], "1");
     Ok(())
 }
 
@@ -565,90 +578,96 @@ async fn coordinates_follow_the_cluster() -> Result<()> {
 #[tokio::test]
 async fn a_site_can_hold_deploys() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str, greeting: &str| {
         BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &target)
             .values(json!({ "greeting": greeting }))
             .correct_drift()
     };
-    site.apply(&bundle("web", "one")).await?;
-    site.apply(&bundle("gone", "one")).await?;
-    site.wait_ready("web").await?;
-    site.wait_ready("gone").await?;
+    agent.apply(&bundle("web", "one")).await?;
+    agent.apply(&bundle("gone", "one")).await?;
+    agent.wait_ready("web").await?;
+    agent.wait_ready("gone").await?;
     let hold = |value: &str| {
         let annotation = json!({ "fleet.cattle.io/hold-deploys": value });
-        config_map(&site, "fleet-site", json!({}), annotation)
+        config_map(&agent, "fleet-site", json!({}), annotation)
     };
     hold("until Monday").await?;
     // The annotation has arrived when a new bundle is told of it.
-    site.apply(&bundle("new", "one")).await?;
-    let message = site
+    agent.apply(&bundle("new", "one")).await?;
+    let message = agent
         .wait_deploy_error("new", |message| message.starts_with("held"))
         .await?;
     assert_eq!(message, "held by site: until Monday");
 
-    site.apply(&bundle("web", "two")).await?;
-    site.wait_deploy_error("web", |message| message == "held by site: until Monday")
+    agent.apply(&bundle("web", "two")).await?;
+    agent
+        .wait_deploy_error("web", |message| message == "held by site: until Monday")
         .await?;
-    site.delete("gone").await?;
-    let maps = site.objects("v1", "ConfigMap", &target);
+    agent.delete("gone").await?;
+    let maps = agent.objects("v1", "ConfigMap", &target);
     let edit = Patch::Merge(json!({ "data": { "greeting": "edited" } }));
     maps.patch("web", &PatchParams::default(), &edit).await?;
-    site.wait_for("web", "to be reported as modified", |bundle| {
-        bundle["status"]["modifiedStatus"]
-            .as_array()
-            .is_some_and(|all| !all.is_empty())
-    })
-    .await?;
-    let map = site
+    agent
+        .wait_for("web", "to be reported as modified", |bundle| {
+            bundle["status"]["modifiedStatus"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty())
+        })
+        .await?;
+    let map = agent
         .object("v1", "ConfigMap", &target, "web")
         .await?
         .context("there")?;
     assert_eq!(map.data["data"]["greeting"], "edited");
     assert!(
-        site.object("v1", "ConfigMap", &target, "gone")
+        agent
+            .object("v1", "ConfigMap", &target, "gone")
             .await?
             .is_some()
     );
     assert!(
-        site.object("v1", "ConfigMap", &target, "new")
+        agent
+            .object("v1", "ConfigMap", &target, "new")
             .await?
             .is_none()
     );
 
     // A record that goes meanwhile is missed, not made anew, and nobody runs in circles for it.
     let record = "sh.helm.release.v1.web.v1";
-    let records = site.objects("v1", "Secret", &target);
+    let records = agent.objects("v1", "Secret", &target);
     records.delete(record, &DeleteParams::default()).await?;
 
     hold("true").await?;
-    site.wait_deploy_error("web", |message| message == "held by site")
+    agent
+        .wait_deploy_error("web", |message| message == "held by site")
         .await?;
-    site.apply(&bundle("later", "one")).await?;
-    site.wait_deploy_error("later", |message| message == "held by site")
+    agent.apply(&bundle("later", "one")).await?;
+    agent
+        .wait_deploy_error("later", |message| message == "held by site")
         .await?;
-    let requests = site.downstream_requests()?.into_iter();
+    let requests = agent.downstream_requests()?.into_iter();
     let reads = requests.filter(|request| request.name == record).count();
     assert!(reads < 30, "{reads} reads of the record");
     hold("false").await?;
     for name in ["web", "new"] {
-        let ready = site.wait_ready(name).await?;
+        let ready = agent.wait_ready(name).await?;
         assert_eq!(
             condition(&ready, "Deployed").context("Deployed")?["status"],
             "True"
         );
     }
-    let map = site
+    let map = agent
         .object("v1", "ConfigMap", &target, "web")
         .await?
         .context("there")?;
     assert_eq!(map.data["data"]["greeting"], "two");
     wait_until("the deleted bundle's release to go", PATIENCE, async || {
-        let object = site.object("v1", "ConfigMap", &target, "gone").await;
+        let object = agent.object("v1", "ConfigMap", &target, "gone").await;
         match object.map_err(|e| format!("{e:#}"))? {
             None => Ok(()),
             Some(_) => Err("still there".to_owned()),
@@ -700,10 +719,10 @@ async fn the_documented_examples_hold() -> Result<()> {
     let examples = examples()?;
     assert_eq!(examples.len(), 3);
     for example in examples {
-        let site = Site::registered(bed).await?;
+        let agent = TestAgent::registered(bed).await?;
         let map = &example.facts;
         let name = map["metadata"]["name"].as_str().context("a name")?;
-        config_map(&site, name, map["data"].clone(), json!({})).await?;
+        config_map(&agent, name, map["data"].clone(), json!({})).await?;
         let spec = &example.bundle["spec"];
         let chart = unique("example");
         for version in ["1.0.0", "2.0.0"] {
@@ -718,18 +737,18 @@ async fn the_documented_examples_hold() -> Result<()> {
         }
         for field in ["namespace", "defaultNamespace"] {
             if let Some(namespace) = spec[field].as_str() {
-                bundle = bundle.option(field, json!(format!("{}-{namespace}", site.id)));
+                bundle = bundle.option(field, json!(format!("{}-{namespace}", agent.id)));
             }
         }
-        site.apply(&bundle).await?;
-        let ready = site
+        agent.apply(&bundle).await?;
+        let ready = agent
             .wait_ready("example")
             .await
             .context(example.title.clone())?;
         let release = release(&ready);
         let (namespace, rest) = release.split_once('/').context("a release")?;
         let (name, _) = rest.split_once(':').context("a revision")?;
-        let found = mirrored(&site, namespace, name).await?;
+        let found = mirrored(&agent, namespace, name).await?;
         let numbers = golib::json::floats;
         assert_eq!(numbers(found), numbers(example.values), "{}", example.title);
     }

@@ -8,7 +8,7 @@ use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
@@ -162,13 +162,13 @@ fn scenes(plural: &str) -> Vec<Scene> {
 #[tokio::test]
 async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
-    let namespace = format!("{}-app", site.id);
+    let agent = TestAgent::registered(bed).await?;
+    let namespace = format!("{}-app", agent.id);
     let plural = unique("things").replace('-', "");
     let scenes = scenes(&plural);
     let chart = |scene: &Scene, turn: usize| {
         let version = ["1.0.0", "2.0.0"][turn];
-        Chart::new(&format!("{}-{}", site.id, scene.name), version)
+        Chart::new(&format!("{}-{}", agent.id, scene.name), version)
             .template("all.yaml", scene.template)
             .file("values.yaml", scene.values[turn].to_string())
     };
@@ -194,22 +194,22 @@ async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
             let install = ["install", scene.name, chart.name()];
             helm3.run(&[&install[..], &from, &to].concat())?;
         } else {
-            site.apply(&bundle(scene, 0)).await?;
+            agent.apply(&bundle(scene, 0)).await?;
         }
     }
     for scene in &scenes {
         if !scene.name.starts_with("helm3") {
-            site.wait_ready(scene.name).await.context(scene.name)?;
+            agent.wait_ready(scene.name).await.context(scene.name)?;
         }
-        disturb(&site, scene.name, &namespace, &plural)
+        disturb(&agent, scene.name, &namespace, &plural)
             .await
             .context(scene.name)?;
     }
     for scene in &scenes {
-        site.apply(&bundle(scene, 1)).await?;
+        agent.apply(&bundle(scene, 1)).await?;
     }
     for scene in &scenes {
-        let ready = site.wait_ready(scene.name).await.context(scene.name)?;
+        let ready = agent.wait_ready(scene.name).await.context(scene.name)?;
         let told = condition(&ready, "FieldConflicts")
             .with_context(|| format!("{}: nothing was told: {}", scene.name, ready["status"]))?;
         let message = told["message"].as_str().unwrap_or_default();
@@ -225,7 +225,7 @@ async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
         "helm3",
         "helm3-edited",
     ] {
-        let live = read(&site, "apps/v1", "Deployment", &namespace, name).await?;
+        let live = read(&agent, "apps/v1", "Deployment", &namespace, name).await?;
         assert_eq!(
             live.pointer(image),
             Some(&json!("registry.example/web:2.0.0"))
@@ -238,18 +238,18 @@ async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
     }
     let version = "admissionregistration.k8s.io/v1";
     let name = format!("{namespace}-webhook");
-    let live = read(&site, version, "ValidatingWebhookConfiguration", "", &name).await?;
+    let live = read(&agent, version, "ValidatingWebhookConfiguration", "", &name).await?;
     let config = &live["webhooks"][0]["clientConfig"];
     assert_eq!(config["caBundle"], AUTHORITY);
     assert_eq!(config["url"], "https://127.0.0.1:1/2.0.0");
     let name = format!("{plural}.conflicts.example");
-    let live = definition(&site, &name).await?;
+    let live = definition(&agent, &name).await?;
     let config = &live["spec"]["conversion"]["webhook"]["clientConfig"];
     assert_eq!(config["caBundle"], AUTHORITY);
     assert_eq!(live["metadata"]["labels"]["version"], "2.0.0");
     let name = format!("{namespace}-role");
     let live = read(
-        &site,
+        &agent,
         "rbac.authorization.k8s.io/v1",
         "ClusterRole",
         "",
@@ -259,44 +259,45 @@ async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
     assert_eq!(live["rules"][0]["resources"], json!(["pods"]));
     assert_eq!(live["metadata"]["labels"]["version"], "2.0.0");
     // Nothing of it counts as drift, and what was told goes with a deployment that meets nobody.
-    site.apply(&bundle(&scenes[0], 0)).await?;
-    site.wait_for("edited", "to have nothing to tell", |bundle| {
-        let status = &bundle["status"];
-        status["appliedDeploymentID"] == bundle["spec"]["deploymentID"]
-            && condition(bundle, "FieldConflicts").is_none()
-    })
-    .await?;
+    agent.apply(&bundle(&scenes[0], 0)).await?;
+    agent
+        .wait_for("edited", "to have nothing to tell", |bundle| {
+            let status = &bundle["status"];
+            status["appliedDeploymentID"] == bundle["spec"]["deploymentID"]
+                && condition(bundle, "FieldConflicts").is_none()
+        })
+        .await?;
     for scene in &scenes {
-        site.delete(scene.name).await?;
+        agent.delete(scene.name).await?;
     }
     Ok(())
 }
 
 async fn read(
-    site: &Site<'_>,
+    agent: &TestAgent<'_>,
     api_version: &str,
     kind: &str,
     namespace: &str,
     name: &str,
 ) -> Result<Value> {
-    let object = site.object(api_version, kind, namespace, name).await?;
+    let object = agent.object(api_version, kind, namespace, name).await?;
     Ok(serde_json::to_value(object.context(name.to_owned())?)?)
 }
 
-async fn definition(site: &Site<'_>, name: &str) -> Result<Value> {
+async fn definition(agent: &TestAgent<'_>, name: &str) -> Result<Value> {
     let kind = "CustomResourceDefinition";
-    read(site, "apiextensions.k8s.io/v1", kind, "", name).await
+    read(agent, "apiextensions.k8s.io/v1", kind, "", name).await
 }
 
 /// What somebody else does between the two versions.
-async fn disturb(site: &Site<'_>, scene: &str, namespace: &str, plural: &str) -> Result<()> {
+async fn disturb(agent: &TestAgent<'_>, scene: &str, namespace: &str, plural: &str) -> Result<()> {
     let by = |manager: &str| PatchParams {
         field_manager: Some(manager.to_owned()),
         ..PatchParams::default()
     };
     let image = json!({ "spec": { "template": { "spec": { "containers":
         [{ "name": "web", "image": "registry.example/web:theirs" }] } } } });
-    let deployments = site.objects("apps/v1", "Deployment", namespace);
+    let deployments = agent.objects("apps/v1", "Deployment", namespace);
     match scene {
         "edited" | "helm3-edited" => {
             let patch = Patch::Strategic(&image);
@@ -327,7 +328,7 @@ async fn disturb(site: &Site<'_>, scene: &str, namespace: &str, plural: &str) ->
                 "metadata": { "name": scene, "namespace": namespace },
                 "spec": { "minReplicas": 4, "maxReplicas": 6, "scaleTargetRef": target },
             });
-            apply(&site.downstream, autoscaler).await?;
+            apply(&agent.downstream, autoscaler).await?;
             wait_until("the autoscaler to act", PATIENCE, async || {
                 let live = deployments.get(scene).await.map_err(|e| e.to_string())?;
                 let replicas = live.data["spec"]["replicas"].as_i64();
@@ -341,7 +342,7 @@ async fn disturb(site: &Site<'_>, scene: &str, namespace: &str, plural: &str) ->
         }
         "webhook" => {
             let kind = "ValidatingWebhookConfiguration";
-            let objects = site.objects("admissionregistration.k8s.io/v1", kind, "");
+            let objects = agent.objects("admissionregistration.k8s.io/v1", kind, "");
             let injected = json!({ "webhooks":
                 [{ "name": "a.example.com", "clientConfig": { "caBundle": AUTHORITY } }] });
             let patch = Patch::Strategic(&injected);
@@ -350,7 +351,7 @@ async fn disturb(site: &Site<'_>, scene: &str, namespace: &str, plural: &str) ->
         }
         "definition" => {
             let kind = "CustomResourceDefinition";
-            let objects = site.objects("apiextensions.k8s.io/v1", kind, "");
+            let objects = agent.objects("apiextensions.k8s.io/v1", kind, "");
             let injected = json!({ "spec": { "conversion": { "webhook": {
                 "clientConfig": { "caBundle": AUTHORITY } } } } });
             let patch = Patch::Merge(&injected);
@@ -358,7 +359,7 @@ async fn disturb(site: &Site<'_>, scene: &str, namespace: &str, plural: &str) ->
             objects.patch(&name, &by("cainjector"), &patch).await?;
         }
         "role" => {
-            let roles = site.objects("rbac.authorization.k8s.io/v1", "ClusterRole", "");
+            let roles = agent.objects("rbac.authorization.k8s.io/v1", "ClusterRole", "");
             let name = format!("{namespace}-role");
             wait_until("the rules to be aggregated", PATIENCE, async || {
                 let live = roles.get(&name).await.map_err(|e| e.to_string())?;

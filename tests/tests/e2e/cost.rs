@@ -8,7 +8,7 @@ use testbed::audit::{Request, tally};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 fn is_write(request: &Request) -> bool {
@@ -21,12 +21,12 @@ fn is_work(request: &Request) -> bool {
 }
 
 /// Names that no other agent on this cluster has: objects of a bundle of the same name would carry the same label, and be looked at.
-fn names(site: &Site<'_>, count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("{}-{n}", site.id)).collect()
+fn names(agent: &TestAgent<'_>, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{}-{n}", agent.id)).collect()
 }
 
-fn reads_and_writes(site: &Site<'_>) -> Result<(Vec<Request>, Vec<Request>)> {
-    Ok((site.upstream_requests()?, site.downstream_requests()?))
+fn reads_and_writes(agent: &TestAgent<'_>) -> Result<(Vec<Request>, Vec<Request>)> {
+    Ok((agent.upstream_requests()?, agent.downstream_requests()?))
 }
 
 /// Twenty bundles of a chart with three objects: three objects and two writes of the record each, and at most four requests more:
@@ -36,24 +36,24 @@ fn reads_and_writes(site: &Site<'_>) -> Result<(Vec<Request>, Vec<Request>)> {
 async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result<()> {
     const BUNDLES: usize = 20;
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("cost"), "1.0.0");
     bed.repository.add(&chart)?;
-    let namespace = format!("{}-app", site.id);
+    let namespace = format!("{}-app", agent.id);
     let bundle = |name: &str| {
         BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &namespace)
     };
     // What is asked once per agent and namespace is not counted: registration, discovery, watches.
-    site.apply(&bundle("first")).await?;
-    site.wait_ready("first").await?;
-    let (up, down) = reads_and_writes(&site)?;
-    let bundles: Vec<_> = names(&site, BUNDLES).iter().map(|n| bundle(n)).collect();
-    try_join_all(bundles.iter().map(|bundle| site.apply(bundle))).await?;
+    agent.apply(&bundle("first")).await?;
+    agent.wait_ready("first").await?;
+    let (up, down) = reads_and_writes(&agent)?;
+    let bundles: Vec<_> = names(&agent, BUNDLES).iter().map(|n| bundle(n)).collect();
+    try_join_all(bundles.iter().map(|bundle| agent.apply(bundle))).await?;
     for bundle in &bundles {
-        site.wait_ready(bundle.name()).await?;
+        agent.wait_ready(bundle.name()).await?;
     }
-    let (mut upstream, mut downstream) = reads_and_writes(&site)?;
+    let (mut upstream, mut downstream) = reads_and_writes(&agent)?;
     upstream.drain(..up.len());
     downstream.drain(..down.len());
     upstream.retain(is_work);
@@ -96,29 +96,29 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
     const BUNDLES: usize = 10;
     const PASSES: f64 = 1_000.0;
     let bed = Bed::shared().await?;
-    let mut site = Site::registered(bed).await?;
+    let mut agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("spurious"), "1.0.0");
     bed.repository.add(&chart)?;
-    let namespace = format!("{}-app", site.id);
-    let names = names(&site, BUNDLES);
+    let namespace = format!("{}-app", agent.id);
+    let names = names(&agent, BUNDLES);
     for name in &names {
         let bundle = BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0");
-        site.apply(&bundle.release(name, &namespace)).await?;
+        agent.apply(&bundle.release(name, &namespace)).await?;
     }
     for name in &names {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
     // That they were deployed is told in an Event a while later.
     wait_until("the Event", PATIENCE, async || {
-        let told = site.downstream_requests().map_err(|e| format!("{e:#}"))?;
+        let told = agent.downstream_requests().map_err(|e| format!("{e:#}"))?;
         let is_told = told.iter().any(|r| r.resource == "events" && is_write(r));
         is_told.then_some(()).ok_or("none yet".to_owned())
     })
     .await?;
-    let (up, down) = reads_and_writes(&site)?;
-    let metrics = site.agent()?.metrics_url();
+    let (up, down) = reads_and_writes(&agent)?;
+    let metrics = agent.process()?.metrics_url();
     let first = passes(&metrics).await?;
-    let bundles = site.bundle_deployments()?;
+    let bundles = agent.bundle_deployments()?;
     let mut done = first;
     for round in 0.. {
         if done - first >= PASSES {
@@ -139,7 +139,7 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
         })
         .await?;
     }
-    let (mut upstream, mut downstream) = reads_and_writes(&site)?;
+    let (mut upstream, mut downstream) = reads_and_writes(&agent)?;
     upstream.drain(..up.len());
     downstream.drain(..down.len());
     let writes: Vec<_> = upstream

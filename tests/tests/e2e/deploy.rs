@@ -6,7 +6,7 @@ use testbed::bed::{Bed, CREDENTIALS, unique};
 use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
@@ -26,25 +26,26 @@ async fn publish(bed: &Bed, chart: &Chart) -> Result<()> {
 }
 
 /// The greeting in the small chart's ConfigMap.
-async fn greeting(site: &Site<'_>, namespace: &str, release: &str) -> Result<Value> {
-    let object = site.object("v1", "ConfigMap", namespace, release).await?;
+async fn greeting(agent: &TestAgent<'_>, namespace: &str, release: &str) -> Result<Value> {
+    let object = agent.object("v1", "ConfigMap", namespace, release).await?;
     Ok(object.context("the ConfigMap is there")?.data["data"]["greeting"].clone())
 }
 
 #[tokio::test]
 async fn a_chart_comes_from_every_kind_of_source() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
     let absolute = Chart::small(&unique("absolute"), "2.0.0");
     bed.repository.add_absolute(absolute.archive()?)?;
     let digest = bed.registry.push(&chart).await?;
     let login = json!({ "username": CREDENTIALS.0, "password": CREDENTIALS.1 });
-    site.upstream_secret("login", login.clone()).await?;
+    agent.upstream_secret("login", login.clone()).await?;
     let mut with_ca = login.clone();
     with_ca["cacerts"] = json!(bed.authority.pem());
-    site.upstream_secret("login-with-ca", with_ca).await?;
-    site.upstream_secret("plain", json!({ "basicHTTP": "true" }))
+    agent.upstream_secret("login-with-ca", with_ca).await?;
+    agent
+        .upstream_secret("plain", json!({ "basicHTTP": "true" }))
         .await?;
 
     let name = chart.name();
@@ -105,18 +106,19 @@ async fn a_chart_comes_from_every_kind_of_source() -> Result<()> {
         )
         .chart_options("login", None, true),
     ];
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     for bundle in &bundles {
-        site.apply(&bundle.clone().release(bundle.name(), &target))
+        agent
+            .apply(&bundle.clone().release(bundle.name(), &target))
             .await?;
     }
     for bundle in &bundles {
-        let ready = site
+        let ready = agent
             .wait_ready(bundle.name())
             .await
             .with_context(|| bundle.name().to_owned())?;
         assert_eq!(
-            greeting(&site, &target, bundle.name()).await?,
+            greeting(&agent, &target, bundle.name()).await?,
             json!("hello")
         );
         assert_eq!(
@@ -130,13 +132,13 @@ async fn a_chart_comes_from_every_kind_of_source() -> Result<()> {
 #[tokio::test]
 async fn status_is_what_the_stock_controller_expects() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
         .release("web", &target);
-    site.apply(&bundle).await?;
-    let ready = site.wait_ready("web").await?;
+    agent.apply(&bundle).await?;
+    let ready = agent.wait_ready("web").await?;
     let status = &ready["status"];
     let kinds: Vec<&Value> = status["conditions"]
         .as_array()
@@ -171,16 +173,17 @@ async fn status_is_what_the_stock_controller_expects() -> Result<()> {
 #[tokio::test]
 async fn objects_are_applied_by_fleetagent_and_carry_the_marks_of_helm_and_fleet() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
-    site.apply(
-        &BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
-            .release("web", &target),
-    )
-    .await?;
-    site.wait_ready("web").await?;
-    let object = site
+    let target = format!("{}-app", agent.id);
+    agent
+        .apply(
+            &BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
+                .release("web", &target),
+        )
+        .await?;
+    agent.wait_ready("web").await?;
+    let object = agent
         .object("v1", "ConfigMap", &target, "web")
         .await?
         .context("the ConfigMap is there")?;
@@ -211,17 +214,19 @@ async fn objects_are_applied_by_fleetagent_and_carry_the_marks_of_helm_and_fleet
 #[tokio::test]
 async fn both_helms_read_the_release() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
         .release("web", &target);
-    site.apply(&bundle.clone().values(json!({ "greeting": "first" })))
+    agent
+        .apply(&bundle.clone().values(json!({ "greeting": "first" })))
         .await?;
-    site.wait_ready("web").await?;
-    site.apply(&bundle.values(json!({ "greeting": "second" })))
+    agent.wait_ready("web").await?;
+    agent
+        .apply(&bundle.values(json!({ "greeting": "second" })))
         .await?;
-    site.wait_ready("web").await?;
+    agent.wait_ready("web").await?;
     for helm in Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())? {
         let list = helm.json(&["list", "--namespace", &target])?;
         assert_eq!(list[0]["name"], "web");
@@ -247,31 +252,31 @@ async fn both_helms_read_the_release() -> Result<()> {
 #[tokio::test]
 async fn a_changed_bundle_upgrades_and_a_deleted_one_uninstalls() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
     publish(bed, &Chart::small(chart.name(), "1.1.0")).await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |version: &str| {
         BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), version)
             .release("web", &target)
     };
-    site.apply(&bundle("1.0.0")).await?;
+    agent.apply(&bundle("1.0.0")).await?;
     assert_eq!(
-        site.wait_ready("web").await?["status"]["release"],
+        agent.wait_ready("web").await?["status"]["release"],
         json!(format!("{target}/web:1"))
     );
-    site.apply(&bundle("1.1.0")).await?;
+    agent.apply(&bundle("1.1.0")).await?;
     assert_eq!(
-        site.wait_ready("web").await?["status"]["release"],
+        agent.wait_ready("web").await?["status"]["release"],
         json!(format!("{target}/web:2"))
     );
-    let config = site
+    let config = agent
         .object("v1", "ConfigMap", &target, "web")
         .await?
         .context("still there")?;
     assert_eq!(config.data["data"]["version"], "1.1.0");
 
-    site.delete("web").await?;
+    agent.delete("web").await?;
     wait_until("the release to be gone", PATIENCE, async || {
         let mut left = Vec::new();
         for (api_version, kind) in [
@@ -279,7 +284,7 @@ async fn a_changed_bundle_upgrades_and_a_deleted_one_uninstalls() -> Result<()> 
             ("v1", "Service"),
             ("apps/v1", "Deployment"),
         ] {
-            if site
+            if agent
                 .object(api_version, kind, &target, "web")
                 .await
                 .map_err(|e| e.to_string())?
@@ -288,7 +293,7 @@ async fn a_changed_bundle_upgrades_and_a_deleted_one_uninstalls() -> Result<()> 
                 left.push(kind);
             }
         }
-        let secrets = site.objects("v1", "Secret", &target);
+        let secrets = agent.objects("v1", "Secret", &target);
         let records = secrets
             .list(&kube::api::ListParams::default())
             .await
@@ -307,38 +312,39 @@ async fn a_changed_bundle_upgrades_and_a_deleted_one_uninstalls() -> Result<()> 
 #[tokio::test]
 async fn coordinates_without_content_are_pulled_natively() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
-    site.apply(
-        &BundleDeployment::native("native", bed.repository.url(), chart.name(), "")
-            .release("native", &target),
-    )
-    .await?;
-    site.wait_ready("native").await?;
-    assert_eq!(greeting(&site, &target, "native").await?, json!("hello"));
+    let target = format!("{}-app", agent.id);
+    agent
+        .apply(
+            &BundleDeployment::native("native", bed.repository.url(), chart.name(), "")
+                .release("native", &target),
+        )
+        .await?;
+    agent.wait_ready("native").await?;
+    assert_eq!(greeting(&agent, &target, "native").await?, json!("hello"));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_chart_carried_in_the_bundle_is_deployed() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small("carried", "1.0.0");
     let files = chart
         .files()
         .iter()
         .map(|(path, content)| (format!("carried/{path}"), content.clone()))
         .collect();
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = BundleDeployment::content("carried", files)
         .helm("chart", json!("carried"))
         .release("carried", &target)
         .values(json!({ "greeting": "from the bundle" }));
-    site.apply(&bundle).await?;
-    site.wait_ready("carried").await?;
+    agent.apply(&bundle).await?;
+    agent.wait_ready("carried").await?;
     assert_eq!(
-        greeting(&site, &target, "carried").await?,
+        greeting(&agent, &target, "carried").await?,
         json!("from the bundle")
     );
     Ok(())
@@ -347,15 +353,15 @@ async fn a_chart_carried_in_the_bundle_is_deployed() -> Result<()> {
 #[tokio::test]
 async fn plain_manifests_are_deployed() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: plain\ndata:\n  braces: \"{{ not a template }}\"\n";
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle =
         BundleDeployment::content("plain", vec![("plain.yaml".to_owned(), manifest.into())])
             .option("defaultNamespace", json!(target));
-    site.apply(&bundle).await?;
-    site.wait_ready("plain").await?;
-    let object = site
+    agent.apply(&bundle).await?;
+    agent.wait_ready("plain").await?;
+    let object = agent
         .object("v1", "ConfigMap", &target, "plain")
         .await?
         .context("the ConfigMap is there")?;
@@ -366,49 +372,54 @@ async fn plain_manifests_are_deployed() -> Result<()> {
 #[tokio::test]
 async fn a_paused_bundle_waits() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {
         BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &target)
     };
-    site.apply(&bundle("paused").spec("paused", json!(true)))
+    agent
+        .apply(&bundle("paused").spec("paused", json!(true)))
         .await?;
     // The agent has seen the paused one when a later one is deployed.
-    site.apply(&bundle("later")).await?;
-    site.wait_ready("later").await?;
+    agent.apply(&bundle("later")).await?;
+    agent.wait_ready("later").await?;
     assert!(
-        site.object("v1", "ConfigMap", &target, "paused")
+        agent
+            .object("v1", "ConfigMap", &target, "paused")
             .await?
             .is_none()
     );
-    site.apply(&bundle("paused").spec("paused", json!(false)))
+    agent
+        .apply(&bundle("paused").spec("paused", json!(false)))
         .await?;
-    site.wait_ready("paused").await?;
+    agent.wait_ready("paused").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_bundle_waits_for_what_it_depends_on() -> Result<()> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = published(bed, "1.0.0").await?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {
         BundleDeployment::helm_op(name, bed.repository.url(), chart.name(), "1.0.0")
             .release(name, &target)
     };
-    site.apply(&bundle("first").values(json!({ "image": "registry.example/web:never" })))
+    agent
+        .apply(&bundle("first").values(json!({ "image": "registry.example/web:never" })))
         .await?;
-    site.apply(&bundle("second").spec("dependsOn", json!([{ "name": "first" }])))
+    agent
+        .apply(&bundle("second").spec("dependsOn", json!([{ "name": "first" }])))
         .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("second", |m| m.starts_with("dependent bundle(s)"))
         .await?;
     assert_eq!(message, "dependent bundle(s) are not ready: [first]");
-    site.apply(&bundle("first")).await?;
-    site.wait_ready("first").await?;
-    site.wait_ready("second").await?;
+    agent.apply(&bundle("first")).await?;
+    agent.wait_ready("first").await?;
+    agent.wait_ready("second").await?;
     Ok(())
 }

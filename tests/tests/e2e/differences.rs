@@ -6,7 +6,7 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 
 use crate::scene::target;
 
@@ -14,24 +14,24 @@ use crate::scene::target;
 /// is empty.
 #[tokio::test]
 async fn a_chart_is_rendered_once_with_what_the_cluster_has() -> Result<()> {
-    let site = Site::registered(Bed::shared().await?).await?;
-    let (source, target) = (unique("source"), target(&site));
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
+    let (source, target) = (unique("source"), target(&agent));
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": { "key": "found" },
         "metadata": { "name": source, "namespace": "default" },
     });
-    apply(&site.downstream, map).await?;
+    apply(&agent.downstream, map).await?;
     let template = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: web\ndata:\n  key: \
          {{{{ (lookup \"v1\" \"ConfigMap\" \"default\" \"{source}\").data.key }}}}\n"
     );
     let chart = Chart::new("web", "1.0.0").template("map.yaml", &template);
     let bundle = BundleDeployment::content("web", chart.files().to_vec()).release("web", &target);
-    site.apply(&bundle).await?;
-    site.wait_ready("web").await?;
-    let web = site.object("v1", "ConfigMap", &target, "web").await?;
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
+    let web = agent.object("v1", "ConfigMap", &target, "web").await?;
     ensure!(web.is_some_and(|web| web.data["data"]["key"] == "found"));
-    let asked = site.downstream_requests()?;
+    let asked = agent.downstream_requests()?;
     let asked = asked
         .iter()
         .filter(|request| request.name == source)
@@ -42,7 +42,7 @@ async fn a_chart_is_rendered_once_with_what_the_cluster_has() -> Result<()> {
 
 #[tokio::test]
 async fn kustomize_is_refused_by_name() -> Result<()> {
-    let site = Site::registered(Bed::shared().await?).await?;
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
     let files = [
         ("kustomization.yaml", "resources: [map.yaml]\n"),
         (
@@ -52,9 +52,9 @@ async fn kustomize_is_refused_by_name() -> Result<()> {
     ];
     let files = files.map(|(name, text)| (name.to_owned(), text.into()));
     let bundle =
-        BundleDeployment::content("kustomized", files.into()).release("web", &target(&site));
-    site.apply(&bundle).await?;
-    let message = site
+        BundleDeployment::content("kustomized", files.into()).release("web", &target(&agent));
+    agent.apply(&bundle).await?;
+    let message = agent
         .wait_deploy_error("kustomized", |message| message.contains("kustomize"))
         .await?;
     ensure!(message.contains("kustomization.yaml"), "{message}");
@@ -63,23 +63,24 @@ async fn kustomize_is_refused_by_name() -> Result<()> {
 
 #[tokio::test]
 async fn a_fetched_chart_without_its_dependencies_names_them() -> Result<()> {
-    let site = Site::registered(Bed::shared().await?).await?;
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
     let chart = Chart::new(&unique("lone"), "1.0.0");
     let metadata = format!(
         "apiVersion: v2\nname: {}\nversion: 1.0.0\ndependencies:\n- name: absent\n  version: 1.0.0\n  \
          repository: {}\n",
         chart.name(),
-        site.bed.repository.url()
+        agent.bed.repository.url()
     );
     let chart = chart.file("Chart.yaml", metadata);
-    site.bed.repository.add(&chart)?;
+    agent.bed.repository.add(&chart)?;
     let bundle =
-        BundleDeployment::helm_op("lone", site.bed.repository.url(), chart.name(), "1.0.0")
-            .release("lone", &target(&site));
-    site.apply(&bundle).await?;
-    site.wait_deploy_error("lone", |message| {
-        message.contains("missing in charts/") && message.contains("absent")
-    })
-    .await
-    .map(drop)
+        BundleDeployment::helm_op("lone", agent.bed.repository.url(), chart.name(), "1.0.0")
+            .release("lone", &target(&agent));
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error("lone", |message| {
+            message.contains("missing in charts/") && message.contains("absent")
+        })
+        .await
+        .map(drop)
 }

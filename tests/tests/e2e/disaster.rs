@@ -12,11 +12,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
 use testbed::cluster::{ADMIN, kubeconfig};
+use testbed::fault_proxy::{FaultProxy, is_watch};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Controller;
 use testbed::fleet::crds;
-use testbed::fleet::site::{PATIENCE, Site};
-use testbed::meddler::{Meddler, is_watch};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
@@ -28,36 +28,36 @@ use crate::scene::{
 const THIRTY: Duration = Duration::from_secs(30);
 
 /// An agent with its own bundle and six apps.
-async fn settled<'b>(bed: &'b Bed) -> Result<(Site<'b>, Vec<String>)> {
-    let mut site = Site::prepare(bed).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    let apps = deploy(&site, "app", 6).await?;
-    Ok((site, apps))
+async fn settled<'b>(bed: &'b Bed) -> Result<(TestAgent<'b>, Vec<String>)> {
+    let mut agent = TestAgent::prepare(bed).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let apps = deploy(&agent, "app", 6).await?;
+    Ok((agent, apps))
 }
 
 #[tokio::test]
 async fn the_cluster_namespace_goes() -> Result<()> {
-    let (site, apps) = settled(Bed::shared().await?).await?;
-    let name = site.deployment_namespace()?.to_owned();
-    let bundles = site.bundle_deployments()?;
+    let (agent, apps) = settled(Bed::shared().await?).await?;
+    let name = agent.deployment_namespace()?.to_owned();
+    let bundles = agent.bundle_deployments()?;
     // The order of a namespace that ends: everything is marked, then goes one by one, the agent's own account among it.
     bundles
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
     for app in &apps {
-        site.delete(app).await?;
+        agent.delete(app).await?;
     }
-    site.delete("fleet-agent-c1").await?;
-    wait_held(&site, 7).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(site.upstream.clone(), &name);
+    agent.delete("fleet-agent-c1").await?;
+    wait_held(&agent, 7).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(agent.upstream.clone(), &name);
     accounts
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
-    let namespaces: Api<Namespace> = Api::all(site.upstream.clone());
+    let namespaces: Api<Namespace> = Api::all(agent.upstream.clone());
     namespaces.delete(&name, &DeleteParams::default()).await?;
-    wait_readiness(&site, false).await?;
-    untouched(&site, &apps).await
+    wait_readiness(&agent, false).await?;
+    untouched(&agent, &apps).await
 }
 
 /// Two restores of one upstream of its own: from before the newer half of the bundles, then from before all of them.
@@ -65,34 +65,34 @@ async fn the_cluster_namespace_goes() -> Result<()> {
 async fn upstream_is_restored_from_backups() -> Result<()> {
     let bed = Bed::shared().await?;
     let plane = bed.another_upstream().await?;
-    let mut site = Site::prepare_on(bed, &plane).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare_on(bed, &plane).await?;
+    agent.grant().await?;
     plane.save("empty").await?;
-    start(&mut site)?;
-    deploy_own(&site).await?;
-    let older = deploy(&site, "older", 3).await?;
+    start(&mut agent)?;
+    deploy_own(&agent).await?;
+    let older = deploy(&agent, "older", 3).await?;
     plane.save("half").await?;
-    let newer = deploy(&site, "newer", 6).await?;
+    let newer = deploy(&agent, "newer", 6).await?;
     let all = [&older[..], &newer[..]].concat();
 
     plane.restore("half").await?;
-    wait_held(&site, 6).await?;
-    wait_report(&site, "held", |text| {
+    wait_held(&agent, 6).await?;
+    wait_report(&agent, "held", |text| {
         text.contains("newer-5") && text.contains("backup")
     })
     .await?;
-    wait_event(&site, "UpstreamRestored", "").await?;
-    untouched(&site, &all).await?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    untouched(&agent, &all).await?;
     // The watch is not deaf: what upstream says now is heard, and what comes back is not held any more.
-    let later = deploy(&site, "later", 1).await?;
-    site.apply(&app(&site, "newer-0")).await?;
-    site.wait_ready("newer-0").await?;
-    wait_held(&site, 5).await?;
+    let later = deploy(&agent, "later", 1).await?;
+    agent.apply(&app(&agent, "newer-0")).await?;
+    agent.wait_ready("newer-0").await?;
+    wait_held(&agent, 5).await?;
 
     plane.restore("empty").await?;
-    wait_held(&site, 11).await?;
+    wait_held(&agent, 11).await?;
     let all = [all, later].concat();
-    untouched(&site, &all).await
+    untouched(&agent, &all).await
 }
 
 /// Nobody watches while upstream is restored, and it has been written to since for longer than it had been before.
@@ -100,25 +100,25 @@ async fn upstream_is_restored_from_backups() -> Result<()> {
 async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
     let bed = Bed::shared().await?;
     let plane = bed.another_upstream().await?;
-    let mut site = Site::prepare_on(bed, &plane).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare_on(bed, &plane).await?;
+    agent.grant().await?;
     let mut env = haste();
     env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
-    site.start(env)?;
-    deploy_own(&site).await?;
-    let older = deploy(&site, "older", 2).await?;
-    let before = remembered(&site, "reported").await?;
+    agent.start(env)?;
+    deploy_own(&agent).await?;
+    let older = deploy(&agent, "older", 2).await?;
+    let before = remembered(&agent, "reported").await?;
     plane.save("half").await?;
-    let newer = deploy(&site, "newer", 2).await?;
+    let newer = deploy(&agent, "newer", 2).await?;
     wait_until("a later report", PATIENCE, async || {
-        match remembered(&site, "reported").await {
+        match remembered(&agent, "reported").await {
             Ok(at) if at > before + 1 => Ok(()),
             other => Err(format!("{other:?} after {before}")),
         }
     })
     .await?;
-    site.agent()?.kill();
-    let known = remembered(&site, "version").await?;
+    agent.process()?.kill();
+    let known = remembered(&agent, "version").await?;
     plane.restore("half").await?;
     let mut writes = 0;
     wait_until("upstream to be ahead", PATIENCE, async || {
@@ -128,7 +128,7 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": name, "namespace": "default" },
         });
-        let map = testbed::fleet::controller::apply(&site.upstream, map).await;
+        let map = testbed::fleet::controller::apply(&agent.upstream, map).await;
         let map = map.map_err(|e| e.to_string())?;
         let version = map.metadata.resource_version.unwrap_or_default();
         match version.parse::<i64>() {
@@ -137,19 +137,19 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
         }
     })
     .await?;
-    site.agent()?.restart()?;
-    wait_event(&site, "UpstreamRestored", "").await?;
-    wait_held(&site, 2).await?;
-    untouched(&site, &[&older[..], &newer[..]].concat()).await?;
-    deploy(&site, "later", 1).await?;
+    agent.process()?.restart()?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    wait_held(&agent, 2).await?;
+    untouched(&agent, &[&older[..], &newer[..]].concat()).await?;
+    deploy(&agent, "later", 1).await?;
     // What is deleted from now on is.
-    site.delete("older-0").await?;
-    gone(&site, &older[..1], THIRTY).await
+    agent.delete("older-0").await?;
+    gone(&agent, &older[..1], THIRTY).await
 }
 
 /// A number that the ledger remembers of upstream.
-async fn remembered(site: &Site<'_>, what: &str) -> Result<i64> {
-    let ledger = site.ledger().await?;
+async fn remembered(agent: &TestAgent<'_>, what: &str) -> Result<i64> {
+    let ledger = agent.ledger().await?;
     let annotations = ledger.and_then(|ledger| ledger.metadata.annotations);
     let text = annotations
         .and_then(|all| all.get("fleet.cattle.io/upstream").cloned())
@@ -162,128 +162,129 @@ async fn remembered(site: &Site<'_>, what: &str) -> Result<i64> {
 async fn the_types_go() -> Result<()> {
     let bed = Bed::shared().await?;
     let plane = bed.another_upstream().await?;
-    let mut site = Site::prepare_on(bed, &plane).await?;
-    hasty(&mut site).await?;
+    let mut agent = TestAgent::prepare_on(bed, &plane).await?;
+    hasty(&mut agent).await?;
     // Two apps and no bundle of the agent's own: the brake alone would let them go.
-    let apps = deploy(&site, "app", 2).await?;
-    let types: Api<CustomResourceDefinition> = Api::all(site.upstream.clone());
+    let apps = deploy(&agent, "app", 2).await?;
+    let types: Api<CustomResourceDefinition> = Api::all(agent.upstream.clone());
     let name = "bundledeployments.fleet.cattle.io";
     types.delete(name, &DeleteParams::default()).await?;
     for app in &apps {
         // The finalizer of the controller, which is not there to take it away.
-        site.delete(app).await.ok();
+        agent.delete(app).await.ok();
     }
     wait_answered(
         "the agent to be told 404",
-        || site.upstream_requests(),
+        || agent.upstream_requests(),
         |request| request.resource == "bundledeployments" && request.code == 404,
     )
     .await?;
-    wait_readiness(&site, false).await?;
-    untouched(&site, &apps).await?;
+    wait_readiness(&agent, false).await?;
+    untouched(&agent, &apps).await?;
     match crds::stock_file() {
         Some(file) => {
-            crds::install_file(&site.upstream, &plane.kubeconfig(ADMIN)?, &file).await?;
+            crds::install_file(&agent.upstream, &plane.kubeconfig(ADMIN)?, &file).await?;
         }
-        None => crds::install(&site.upstream).await?,
+        None => crds::install(&agent.upstream).await?,
     }
-    wait_readiness(&site, true).await?;
-    wait_held(&site, 2).await?;
-    untouched(&site, &apps).await
+    wait_readiness(&agent, true).await?;
+    wait_held(&agent, 2).await?;
+    untouched(&agent, &apps).await
 }
 
 /// Somebody on the way to upstream answers each list with an empty one, and says that all is well.
 #[tokio::test]
 async fn upstream_lists_nothing() -> Result<()> {
     for has_own in [true, false] {
-        let mut site = Site::prepare(Bed::shared().await?).await?;
-        let granted = site.controller.grant_directly(&site.id).await?;
+        let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+        let granted = agent.controller.grant_directly(&agent.id).await?;
         let namespace = granted.deployment_namespace.clone();
-        let (url, authority) = (site.plane.url(), site.plane.authority());
+        let (url, authority) = (agent.plane.url(), agent.plane.authority());
         let config = kubeconfig(&url, authority, &granted.token, &namespace);
-        let meddler = Meddler::before(config).await?;
-        site.grant_at(meddler.url()).await?;
-        start(&mut site)?;
+        let fault_proxy = FaultProxy::before(config).await?;
+        agent.grant_at(fault_proxy.url()).await?;
+        start(&mut agent)?;
         if has_own {
-            deploy_own(&site).await?;
+            deploy_own(&agent).await?;
         }
-        let apps = deploy(&site, "app", 2).await?;
-        let bundles = site.bundle_deployments()?;
+        let apps = deploy(&agent, "app", 2).await?;
+        let bundles = agent.bundle_deployments()?;
         let now = bundles.list(&ListParams::default()).await?.metadata;
         let empty = json!({
             "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "BundleDeploymentList",
             "metadata": { "resourceVersion": now.resource_version }, "items": [],
         });
-        meddler.refuse(move |parts| {
+        fault_proxy.refuse(move |parts| {
             let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
             is_list.then(|| empty.clone())
         });
-        meddler.expire_watches();
-        wait_held(&site, if has_own { 3 } else { 2 }).await?;
-        untouched(&site, &apps).await?;
-        meddler.leave();
-        meddler.expire_watches();
-        wait_held(&site, 0).await?;
+        fault_proxy.expire_watches();
+        wait_held(&agent, if has_own { 3 } else { 2 }).await?;
+        untouched(&agent, &apps).await?;
+        fault_proxy.leave();
+        fault_proxy.expire_watches();
+        wait_held(&agent, 0).await?;
         for name in &apps {
-            site.wait_ready(name).await?;
+            agent.wait_ready(name).await?;
         }
-        untouched(&site, &apps).await?;
+        untouched(&agent, &apps).await?;
         // What is deleted from now on is.
-        site.delete(&apps[0]).await?;
-        gone(&site, &apps[..1], THIRTY).await?;
+        agent.delete(&apps[0]).await?;
+        gone(&agent, &apps[..1], THIRTY).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn the_agent_is_registered_elsewhere() -> Result<()> {
-    let (mut site, apps) = settled(Bed::shared().await?).await?;
+    let (mut agent, apps) = settled(Bed::shared().await?).await?;
     // Another registration of the same cluster, which has the agent's own bundle and one of the apps.
-    let elsewhere = format!("{}-elsewhere", site.registration_namespace);
-    site.controller = Controller::start(site.upstream.clone(), &elsewhere).await?;
-    let granted = site.controller.grant_directly(&site.id).await?;
+    let elsewhere = format!("{}-elsewhere", agent.registration_namespace);
+    agent.controller = Controller::start(agent.upstream.clone(), &elsewhere).await?;
+    let granted = agent.controller.grant_directly(&agent.id).await?;
     let new = granted.deployment_namespace.clone();
-    site.granted = Some(granted.clone());
-    site.apply(&own(&site)).await?;
-    site.apply(&app(&site, "app-0")).await?;
+    agent.granted = Some(granted.clone());
+    agent.apply(&own(&agent)).await?;
+    agent.apply(&app(&agent, "app-0")).await?;
     let credential = kubeconfig(
-        &site.plane.url(),
-        site.plane.authority(),
+        &agent.plane.url(),
+        agent.plane.authority(),
         &granted.token,
         &new,
     );
-    site.secret(
-        "fleet-agent",
-        json!({
-            "kubeconfig": credential.to_string(),
-            "deploymentNamespace": new,
-            "clusterNamespace": granted.cluster_namespace,
-            "clusterName": granted.cluster_name,
-        }),
-    )
-    .await?;
-    site.wait_ready("app-0").await?;
-    wait_held(&site, 5).await?;
-    wait_event(&site, "Registered", "").await?;
-    untouched(&site, &apps).await?;
+    agent
+        .secret(
+            "fleet-agent",
+            json!({
+                "kubeconfig": credential.to_string(),
+                "deploymentNamespace": new,
+                "clusterNamespace": granted.cluster_namespace,
+                "clusterName": granted.cluster_name,
+            }),
+        )
+        .await?;
+    agent.wait_ready("app-0").await?;
+    wait_held(&agent, 5).await?;
+    wait_event(&agent, "Registered", "").await?;
+    untouched(&agent, &apps).await?;
     // What is not wanted any more goes when somebody says so.
-    release_hold(&site).await?;
-    gone(&site, &apps[1..], THIRTY + THIRTY).await?;
-    wait_held(&site, 0).await
+    release_hold(&agent).await?;
+    gone(&agent, &apps[1..], THIRTY + THIRTY).await?;
+    wait_held(&agent, 0).await
 }
 
 #[tokio::test]
 async fn the_token_is_revoked() -> Result<()> {
-    let (mut site, apps) = settled(Bed::shared().await?).await?;
-    let namespace = site.deployment_namespace()?.to_owned();
-    let accounts: Api<ServiceAccount> = Api::namespaced(site.upstream.clone(), &namespace);
+    let (mut agent, apps) = settled(Bed::shared().await?).await?;
+    let namespace = agent.deployment_namespace()?.to_owned();
+    let accounts: Api<ServiceAccount> = Api::namespaced(agent.upstream.clone(), &namespace);
     accounts
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
-    let token = site.granted.as_ref().context("granted")?.token.clone();
+    let token = agent.granted.as_ref().context("granted")?.token.clone();
     let config = kubeconfig(
-        &site.plane.url(),
-        site.plane.authority(),
+        &agent.plane.url(),
+        agent.plane.authority(),
         &token,
         &namespace,
     );
@@ -298,58 +299,58 @@ async fn the_token_is_revoked() -> Result<()> {
     )
     .await?;
     // A watch lives on with the rights it began with: it sees this deletion, and no list confirms it.
-    site.delete("app-0").await?;
-    wait_readiness(&site, false).await?;
-    untouched(&site, &apps).await?;
+    agent.delete("app-0").await?;
+    wait_readiness(&agent, false).await?;
+    untouched(&agent, &apps).await?;
     // A new token, in the same process: what was meant is done.
-    site.grant().await?;
-    wait_readiness(&site, true).await?;
-    gone(&site, &apps[..1], THIRTY + THIRTY).await?;
-    deploy(&site, "after", 1).await.map(drop)
+    agent.grant().await?;
+    wait_readiness(&agent, true).await?;
+    gone(&agent, &apps[..1], THIRTY + THIRTY).await?;
+    deploy(&agent, "after", 1).await.map(drop)
 }
 
 #[tokio::test]
 async fn the_rights_go() -> Result<()> {
-    let (site, apps) = settled(Bed::shared().await?).await?;
-    let namespace = site.deployment_namespace()?.to_owned();
-    let bindings: Api<RoleBinding> = Api::namespaced(site.upstream.clone(), &namespace);
+    let (agent, apps) = settled(Bed::shared().await?).await?;
+    let namespace = agent.deployment_namespace()?.to_owned();
+    let bindings: Api<RoleBinding> = Api::namespaced(agent.upstream.clone(), &namespace);
     let all = bindings.list(&ListParams::default()).await?.items;
     bindings
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
-    site.delete("app-0").await?;
+    agent.delete("app-0").await?;
     wait_answered(
         "the agent to be told 403",
-        || site.upstream_requests(),
+        || agent.upstream_requests(),
         |request| {
             request.resource == "bundledeployments" && request.verb == "list" && request.code == 403
         },
     )
     .await?;
-    untouched(&site, &apps).await?;
+    untouched(&agent, &apps).await?;
     for mut binding in all {
         binding.metadata.resource_version = None;
         binding.metadata.uid = None;
         bindings.create(&PostParams::default(), &binding).await?;
     }
-    gone(&site, &apps[..1], THIRTY + THIRTY).await
+    gone(&agent, &apps[..1], THIRTY + THIRTY).await
 }
 
 #[tokio::test]
 async fn a_partition_leaves_a_stale_cache() -> Result<()> {
     let bed = Bed::shared().await?;
-    let mut site = Site::prepare(bed).await?;
-    let wire = Wire::to(site.plane.url().trim_start_matches("https://")).await?;
-    site.grant_at(&wire.https_url()).await?;
-    start(&mut site)?;
-    let apps = deploy(&site, "app", 4).await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    let wire = Wire::to(agent.plane.url().trim_start_matches("https://")).await?;
+    agent.grant_at(&wire.https_url()).await?;
+    start(&mut agent)?;
+    let apps = deploy(&agent, "app", 4).await?;
     wire.set(State::Silent);
     // Unseen: all are deleted and made again, which a cache full of old objects cannot tell from a deletion.
     for app_name in &apps {
-        site.delete(app_name).await?;
+        agent.delete(app_name).await?;
     }
     wait_until("the apps to be gone upstream", PATIENCE, async || {
-        let left = site.bundle_deployments().map_err(|e| e.to_string())?;
+        let left = agent.bundle_deployments().map_err(|e| e.to_string())?;
         let left = left
             .list(&ListParams::default())
             .await
@@ -362,13 +363,13 @@ async fn a_partition_leaves_a_stale_cache() -> Result<()> {
     })
     .await?;
     for app_name in &apps {
-        site.apply(&app(&site, app_name)).await?;
+        agent.apply(&app(&agent, app_name)).await?;
     }
     wire.set(State::Whole);
     for app_name in &apps {
-        site.wait_ready(app_name).await?;
+        agent.wait_ready(app_name).await?;
     }
-    untouched(&site, &apps).await
+    untouched(&agent, &apps).await
 }
 
 /// The cluster itself is restored from a backup under a running agent: what was deployed since is deployed again, what was upgraded
@@ -376,11 +377,11 @@ async fn a_partition_leaves_a_stale_cache() -> Result<()> {
 #[tokio::test]
 async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
     let bed = Bed::start(true).await?;
-    let mut site = Site::prepare(&bed).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    let older = deploy(&site, "older", 2).await?;
-    let namespace = target(&site);
+    let mut agent = TestAgent::prepare(&bed).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let older = deploy(&agent, "older", 2).await?;
+    let namespace = target(&agent);
     let upgraded = |value: &str| {
         let text = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: upgraded}}\ndata: {{key: {value}}}\n"
@@ -389,14 +390,14 @@ async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
             .option("defaultNamespace", json!(namespace))
             .correct_drift()
     };
-    site.apply(&upgraded("before")).await?;
-    site.wait_ready("upgraded").await?;
+    agent.apply(&upgraded("before")).await?;
+    agent.wait_ready("upgraded").await?;
     bed.downstream.save("before").await?;
     for value in ["between", "after"] {
-        site.apply(&upgraded(value)).await?;
-        site.wait_ready("upgraded").await?;
+        agent.apply(&upgraded(value)).await?;
+        agent.wait_ready("upgraded").await?;
     }
-    let newer = deploy(&site, "newer", 2).await?;
+    let newer = deploy(&agent, "newer", 2).await?;
 
     bed.downstream.restore("before").await?;
     let key = async |wanted: &str| {
@@ -404,8 +405,8 @@ async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
             &format!("the object to say {wanted}"),
             PATIENCE,
             async || {
-                let found = site
-                    .object("v1", "ConfigMap", &target(&site), "upgraded")
+                let found = agent
+                    .object("v1", "ConfigMap", &target(&agent), "upgraded")
                     .await;
                 let found = found.map_err(|e| e.to_string())?.ok_or("gone")?;
                 match &found.data["data"]["key"] {
@@ -415,35 +416,36 @@ async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
             },
         )
         .await
-        .with_context(|| site.agent_log_tail(40))
+        .with_context(|| agent.agent_log_tail(40))
     };
     key("after").await?;
     let all = [&older[..], &newer[..], &["upgraded".to_owned()]].concat();
     wait_until("everything to be there", PATIENCE, async || {
-        let present = crate::scene::present(&site, &all).await;
+        let present = crate::scene::present(&agent, &all).await;
         match present.map_err(|e| e.to_string())? {
             present if present == all => Ok(()),
             present => Err(format!("{present:?}")),
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(40))?;
+    .with_context(|| agent.agent_log_tail(40))?;
     for name in &all {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
     // Old records go as with every upgrade.
-    let mut deletions = crate::scene::deletions(&site)?;
+    let mut deletions = crate::scene::deletions(&agent)?;
     deletions.retain(|request| !request.name.starts_with("sh.helm.release.v1."));
     ensure!(deletions.is_empty(), "{deletions:#?}");
     let edit = json!({ "data": { "key": "edited" } });
-    site.objects("v1", "ConfigMap", &target(&site))
+    agent
+        .objects("v1", "ConfigMap", &target(&agent))
         .patch("upgraded", &PatchParams::default(), &Patch::Merge(&edit))
         .await?;
     key("after").await?;
     // And an agent that starts on it knows what is its own.
-    site.agent()?.restart()?;
-    site.apply(&upgraded("later")).await?;
-    site.wait_ready("upgraded").await?;
-    site.delete("newer-0").await?;
-    gone(&site, &newer[..1], THIRTY).await
+    agent.process()?.restart()?;
+    agent.apply(&upgraded("later")).await?;
+    agent.wait_ready("upgraded").await?;
+    agent.delete("newer-0").await?;
+    gone(&agent, &newer[..1], THIRTY).await
 }

@@ -6,30 +6,31 @@ use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site, condition};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 
-async fn deployed(correct: bool) -> Result<(Site<'static>, String)> {
+async fn deployed(correct: bool) -> Result<(TestAgent<'static>, String)> {
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("drift"), "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     let bundle = BundleDeployment::helm_op("web", bed.repository.url(), chart.name(), "1.0.0")
         .release("web", &target);
-    site.apply(&if correct {
-        bundle.correct_drift()
-    } else {
-        bundle
-    })
-    .await?;
-    site.wait_ready("web").await?;
-    Ok((site, target))
+    agent
+        .apply(&if correct {
+            bundle.correct_drift()
+        } else {
+            bundle
+        })
+        .await?;
+    agent.wait_ready("web").await?;
+    Ok((agent, target))
 }
 
 /// Changes an object the way `kubectl edit` does.
 async fn edit(
-    site: &Site<'_>,
+    agent: &TestAgent<'_>,
     api_version: &str,
     kind: &str,
     namespace: &str,
@@ -39,7 +40,8 @@ async fn edit(
         field_manager: Some("kubectl-edit".to_owned()),
         ..PatchParams::default()
     };
-    site.objects(api_version, kind, namespace)
+    agent
+        .objects(api_version, kind, namespace)
         .patch("web", &params, &Patch::Merge(&change))
         .await?;
     Ok(())
@@ -47,16 +49,16 @@ async fn edit(
 
 #[tokio::test]
 async fn an_edit_is_reported_with_the_patch_that_would_undo_it() -> Result<()> {
-    let (site, target) = deployed(false).await?;
+    let (agent, target) = deployed(false).await?;
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
         json!({ "data": { "greeting": "edited" } }),
     )
     .await?;
-    let bundle = site
+    let bundle = agent
         .wait_for("web", "to be Modified", |b| {
             b["status"]["modifiedStatus"].is_array()
         })
@@ -76,24 +78,25 @@ async fn an_edit_is_reported_with_the_patch_that_would_undo_it() -> Result<()> {
     assert_eq!(ready["message"], json!(message));
     // Nothing is corrected unasked: taking the edit back is what clears the report.
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
         json!({ "data": { "greeting": "hello" } }),
     )
     .await?;
-    site.wait_ready("web").await?;
+    agent.wait_ready("web").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_deleted_object_is_reported_missing() -> Result<()> {
-    let (site, target) = deployed(false).await?;
-    site.objects("v1", "Service", &target)
+    let (agent, target) = deployed(false).await?;
+    agent
+        .objects("v1", "Service", &target)
         .delete("web", &DeleteParams::default())
         .await?;
-    let bundle = site
+    let bundle = agent
         .wait_for("web", "to miss the Service", |b| {
             b["status"]["modifiedStatus"].is_array()
         })
@@ -114,9 +117,9 @@ async fn a_deleted_object_is_reported_missing() -> Result<()> {
 
 #[tokio::test]
 async fn edited_scaled_and_deleted_objects_are_put_right() -> Result<()> {
-    let (site, target) = deployed(true).await?;
+    let (agent, target) = deployed(true).await?;
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
@@ -124,19 +127,20 @@ async fn edited_scaled_and_deleted_objects_are_put_right() -> Result<()> {
     )
     .await?;
     edit(
-        &site,
+        &agent,
         "apps/v1",
         "Deployment",
         &target,
         json!({ "spec": { "replicas": 3 } }),
     )
     .await?;
-    site.objects("v1", "Service", &target)
+    agent
+        .objects("v1", "Service", &target)
         .delete("web", &DeleteParams::default())
         .await?;
     wait_until("everything to be as the chart says", PATIENCE, async || {
         let get = async |api_version: &str, kind: &str| {
-            let object = site
+            let object = agent
                 .object(api_version, kind, &target, "web")
                 .await
                 .map_err(|e| e.to_string())?;
@@ -154,38 +158,40 @@ async fn edited_scaled_and_deleted_objects_are_put_right() -> Result<()> {
         ))
     })
     .await?;
-    site.wait_ready("web").await?;
+    agent.wait_ready("web").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn correction_switched_on_later_puts_old_drift_right() -> Result<()> {
-    let (site, target) = deployed(false).await?;
+    let (agent, target) = deployed(false).await?;
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
         json!({ "data": { "greeting": "edited" } }),
     )
     .await?;
-    site.wait_for("web", "to be Modified", |b| {
-        b["status"]["modifiedStatus"].is_array()
-    })
-    .await?;
+    agent
+        .wait_for("web", "to be Modified", |b| {
+            b["status"]["modifiedStatus"].is_array()
+        })
+        .await?;
     let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
-    site.bundle_deployments()?
+    agent
+        .bundle_deployments()?
         .patch("web", &PatchParams::default(), &Patch::Merge(&switch))
         .await?;
-    site.wait_ready("web").await?;
+    agent.wait_ready("web").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn an_added_label_is_nobodys_business() -> Result<()> {
-    let (site, target) = deployed(true).await?;
+    let (agent, target) = deployed(true).await?;
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
@@ -194,7 +200,7 @@ async fn an_added_label_is_nobodys_business() -> Result<()> {
     .await?;
     // A real edit after it shows that the label was looked at and left alone.
     edit(
-        &site,
+        &agent,
         "v1",
         "ConfigMap",
         &target,
@@ -202,7 +208,7 @@ async fn an_added_label_is_nobodys_business() -> Result<()> {
     )
     .await?;
     wait_until("the greeting to be put right", PATIENCE, async || {
-        let object = site
+        let object = agent
             .object("v1", "ConfigMap", &target, "web")
             .await
             .map_err(|e| e.to_string())?;
@@ -229,8 +235,8 @@ async fn an_added_label_is_nobodys_business() -> Result<()> {
 
 #[tokio::test]
 async fn an_object_that_another_bundle_takes_is_reported_by_the_former() -> Result<()> {
-    let site = Site::registered(Bed::shared().await?).await?;
-    let target = format!("{}-app", site.id);
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
+    let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {
         let file = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: web}}\ndata: {{by: {name}}}\n"
@@ -239,11 +245,11 @@ async fn an_object_that_another_bundle_takes_is_reported_by_the_former() -> Resu
             .release(name, &target)
             .helm("takeOwnership", json!(true))
     };
-    site.apply(&bundle("former")).await?;
-    site.wait_ready("former").await?;
-    site.apply(&bundle("taker")).await?;
-    site.wait_ready("taker").await?;
-    let former = site
+    agent.apply(&bundle("former")).await?;
+    agent.wait_ready("former").await?;
+    agent.apply(&bundle("taker")).await?;
+    agent.wait_ready("taker").await?;
+    let former = agent
         .wait_for("former", "to have lost its object", |b| {
             b["status"]["modifiedStatus"].is_array()
         })
@@ -257,11 +263,12 @@ async fn an_object_that_another_bundle_takes_is_reported_by_the_former() -> Resu
     );
     // Putting it right takes it back, and it is the other one that tells.
     let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
-    site.bundle_deployments()?
+    agent
+        .bundle_deployments()?
         .patch("former", &PatchParams::default(), &Patch::Merge(&switch))
         .await?;
-    site.wait_ready("former").await?;
-    let taker = site
+    agent.wait_ready("former").await?;
+    let taker = agent
         .wait_for("taker", "to have lost it again", |b| {
             b["status"]["modifiedStatus"].is_array()
         })

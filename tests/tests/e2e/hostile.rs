@@ -7,29 +7,29 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
+use testbed::fault_proxy::FaultProxy;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site, condition};
-use testbed::meddler::Meddler;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{app, deploy, figure, haste, hasty, target, wait_event, widgets};
 
-async fn hurried() -> Result<Site<'static>> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    Ok(site)
+async fn hurried() -> Result<TestAgent<'static>> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    Ok(agent)
 }
 
 /// A bundle of these manifests, in a namespace of its own.
-fn manifests(site: &Site<'_>, name: &str, text: &str) -> BundleDeployment {
+fn manifests(agent: &TestAgent<'_>, name: &str, text: &str) -> BundleDeployment {
     BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
-        .release(name, &namespace_of(site, name))
+        .release(name, &namespace_of(agent, name))
 }
 
-fn namespace_of(site: &Site<'_>, name: &str) -> String {
-    format!("{}-{name}", site.id)
+fn namespace_of(agent: &TestAgent<'_>, name: &str) -> String {
+    format!("{}-{name}", agent.id)
 }
 
 fn map(name: &str, text: &str) -> String {
@@ -39,19 +39,19 @@ fn map(name: &str, text: &str) -> String {
 }
 
 /// The agent lives: nothing panicked, and a new bundle is deployed.
-async fn unharmed(site: &Site<'_>) -> Result<()> {
+async fn unharmed(agent: &TestAgent<'_>) -> Result<()> {
     for controller in ["bundledeployment", "drift-reconciler"] {
         let panics =
             format!("controller_runtime_reconcile_panics_total{{controller=\"{controller}\"}}");
-        let panics = figure(site, &panics).await.map_err(anyhow::Error::msg)?;
-        ensure!(panics == 0, "{}", site.agent_log_tail(60));
+        let panics = figure(agent, &panics).await.map_err(anyhow::Error::msg)?;
+        ensure!(panics == 0, "{}", agent.agent_log_tail(60));
     }
-    deploy(site, &unique("after"), 1).await.map(drop)
+    deploy(agent, &unique("after"), 1).await.map(drop)
 }
 
 #[tokio::test]
 async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
-    let site = hurried().await?;
+    let agent = hurried().await?;
     let long = "x".repeat(300);
     let none = json!(null);
     let options: &[(&str, Value)] = &[
@@ -124,7 +124,7 @@ async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
             json!({ "helmOpSecretName": "../x", "helmOpCABundle": "bm90IGEgY2VydA==" }),
         ),
     ];
-    let plain = |index: usize, kind: &str| app(&site, &format!("{kind}-{index}"));
+    let plain = |index: usize, kind: &str| app(&agent, &format!("{kind}-{index}"));
     let mut all = Vec::new();
     for (index, (key, value)) in options.iter().enumerate() {
         all.push(plain(index, "option").option(key, value.clone()));
@@ -138,14 +138,14 @@ async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
     let mut stored = Vec::new();
     for bundle in &all {
         // What the definition refuses, no agent sees.
-        if site.apply(bundle).await.is_ok() {
+        if agent.apply(bundle).await.is_ok() {
             stored.push(bundle.name());
         }
     }
     ensure!(stored.len() * 3 > all.len() * 2, "{stored:?}");
     // While they are tried again and again, others are deployed.
-    unharmed(&site).await?;
-    let bundles = site.bundle_deployments()?;
+    unharmed(&agent).await?;
+    let bundles = agent.bundle_deployments()?;
     for name in &stored {
         wait_until(&format!("{name} to be judged"), PATIENCE, async || {
             let bundle = bundles.get(name).await.map_err(|e| e.to_string())?;
@@ -155,11 +155,11 @@ async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
                 .ok_or_else(|| bundle["status"].to_string())
         })
         .await
-        .with_context(|| site.agent_log_tail(30))?;
+        .with_context(|| agent.agent_log_tail(30))?;
     }
     // Nothing went where a path would have led.
     for namespace in ["kube-system", "default"] {
-        let maps = site.objects("v1", "ConfigMap", namespace);
+        let maps = agent.objects("v1", "ConfigMap", namespace);
         let maps = maps.list(&kube::api::ListParams::default()).await?.items;
         let ours = maps.iter().any(|map| {
             let name = map.metadata.name.as_deref().unwrap_or_default();
@@ -167,7 +167,7 @@ async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
         });
         ensure!(!ours, "something is in {namespace}");
     }
-    unharmed(&site).await
+    unharmed(&agent).await
 }
 
 /// What is done to a bootstrap Secret.
@@ -176,24 +176,24 @@ type Spoil = fn(&mut Value);
 /// One agent meets one spoilt Secret after the other, and starts its work with the first good one.
 #[tokio::test]
 async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.start(haste())?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.start(haste())?;
     let refused = "\"failed to register agent\"";
-    let failures = |site: &Site<'_>| {
-        let log = site.agent.as_ref().map(|agent| agent.log());
+    let failures = |agent: &TestAgent<'_>| {
+        let log = agent.process.as_ref().map(|agent| agent.log());
         log.unwrap_or_default().matches(refused).count()
     };
-    let told = async |site: &Site<'_>, what: &str| {
-        let before = failures(site);
+    let told = async |agent: &TestAgent<'_>, what: &str| {
+        let before = failures(agent);
         wait_until(&format!("{what} to be told"), PATIENCE, async || {
             // The attempt that was on its way does not count.
-            match failures(site) {
+            match failures(agent) {
                 now if now > before + 1 => Ok(()),
                 now => Err(now.to_string()),
             }
         })
         .await
-        .with_context(|| site.agent_log_tail(20))
+        .with_context(|| agent.agent_log_tail(20))
     };
     let spoils: &[(&str, Spoil)] = &[
         ("nothing in it", |data| *data = json!({})),
@@ -213,10 +213,10 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
             data["clusterNamespace"] = json!("../../secrets");
         }),
     ];
-    told(&site, "no secret at all").await?;
+    told(&agent, "no secret at all").await?;
     for (what, spoil) in spoils {
-        site.bootstrap(spoil).await?;
-        told(&site, what).await?;
+        agent.bootstrap(spoil).await?;
+        told(&agent, what).await?;
     }
     for (what, kubeconfig) in [
         ("no kubeconfig", ""),
@@ -227,12 +227,13 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
             "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority: /nowhere}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\nusers: [{name: a, user: {tokenFile: /nowhere}}]\n",
         ),
     ] {
-        site.secret("fleet-agent", json!({ "kubeconfig": kubeconfig }))
+        agent
+            .secret("fleet-agent", json!({ "kubeconfig": kubeconfig }))
             .await?;
-        told(&site, what).await?;
+        told(&agent, what).await?;
     }
     // A configuration that is none is told as well; none at all means the defaults.
-    let maps = site.objects("v1", "ConfigMap", &site.system_namespace);
+    let maps = agent.objects("v1", "ConfigMap", &agent.system_namespace);
     let spoilt = json!({ "data": { "config": "{ not: [yaml" } });
     maps.patch(
         "fleet-agent",
@@ -240,8 +241,8 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
         &Patch::Merge(&spoilt),
     )
     .await?;
-    site.bootstrap(|_| ()).await?;
-    told(&site, "a configuration that is none").await?;
+    agent.bootstrap(|_| ()).await?;
+    told(&agent, "a configuration that is none").await?;
     let empty = json!({ "data": null });
     maps.patch(
         "fleet-agent",
@@ -249,8 +250,8 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
         &Patch::Merge(&empty),
     )
     .await?;
-    wait_event(&site, "Registered", "").await?;
-    let log = site.agent()?.log();
+    wait_event(&agent, "Registered", "").await?;
+    let log = agent.process()?.log();
     ensure!(!log.contains("panicked"), "{log}");
     Ok(())
 }
@@ -259,10 +260,10 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
 /// server's words, and Ready once the cause is gone.
 #[tokio::test]
 async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
-    let site = hurried().await?;
+    let agent = hurried().await?;
     // A namespace that is being deleted for as long as something in it is held.
-    let ending = manifests(&site, "ending", &map("ending", "a"));
-    let name = namespace_of(&site, "ending");
+    let ending = manifests(&agent, "ending", &map("ending", "a"));
+    let name = namespace_of(&agent, "ending");
     for object in [
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
         json!({
@@ -270,16 +271,17 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
             "metadata": { "name": "held", "namespace": name, "finalizers": ["example.com/hold"] },
         }),
     ] {
-        apply(&site.downstream, object).await?;
+        apply(&agent.downstream, object).await?;
     }
-    let namespaces = site.objects("v1", "Namespace", "");
+    let namespaces = agent.objects("v1", "Namespace", "");
     namespaces.delete(&name, &DeleteParams::default()).await?;
-    site.apply(&ending).await?;
-    site.wait_deploy_error("ending", |message| message.contains("being terminated"))
+    agent.apply(&ending).await?;
+    agent
+        .wait_deploy_error("ending", |message| message.contains("being terminated"))
         .await?;
 
     // A quota.
-    let name = namespace_of(&site, "quota");
+    let name = namespace_of(&agent, "quota");
     let quota = |count: &str| {
         json!({
             "apiVersion": "v1", "kind": "ResourceQuota",
@@ -289,18 +291,19 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
     };
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    apply(&site.downstream, namespace).await?;
-    apply(&site.downstream, quota("0")).await?;
+    apply(&agent.downstream, namespace).await?;
+    apply(&agent.downstream, quota("0")).await?;
     let service =
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: quota\nspec:\n  ports: [{port: 80}]\n";
-    site.apply(&manifests(&site, "quota", service)).await?;
-    site.wait_deploy_error("quota", |message| message.contains("exceeded quota"))
+    agent.apply(&manifests(&agent, "quota", service)).await?;
+    agent
+        .wait_deploy_error("quota", |message| message.contains("exceeded quota"))
         .await?;
 
     // Webhooks: one that is told "no" by the address nobody listens at, one that hangs until its time is over.
     let wire = Wire::to("127.0.0.1:1").await?;
     wire.set(State::Silent);
-    let (hook, hooked) = (unique("hook"), namespace_of(&site, "hooked"));
+    let (hook, hooked) = (unique("hook"), namespace_of(&agent, "hooked"));
     let webhook = |url: &str| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -315,31 +318,36 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
             }],
         })
     };
-    apply(&site.downstream, webhook("https://127.0.0.1:1/")).await?;
-    site.apply(&manifests(&site, "hooked", &map("hooked", "a")))
+    apply(&agent.downstream, webhook("https://127.0.0.1:1/")).await?;
+    agent
+        .apply(&manifests(&agent, "hooked", &map("hooked", "a")))
         .await?;
-    site.wait_deploy_error("hooked", |message| message.contains("no.example.com"))
+    agent
+        .wait_deploy_error("hooked", |message| message.contains("no.example.com"))
         .await?;
-    apply(&site.downstream, webhook(&wire.https_url())).await?;
-    site.wait_deploy_error("hooked", |message| message.contains("deadline exceeded"))
+    apply(&agent.downstream, webhook(&wire.https_url())).await?;
+    agent
+        .wait_deploy_error("hooked", |message| message.contains("deadline exceeded"))
         .await?;
     // Others are not held up by any of them.
-    unharmed(&site).await?;
+    unharmed(&agent).await?;
 
     let release = json!({ "metadata": { "finalizers": null } });
-    site.objects("v1", "ConfigMap", &namespace_of(&site, "ending"))
+    agent
+        .objects("v1", "ConfigMap", &namespace_of(&agent, "ending"))
         .patch("held", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
-    apply(&site.downstream, quota("9")).await?;
-    site.objects(
-        "admissionregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration",
-        "",
-    )
-    .delete(&hook, &DeleteParams::default())
-    .await?;
+    apply(&agent.downstream, quota("9")).await?;
+    agent
+        .objects(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            "",
+        )
+        .delete(&hook, &DeleteParams::default())
+        .await?;
     for name in ["ending", "quota", "hooked"] {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
     Ok(())
 }
@@ -347,34 +355,36 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
 /// A definition that is deleted takes its objects with it, whatever owns them.
 #[tokio::test]
 async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<()> {
-    let site = hurried().await?;
+    let agent = hurried().await?;
     let group = format!("{}.example.com", unique("gone"));
     let definition = widgets(&group);
-    apply(&site.downstream, definition.clone()).await?;
+    apply(&agent.downstream, definition.clone()).await?;
     let text = format!(
         "{}apiVersion: {group}/v1\nkind: Widget\nmetadata:\n  name: first\nspec: {{a: 1}}\n",
         map("beside", "a")
     );
-    let bundle = manifests(&site, "widgets", &text).correct_drift();
-    site.apply(&bundle).await?;
-    site.wait_ready("widgets").await?;
-    site.objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+    let bundle = manifests(&agent, "widgets", &text).correct_drift();
+    agent.apply(&bundle).await?;
+    agent.wait_ready("widgets").await?;
+    agent
+        .objects("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
         .delete(&format!("widgets.{group}"), &DeleteParams::default())
         .await?;
-    site.wait_for("widgets", "to tell that a kind is gone", |bundle| {
-        let status = &bundle["status"];
-        let is_false = |name| condition(bundle, name).is_some_and(|c| c["status"] == "False");
-        is_false("Ready") || is_false("Monitored") || status["nonModified"] == false
-    })
-    .await?;
-    unharmed(&site).await?;
-    apply(&site.downstream, definition).await?;
-    site.wait_ready("widgets").await?;
-    let widget = site
+    agent
+        .wait_for("widgets", "to tell that a kind is gone", |bundle| {
+            let status = &bundle["status"];
+            let is_false = |name| condition(bundle, name).is_some_and(|c| c["status"] == "False");
+            is_false("Ready") || is_false("Monitored") || status["nonModified"] == false
+        })
+        .await?;
+    unharmed(&agent).await?;
+    apply(&agent.downstream, definition).await?;
+    agent.wait_ready("widgets").await?;
+    let widget = agent
         .object(
             &format!("{group}/v1"),
             "Widget",
-            &namespace_of(&site, "widgets"),
+            &namespace_of(&agent, "widgets"),
             "first",
         )
         .await?;
@@ -386,11 +396,12 @@ async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<
 /// same, and is watched as it was.
 #[tokio::test]
 async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let downstream = &site.bed.downstream;
-    let meddler = Meddler::before(downstream.kubeconfig_value(&site.user, "default")).await?;
-    site.start_at(meddler.url(), haste())?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let downstream = &agent.bed.downstream;
+    let fault_proxy =
+        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
+    agent.start_at(fault_proxy.url(), haste())?;
     let group = format!("{}.example.com", unique("versions"));
     let chart = |version: &str| {
         let mut definition = widgets(&group);
@@ -408,17 +419,17 @@ async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
             "apiVersion: {group}/{version}\nkind: Widget\nmetadata: {{name: w}}\nspec: {{a: 1}}\n"
         );
         let text = format!("{definition}\n---\n{widget}");
-        manifests(&site, "versions", &text).correct_drift()
+        manifests(&agent, "versions", &text).correct_drift()
     };
-    let namespace = namespace_of(&site, "versions");
+    let namespace = namespace_of(&agent, "versions");
     let mut uids = Vec::new();
     for version in ["v1alpha1", "v1"] {
-        site.apply(&chart(version)).await?;
-        site.wait_ready("versions").await?;
-        let widgets = site.objects(&format!("{group}/{version}"), "Widget", &namespace);
+        agent.apply(&chart(version)).await?;
+        agent.wait_ready("versions").await?;
+        let widgets = agent.objects(&format!("{group}/{version}"), "Widget", &namespace);
         uids.push(widgets.get("w").await?.metadata.uid);
         // A watch may live on for a while in a version that is not served any more.
-        meddler.expire_watches();
+        fault_proxy.expire_watches();
         let edit = json!({ "spec": { "a": 2 } });
         widgets
             .patch("w", &PatchParams::default(), &Patch::Merge(&edit))
@@ -432,7 +443,7 @@ async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
             }
         })
         .await
-        .with_context(|| site.agent_log_tail(30))?;
+        .with_context(|| agent.agent_log_tail(30))?;
     }
     ensure!(uids[0] == uids[1], "{uids:?}");
     Ok(())
@@ -443,8 +454,8 @@ async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
 async fn an_api_group_without_a_server_holds_nobody_else_up() -> Result<()> {
     // A bed of its own: such a group is in everybody's way who looks at what is served, or ends a namespace.
     let bed = Bed::start(true).await?;
-    let mut site = Site::prepare(&bed).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare(&bed).await?;
+    agent.grant().await?;
     let group = "broken.example.com";
     for object in [
         json!({
@@ -462,58 +473,59 @@ async fn an_api_group_without_a_server_holds_nobody_else_up() -> Result<()> {
             },
         }),
     ] {
-        apply(&site.downstream, object).await?;
+        apply(&agent.downstream, object).await?;
     }
-    site.start(haste())?;
+    agent.start(haste())?;
     let thing = format!("apiVersion: {group}/v1\nkind: Thing\nmetadata:\n  name: a\n");
-    site.apply(&manifests(&site, "thing", &thing)).await?;
-    deploy(&site, "other", 3).await?;
-    site.wait_deploy_error("thing", |message| message.contains("no matches for kind"))
+    agent.apply(&manifests(&agent, "thing", &thing)).await?;
+    deploy(&agent, "other", 3).await?;
+    agent
+        .wait_deploy_error("thing", |message| message.contains("no matches for kind"))
         .await?;
-    unharmed(&site).await
+    unharmed(&agent).await
 }
 
 /// Two bundles with one release name that say they take it: the one that was changed last has it, and none is uninstalled by the other's end.
 #[tokio::test]
 async fn a_release_goes_with_the_bundle_that_claimed_it_last() -> Result<()> {
-    let site = hurried().await?;
-    let own = crate::scene::own(&site);
-    site.apply(&own).await?;
-    site.wait_ready(own.name()).await?;
+    let agent = hurried().await?;
+    let own = crate::scene::own(&agent);
+    agent.apply(&own).await?;
+    agent.wait_ready(own.name()).await?;
     let claim = |name: &str, text: &str| {
         BundleDeployment::content(
             name,
             vec![("map.yaml".to_owned(), map("shared", text).into())],
         )
-        .release("web", &target(&site))
+        .release("web", &target(&agent))
         .helm("takeOwnership", json!(true))
     };
-    site.apply(&claim("first", "one")).await?;
-    site.wait_ready("first").await?;
-    site.apply(&claim("second", "two")).await?;
-    site.wait_ready("second").await?;
+    agent.apply(&claim("first", "one")).await?;
+    agent.wait_ready("first").await?;
+    agent.apply(&claim("second", "two")).await?;
+    agent.wait_ready("second").await?;
     // The former owner goes, as when a bundle is renamed: the release stays.
-    site.delete("first").await?;
-    unharmed(&site).await?;
-    let shared = site
-        .object("v1", "ConfigMap", &target(&site), "shared")
+    agent.delete("first").await?;
+    unharmed(&agent).await?;
+    let shared = agent
+        .object("v1", "ConfigMap", &target(&agent), "shared")
         .await?;
     ensure!(shared.context("the release is there")?.data["data"]["key"] == "two");
-    site.delete("second").await?;
-    crate::scene::gone(&site, &["shared".to_owned()], PATIENCE).await
+    agent.delete("second").await?;
+    crate::scene::gone(&agent, &["shared".to_owned()], PATIENCE).await
 }
 
 /// A log that cannot be written (a full disk) does not stop the work.
 #[tokio::test]
 async fn a_full_disk_stops_nothing() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let log = format!("agent-{}.log", site.id);
-    let log = site.bed.group.directory().join(log);
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let log = format!("agent-{}.log", agent.id);
+    let log = agent.bed.group.directory().join(log);
     std::os::unix::fs::symlink("/dev/full", &log)?;
-    site.start(BTreeMap::new())?;
+    agent.start(BTreeMap::new())?;
     // It is open now; whoever reads it to the end would never come back.
     std::fs::remove_file(&log)?;
-    deploy(&site, "web", 1).await?;
-    unharmed(&site).await
+    deploy(&agent, "web", 1).await?;
+    unharmed(&agent).await
 }

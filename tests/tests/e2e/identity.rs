@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{deploy_own, hasty, target};
@@ -15,17 +15,17 @@ const TENANT: &str = "tenant";
 
 /// A site with an account that may do everything in its own namespace and nothing elsewhere, and a namespace of somebody else
 /// with a Secret and a ConfigMap in it.
-async fn tenancy() -> Result<(Site<'static>, String, String)> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    let (own, foreign) = (target(&site), format!("{}-foreign", site.id));
+async fn tenancy() -> Result<(TestAgent<'static>, String, String)> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let (own, foreign) = (target(&agent), format!("{}-foreign", agent.id));
     for name in [&own, &foreign] {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        apply(&site.downstream, namespace).await?;
+        apply(&agent.downstream, namespace).await?;
     }
-    account(&site, TENANT, &own).await?;
+    account(&agent, TENANT, &own).await?;
     for kind in ["Secret", "ConfigMap"] {
         let content = if kind == "Secret" {
             "stringData"
@@ -33,7 +33,7 @@ async fn tenancy() -> Result<(Site<'static>, String, String)> {
             "data"
         };
         apply(
-            &site.downstream,
+            &agent.downstream,
             json!({
                 "apiVersion": "v1", "kind": kind,
                 "metadata": { "name": "theirs", "namespace": foreign },
@@ -42,11 +42,11 @@ async fn tenancy() -> Result<(Site<'static>, String, String)> {
         )
         .await?;
     }
-    Ok((site, own, foreign))
+    Ok((agent, own, foreign))
 }
 
-async fn account(site: &Site<'_>, name: &str, namespace: &str) -> Result<()> {
-    let system = &site.system_namespace;
+async fn account(agent: &TestAgent<'_>, name: &str, namespace: &str) -> Result<()> {
+    let system = &agent.system_namespace;
     for object in [
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": system } }),
         json!({
@@ -56,13 +56,13 @@ async fn account(site: &Site<'_>, name: &str, namespace: &str) -> Result<()> {
             "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": system }],
         }),
     ] {
-        apply(&site.downstream, object).await?;
+        apply(&agent.downstream, object).await?;
     }
     Ok(())
 }
 
 /// A chart with one template, deployed with the tenant's account into its namespace.
-fn chart(site: &Site<'_>, name: &str, template: &str) -> BundleDeployment {
+fn chart(agent: &TestAgent<'_>, name: &str, template: &str) -> BundleDeployment {
     let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
     let files = vec![
         ("chart/Chart.yaml".to_owned(), metadata.into()),
@@ -71,7 +71,7 @@ fn chart(site: &Site<'_>, name: &str, template: &str) -> BundleDeployment {
     BundleDeployment::content(name, files)
         .helm("chart", json!("chart"))
         .option("serviceAccount", json!(TENANT))
-        .option("defaultNamespace", json!(target(site)))
+        .option("defaultNamespace", json!(target(agent)))
 }
 
 fn config_map(namespace: &str, name: &str, extra: &str) -> String {
@@ -82,7 +82,7 @@ fn config_map(namespace: &str, name: &str, extra: &str) -> String {
 
 #[tokio::test]
 async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
-    let (site, own, foreign) = tenancy().await?;
+    let (agent, own, foreign) = tenancy().await?;
     let hook = |policy: &str| {
         config_map(
             &foreign,
@@ -96,37 +96,38 @@ async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: found\ndata:\n  found: {{{{ (lookup \"v1\" \"Secret\" \"{foreign}\" \"theirs\").data | toJson | quote }}}}\n"
     );
     let bundles = [
-        chart(&site, "apply", &config_map(&foreign, "planted", "")),
-        chart(&site, "hook", &hook("hook-succeeded")),
+        chart(&agent, "apply", &config_map(&foreign, "planted", "")),
+        chart(&agent, "hook", &hook("hook-succeeded")),
         chart(
-            &site,
+            &agent,
             "delete-by-hook",
             &hook("before-hook-creation").replace("name: planted", "name: theirs"),
         ),
-        chart(&site, "lookup", &lookup),
-        chart(&site, "values", &config_map(&own, "values", "")).helm(
+        chart(&agent, "lookup", &lookup),
+        chart(&agent, "values", &config_map(&own, "values", "")).helm(
             "valuesFrom",
             json!([{ "secretKeyRef": { "name": "theirs", "namespace": foreign } }]),
         ),
-        chart(&site, "copy", &config_map(&own, "copy", ""))
+        chart(&agent, "copy", &config_map(&own, "copy", ""))
             .option("defaultNamespace", json!(foreign))
             .option(
                 "downstreamResources",
                 json!([{ "kind": "Secret", "name": "source" }]),
             ),
-        chart(&site, "labels", &config_map(&own, "labels", ""))
+        chart(&agent, "labels", &config_map(&own, "labels", ""))
             .option("defaultNamespace", json!(foreign))
             .option("namespaceLabels", json!({ "taken": "yes" })),
-        chart(&site, "release", &config_map(&own, "release", ""))
+        chart(&agent, "release", &config_map(&own, "release", ""))
             .option("defaultNamespace", json!(foreign)),
     ];
-    site.upstream_secret("source", json!({ "key": "value" }))
+    agent
+        .upstream_secret("source", json!({ "key": "value" }))
         .await?;
     for bundle in &bundles {
-        site.apply(bundle).await?;
+        agent.apply(bundle).await?;
     }
     for bundle in &bundles {
-        let message = site
+        let message = agent
             .wait_deploy_error(bundle.name(), |message| {
                 message.contains("forbidden") || message.contains("not allowed")
             })
@@ -137,15 +138,26 @@ async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
     }
     // Nothing came, nothing went, and what was refused was asked as the tenant.
     for kind in ["Secret", "ConfigMap"] {
-        ensure!(site.object("v1", kind, &foreign, "theirs").await?.is_some());
         ensure!(
-            site.object("v1", kind, &foreign, "planted")
+            agent
+                .object("v1", kind, &foreign, "theirs")
+                .await?
+                .is_some()
+        );
+        ensure!(
+            agent
+                .object("v1", kind, &foreign, "planted")
                 .await?
                 .is_none()
         );
-        ensure!(site.object("v1", kind, &foreign, "source").await?.is_none());
+        ensure!(
+            agent
+                .object("v1", kind, &foreign, "source")
+                .await?
+                .is_none()
+        );
     }
-    let namespace = site
+    let namespace = agent
         .object("v1", "Namespace", "", &foreign)
         .await?
         .context("the namespace")?;
@@ -156,7 +168,7 @@ async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
             .unwrap_or_default()
             .contains_key("taken")
     );
-    let as_agent: Vec<_> = site
+    let as_agent: Vec<_> = agent
         .downstream_requests()?
         .into_iter()
         .filter(|request| request.namespace == foreign && request.resource != "namespaces")
@@ -171,11 +183,12 @@ async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
 /// A tenant may write its release's record; what the record says is not believed when the release is removed.
 #[tokio::test]
 async fn a_forged_record_removes_nothing_foreign() -> Result<()> {
-    let (site, own, foreign) = tenancy().await?;
-    site.apply(&chart(&site, "web", &config_map(&own, "web", "")))
+    let (agent, own, foreign) = tenancy().await?;
+    agent
+        .apply(&chart(&agent, "web", &config_map(&own, "web", "")))
         .await?;
-    site.wait_ready("web").await?;
-    let secrets = site.objects("v1", "Secret", &own);
+    agent.wait_ready("web").await?;
+    let secrets = agent.objects("v1", "Secret", &own);
     let name = "sh.helm.release.v1.web.v1";
     let record = secrets.get(name).await?;
     let payload = record.data["data"]["release"]
@@ -197,21 +210,20 @@ async fn a_forged_record_removes_nothing_foreign() -> Result<()> {
     secrets
         .patch(name, &PatchParams::default(), &Patch::Merge(&forged))
         .await?;
-    site.delete("web").await?;
-    wait_until("the tenant's object to go", PATIENCE, async || {
-        match site
-            .object("v1", "ConfigMap", &own, "web")
-            .await
-            .map_err(|e| e.to_string())?
-        {
-            None => Ok(()),
-            Some(_) => Err("still there".to_owned()),
-        }
+    agent.delete("web").await?;
+    wait_until("the tenant's object to go", PATIENCE, async || match agent
+        .object("v1", "ConfigMap", &own, "web")
+        .await
+        .map_err(|e| e.to_string())?
+    {
+        None => Ok(()),
+        Some(_) => Err("still there".to_owned()),
     })
     .await
-    .with_context(|| site.agent_log_tail(30))?;
+    .with_context(|| agent.agent_log_tail(30))?;
     ensure!(
-        site.object("v1", "ConfigMap", &foreign, "theirs")
+        agent
+            .object("v1", "ConfigMap", &foreign, "theirs")
             .await?
             .is_some()
     );
@@ -239,26 +251,26 @@ fn unpacked(payload: &str) -> Result<Value> {
 /// `fleet-default` is the account of bundles that name none, from the moment it exists; a named one must exist.
 #[tokio::test]
 async fn the_default_account_is_used_where_it_exists() -> Result<()> {
-    let (site, own, foreign) = tenancy().await?;
+    let (agent, own, foreign) = tenancy().await?;
     let nameless = |name: &str, namespace: &str| {
-        chart(&site, name, &config_map(namespace, name, "")).option("serviceAccount", json!(""))
+        chart(&agent, name, &config_map(namespace, name, "")).option("serviceAccount", json!(""))
     };
-    site.apply(&nameless("before", &foreign)).await?;
-    site.wait_ready("before").await?;
-    account(&site, "fleet-default", &own).await?;
+    agent.apply(&nameless("before", &foreign)).await?;
+    agent.wait_ready("before").await?;
+    account(&agent, "fleet-default", &own).await?;
     // That there was none is remembered for moments: bundles go out until one asks as the account.
     let user = format!(
         "system:serviceaccount:{}:fleet-default",
-        site.system_namespace
+        agent.system_namespace
     );
     let mut bundles = 0;
     wait_until("the account to be used", PATIENCE, async || {
         bundles += 1;
         let name = format!("within-{bundles}");
-        let applied = site.apply(&nameless(&name, &own)).await;
+        let applied = agent.apply(&nameless(&name, &own)).await;
         applied.map_err(|e| e.to_string())?;
-        site.wait_ready(&name).await.map_err(|e| e.to_string())?;
-        let audit = site.bed.downstream.audit();
+        agent.wait_ready(&name).await.map_err(|e| e.to_string())?;
+        let audit = agent.bed.downstream.audit();
         let asked = audit.by_user(&user, testbed::audit::Mark::default());
         match asked.map_err(|e| e.to_string())?.is_empty() {
             false => Ok(()),
@@ -266,19 +278,21 @@ async fn the_default_account_is_used_where_it_exists() -> Result<()> {
         }
     })
     .await?;
-    site.apply(&nameless("after", &foreign)).await?;
-    site.wait_deploy_error("after", |message| message.contains("forbidden"))
+    agent.apply(&nameless("after", &foreign)).await?;
+    agent
+        .wait_deploy_error("after", |message| message.contains("forbidden"))
         .await?;
     let named = nameless("named", &own).option("serviceAccount", json!("nobody"));
-    site.apply(&named).await?;
-    site.wait_deploy_error("named", |message| message.contains("nobody"))
+    agent.apply(&named).await?;
+    agent
+        .wait_deploy_error("named", |message| message.contains("nobody"))
         .await?;
     // It comes, and the bundle heals by itself.
-    account(&site, "nobody", &own).await?;
-    site.wait_ready("named").await?;
-    let accounts = site.objects("v1", "ServiceAccount", &site.system_namespace);
+    account(&agent, "nobody", &own).await?;
+    agent.wait_ready("named").await?;
+    let accounts = agent.objects("v1", "ServiceAccount", &agent.system_namespace);
     accounts
         .delete("fleet-default", &DeleteParams::default())
         .await?;
-    site.wait_ready("after").await.map(drop)
+    agent.wait_ready("after").await.map(drop)
 }

@@ -7,24 +7,24 @@ use serde_json::json;
 use testbed::bed::{Bed, unique};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 use crate::scene::{
     app, deletions, deploy, deploy_own, gone, hasty, present, target, wait_event, widgets,
 };
 
-async fn hurried() -> Result<Site<'static>> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    hasty(&mut site).await?;
-    deploy_own(&site).await?;
-    Ok(site)
+async fn hurried() -> Result<TestAgent<'static>> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    Ok(agent)
 }
 
 /// A bundle of these manifests in the apps' namespace.
-fn manifests(site: &Site<'_>, name: &str, text: &str) -> BundleDeployment {
+fn manifests(agent: &TestAgent<'_>, name: &str, text: &str) -> BundleDeployment {
     BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
-        .release(name, &target(site))
+        .release(name, &target(agent))
 }
 
 fn map(name: &str, rest: &str) -> String {
@@ -35,15 +35,15 @@ fn map(name: &str, rest: &str) -> String {
 /// that still does.
 #[tokio::test]
 async fn a_bundle_may_bring_its_namespace() -> Result<()> {
-    let site = hurried().await?;
+    let agent = hurried().await?;
     let namespace =
         |name: &str| format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
     let is_there = async |name: &str| -> Result<bool> {
-        let found = site.object("v1", "Namespace", "", name).await?;
+        let found = agent.object("v1", "Namespace", "", name).await?;
         Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
     };
     let bundle = |name: &str, has_namespace: bool| {
-        let own = format!("{}-{name}", site.id);
+        let own = format!("{}-{name}", agent.id);
         let text = map(name, "")
             + if has_namespace {
                 namespace(&own)
@@ -51,38 +51,38 @@ async fn a_bundle_may_bring_its_namespace() -> Result<()> {
                 String::new()
             }
             .as_str();
-        manifests(&site, name, &text).option("defaultNamespace", json!(own))
+        manifests(&agent, name, &text).option("defaultNamespace", json!(own))
     };
     for name in ["brings", "stops"] {
-        site.apply(&bundle(name, true)).await?;
-        site.wait_ready(name).await?;
+        agent.apply(&bundle(name, true)).await?;
+        agent.wait_ready(name).await?;
     }
-    site.apply(&bundle("stops", false)).await?;
-    site.wait_ready("stops").await?;
-    ensure!(is_there(&format!("{}-stops", site.id)).await?);
-    site.delete("brings").await?;
+    agent.apply(&bundle("stops", false)).await?;
+    agent.wait_ready("stops").await?;
+    ensure!(is_there(&format!("{}-stops", agent.id)).await?);
+    agent.delete("brings").await?;
     wait_until("the namespace to go", PATIENCE, async || {
-        match is_there(&format!("{}-brings", site.id)).await {
+        match is_there(&format!("{}-brings", agent.id)).await {
             Ok(false) => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))?;
+    .with_context(|| agent.agent_log_tail(30))?;
     // And comes back, as soon as its predecessor is gone.
-    site.apply(&bundle("brings", true)).await?;
-    site.wait_ready("brings").await.map(drop)
+    agent.apply(&bundle("brings", true)).await?;
+    agent.wait_ready("brings").await.map(drop)
 }
 
 /// An object that is held by a finalizer when its bundle goes: the release is gone all the same, and the same bundle waits for the
 /// object's end when it comes back.
 #[tokio::test]
 async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
-    let site = hurried().await?;
-    let bundle = manifests(&site, "held", &map("held", "data: {key: a}\n"));
-    site.apply(&bundle).await?;
-    site.wait_ready("held").await?;
-    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    let agent = hurried().await?;
+    let bundle = manifests(&agent, "held", &map("held", "data: {key: a}\n"));
+    agent.apply(&bundle).await?;
+    agent.wait_ready("held").await?;
+    let maps = agent.objects("v1", "ConfigMap", &target(&agent));
     let finalizers = async |all: &[&str]| {
         let patch = json!({ "metadata": { "finalizers": all } });
         maps.patch("held", &PatchParams::default(), &Patch::Merge(&patch))
@@ -91,10 +91,10 @@ async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
     };
     finalizers(&["example.com/hold"]).await?;
     let uid = maps.get("held").await?.metadata.uid;
-    site.delete("held").await?;
-    wait_event(&site, "Removed", "held").await?;
+    agent.delete("held").await?;
+    wait_event(&agent, "Removed", "held").await?;
     wait_until("the records to go", PATIENCE, async || {
-        let secrets = site.objects("v1", "Secret", &target(&site));
+        let secrets = agent.objects("v1", "Secret", &target(&agent));
         let records = secrets
             .list(&ListParams::default().labels("owner=helm,name=held"))
             .await;
@@ -104,13 +104,14 @@ async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
         }
     })
     .await?;
-    site.apply(&bundle).await?;
-    site.wait_deploy_error("held", |message| message.contains("is being deleted"))
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error("held", |message| message.contains("is being deleted"))
         .await?;
     // Nobody else waits with it.
-    deploy(&site, "other", 2).await?;
+    deploy(&agent, "other", 2).await?;
     finalizers(&[]).await?;
-    site.wait_ready("held").await?;
+    agent.wait_ready("held").await?;
     ensure!(maps.get("held").await?.metadata.uid != uid);
     Ok(())
 }
@@ -119,59 +120,60 @@ async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
 /// all of it goes once the rights are back. One that is only in the way of a deploy leaves what was deployed.
 #[tokio::test]
 async fn rights_that_were_taken_away_hold_a_removal_up() -> Result<()> {
-    let mut site = hurried().await?;
+    let mut agent = hurried().await?;
     let rbac = "rbac.authorization.k8s.io";
-    let system = site.system_namespace.clone();
+    let system = agent.system_namespace.clone();
     let namespace =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target(&site) } });
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target(&agent) } });
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "tenant", "namespace": system },
     });
     let binding = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding",
-        "metadata": { "name": "tenant", "namespace": target(&site) },
+        "metadata": { "name": "tenant", "namespace": target(&agent) },
         "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
         "subjects": [{ "kind": "ServiceAccount", "name": "tenant", "namespace": system }],
     });
     for object in [&namespace, &account, &binding] {
-        apply(&site.downstream, object.clone()).await?;
+        apply(&agent.downstream, object.clone()).await?;
     }
     let bundle = |key: &str| {
         manifests(
-            &site,
+            &agent,
             "rights",
             &map("rights", &format!("data: {{key: {key}}}\n")),
         )
         .option("serviceAccount", json!("tenant"))
     };
     let (first, second) = (bundle("a"), bundle("b"));
-    site.apply(&first).await?;
-    site.wait_ready("rights").await?;
-    let bindings = site.objects(&format!("{rbac}/v1"), "RoleBinding", &target(&site));
+    agent.apply(&first).await?;
+    agent.wait_ready("rights").await?;
+    let bindings = agent.objects(&format!("{rbac}/v1"), "RoleBinding", &target(&agent));
     bindings.delete("tenant", &DeleteParams::default()).await?;
-    site.apply(&second).await?;
-    site.wait_deploy_error("rights", |message| message.contains("forbidden"))
+    agent.apply(&second).await?;
+    agent
+        .wait_deploy_error("rights", |message| message.contains("forbidden"))
         .await?;
-    site.delete("rights").await?;
-    wait_event(&site, "RemovalFailed", "rights").await?;
+    agent.delete("rights").await?;
+    wait_event(&agent, "RemovalFailed", "rights").await?;
     // A restart in between forgets nothing either.
-    site.agent()?.restart()?;
-    deploy(&site, "other", 1).await?;
+    agent.process()?.restart()?;
+    deploy(&agent, "other", 1).await?;
     let names = ["rights".to_owned()];
-    ensure!(present(&site, &names).await? == names);
-    let deleted = deletions(&site)?;
+    ensure!(present(&agent, &names).await? == names);
+    let deleted = deletions(&agent)?;
     let done: Vec<_> = deleted.iter().filter(|one| one.code < 400).collect();
     ensure!(done.is_empty(), "{done:#?}");
-    apply(&site.downstream, binding).await?;
-    gone(&site, &names, PATIENCE).await
+    apply(&agent.downstream, binding).await?;
+    gone(&agent, &names, PATIENCE).await
 }
 
 /// A definition whose conversion nobody serves: every object of the kind is unreadable in the version that the chart writes. It is told,
 /// nobody else is held up, nothing is deleted, and it heals.
 #[tokio::test]
 async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
-    let site = hurried().await?;
+    let agent = hurried().await?;
     let group = format!("{}.example.com", unique("conversion"));
     let definition = |conversion: serde_json::Value| {
         let mut definition = widgets(&group);
@@ -182,17 +184,17 @@ async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
         definition["spec"]["conversion"] = conversion;
         definition
     };
-    apply(&site.downstream, definition(json!({ "strategy": "None" }))).await?;
+    apply(&agent.downstream, definition(json!({ "strategy": "None" }))).await?;
     let bundle = |value: &str| {
         let text = format!(
             "{}---\napiVersion: {group}/v1beta1\nkind: Widget\nmetadata: {{name: w}}\nspec: {{a: {value}}}\n",
             map("beside", "")
         );
-        manifests(&site, "widgets", &text).correct_drift()
+        manifests(&agent, "widgets", &text).correct_drift()
     };
-    site.apply(&bundle("one")).await?;
-    site.wait_ready("widgets").await?;
-    let stored = site.objects(&format!("{group}/v1"), "Widget", &target(&site));
+    agent.apply(&bundle("one")).await?;
+    agent.wait_ready("widgets").await?;
+    let stored = agent.objects(&format!("{group}/v1"), "Widget", &target(&agent));
     let uid = stored.get("w").await?.metadata.uid;
     let broken = json!({
         "strategy": "Webhook",
@@ -201,20 +203,21 @@ async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
             "clientConfig": { "url": "https://127.0.0.1:1/" },
         },
     });
-    apply(&site.downstream, definition(broken)).await?;
-    site.apply(&bundle("two")).await?;
-    site.wait_deploy_error("widgets", |message| message.contains("conversion webhook"))
+    apply(&agent.downstream, definition(broken)).await?;
+    agent.apply(&bundle("two")).await?;
+    agent
+        .wait_deploy_error("widgets", |message| message.contains("conversion webhook"))
         .await?;
-    deploy(&site, "other", 2).await?;
+    deploy(&agent, "other", 2).await?;
     apply(
-        &site.downstream,
+        &agent.downstream,
         definition(json!({ "strategy": "None", "webhook": null })),
     )
     .await?;
-    site.wait_ready("widgets").await?;
+    agent.wait_ready("widgets").await?;
     let widget = stored.get("w").await?;
     ensure!(widget.metadata.uid == uid && widget.data["spec"]["a"] == "two");
-    let deleted = deletions(&site)?;
+    let deleted = deletions(&agent)?;
     ensure!(
         deleted.iter().all(|one| one.resource == "secrets"),
         "{deleted:#?}"
@@ -226,28 +229,28 @@ async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
 #[tokio::test]
 async fn a_thousand_objects_are_like_others() -> Result<()> {
     const MANY: usize = 1_000;
-    let site = hurried().await?;
+    let agent = hurried().await?;
     let bundle = |count: usize| {
         let text: String = (0..count).map(|n| map(&format!("many-{n}"), "")).collect();
-        manifests(&site, "many", &text)
+        manifests(&agent, "many", &text)
     };
     let names: Vec<_> = (0..MANY).map(|n| format!("many-{n}")).collect();
     let count = async || -> Result<usize> {
-        let maps = site.objects("v1", "ConfigMap", &target(&site));
+        let maps = agent.objects("v1", "ConfigMap", &target(&agent));
         let all = maps.list_metadata(&ListParams::default()).await?.items;
         let is_one = |name: &Option<String>| name.as_ref().is_some_and(|name| names.contains(name));
         Ok(all.iter().filter(|one| is_one(&one.metadata.name)).count())
     };
     for wanted in [MANY, MANY / 2] {
-        site.apply(&bundle(wanted)).await?;
-        let ready = site.wait_ready("many").await?;
+        agent.apply(&bundle(wanted)).await?;
+        let ready = agent.wait_ready("many").await?;
         let told = ready["status"]["resources"].as_array().map_or(0, Vec::len);
         ensure!(told == wanted, "{told} of {wanted} told");
         ensure!(count().await? == wanted);
     }
-    site.apply(&app(&site, "beside")).await?;
-    site.wait_ready("beside").await?;
-    site.delete("many").await?;
+    agent.apply(&app(&agent, "beside")).await?;
+    agent.wait_ready("beside").await?;
+    agent.delete("many").await?;
     wait_until("all of them to go", PATIENCE, async || {
         match count().await.map_err(|e| e.to_string())? {
             0 => Ok(()),
@@ -255,6 +258,6 @@ async fn a_thousand_objects_are_like_others() -> Result<()> {
         }
     })
     .await?;
-    ensure!(present(&site, &["beside".to_owned()]).await?.len() == 1);
+    ensure!(present(&agent, &["beside".to_owned()]).await?.len() == 1);
     Ok(())
 }

@@ -7,19 +7,19 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::kills::records;
 use testbed::wait::wait_until;
 
 /// A site beside the agent's own bundle, so that a deleted bundle counts as deleted.
-async fn site() -> Result<Site<'static>> {
-    let site = Site::registered(Bed::shared().await?).await?;
+async fn agent() -> Result<TestAgent<'static>> {
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
     let own = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
     let own =
         BundleDeployment::content("fleet-agent-own", vec![("own.yaml".to_owned(), own.into())])
-            .option("defaultNamespace", json!(site.system_namespace));
-    site.apply(&own).await?;
-    Ok(site)
+            .option("defaultNamespace", json!(agent.system_namespace));
+    agent.apply(&own).await?;
+    Ok(agent)
 }
 
 /// A bundle of one template, whose release and namespace have the bundle's name.
@@ -38,14 +38,14 @@ fn map(name: &str, value: &str) -> String {
     )
 }
 
-async fn value(site: &Site<'_>, namespace: &str, name: &str) -> Result<Value> {
-    let map = site.object("v1", "ConfigMap", namespace, name).await?;
+async fn value(agent: &TestAgent<'_>, namespace: &str, name: &str) -> Result<Value> {
+    let map = agent.object("v1", "ConfigMap", namespace, name).await?;
     Ok(map.map_or(Value::Null, |map| map.data["data"]["value"].clone()))
 }
 
-async fn wait_gone(site: &Site<'_>, release: &str) -> Result<()> {
+async fn wait_gone(agent: &TestAgent<'_>, release: &str) -> Result<()> {
     wait_until("the release to be forgotten", PATIENCE, async || {
-        let records = records::read(&site.downstream, release, release).await;
+        let records = records::read(&agent.downstream, release, release).await;
         match records.map_err(|error| error.to_string())?.len() {
             0 => Ok(()),
             count => Err(format!("{count} records")),
@@ -56,7 +56,7 @@ async fn wait_gone(site: &Site<'_>, release: &str) -> Result<()> {
 
 #[tokio::test]
 async fn what_is_to_be_kept_outlives_its_bundle() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let [plain, kept, crds] = ["plain", "kept", "crds"].map(unique);
     let definition = |name: &str| {
         format!(
@@ -66,26 +66,26 @@ async fn what_is_to_be_kept_outlives_its_bundle() -> Result<()> {
             map("a", "1")
         )
     };
-    site.apply(&bundle(&plain, &definition(&plain))?).await?;
+    agent.apply(&bundle(&plain, &definition(&plain))?).await?;
     let keep = bundle(&kept, &definition(&kept))?.option("keepResources", json!(true));
-    site.apply(&keep).await?;
+    agent.apply(&keep).await?;
     let all = bundle(&crds, &definition(&crds))?.option("deleteCRDResources", json!(true));
-    site.apply(&all).await?;
+    agent.apply(&all).await?;
     for name in [&plain, &kept, &crds] {
-        site.wait_ready(name).await?;
-        site.delete(name).await?;
+        agent.wait_ready(name).await?;
+        agent.delete(name).await?;
     }
     for (name, has_map, has_definition) in [
         (&plain, false, true),
         (&kept, true, true),
         (&crds, false, false),
     ] {
-        wait_gone(&site, name).await?;
-        assert_eq!(value(&site, name, "a").await? == "1", has_map, "{name}");
+        wait_gone(&agent, name).await?;
+        assert_eq!(value(&agent, name, "a").await? == "1", has_map, "{name}");
         wait_until("the definition's fate", PATIENCE, async || {
             let definition = format!("cars.{name}.example.com");
             let kind = "CustomResourceDefinition";
-            let live = site
+            let live = agent
                 .object("apiextensions.k8s.io/v1", kind, "", &definition)
                 .await;
             let live = live.map_err(|error| error.to_string())?;
@@ -101,37 +101,37 @@ async fn what_is_to_be_kept_outlives_its_bundle() -> Result<()> {
 
 #[tokio::test]
 async fn names_are_looked_up_unless_that_is_switched_off() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     for (is_off, expected) in [(false, "found"), (true, "")] {
         let name = unique("dns");
         let template =
             "{{ $found := ternary \"found\" \"\" (ne (getHostByName \"localhost\") \"\") }}\n";
         let template = format!("{template}{}", map("a", "{{ $found }}"));
         let bundle = bundle(&name, &template)?.helm("disableDNS", json!(is_off));
-        site.apply(&bundle).await?;
-        site.wait_ready(&name).await?;
-        assert_eq!(value(&site, &name, "a").await?, expected);
+        agent.apply(&bundle).await?;
+        agent.wait_ready(&name).await?;
+        assert_eq!(value(&agent, &name, "a").await?, expected);
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn so_many_revisions_are_kept_and_a_forced_sync_makes_one() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let name = unique("history");
     for round in 1..=5 {
         let bundle = bundle(&name, &map("a", &round.to_string()))?
             .helm("maxHistory", json!(3))
             .option("forceSyncGeneration", json!(1));
-        site.apply(&bundle).await?;
-        site.wait_ready(&name).await?;
+        agent.apply(&bundle).await?;
+        agent.wait_ready(&name).await?;
     }
     let forced = bundle(&name, &map("a", "5"))?
         .helm("maxHistory", json!(3))
         .option("forceSyncGeneration", json!(2));
-    site.apply(&forced).await?;
-    site.wait_ready(&name).await?;
-    let records = records::read(&site.downstream, &name, &name).await?;
+    agent.apply(&forced).await?;
+    agent.wait_ready(&name).await?;
+    let records = records::read(&agent.downstream, &name, &name).await?;
     let revisions: Vec<u64> = records.iter().map(|record| record.revision).collect();
     assert_eq!(revisions, [4, 5, 6]);
     Ok(())
@@ -139,37 +139,39 @@ async fn so_many_revisions_are_kept_and_a_forced_sync_makes_one() -> Result<()> 
 
 #[tokio::test]
 async fn objects_of_others_are_taken_only_when_told_to() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let name = unique("taken");
     apply(
-        &site.downstream,
+        &agent.downstream,
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
     )
     .await?;
     apply(
-        &site.downstream,
+        &agent.downstream,
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "namespace": name }, "data": { "value": "theirs" } }),
     )
     .await?;
     let polite = bundle(&name, &map("a", "ours"))?;
-    site.apply(&polite).await?;
-    site.wait_for(&name, "to be refused", |bundle| {
-        bundle["status"]
-            .to_string()
-            .contains("cannot be imported into the current release")
-    })
-    .await?;
-    assert_eq!(value(&site, &name, "a").await?, "theirs");
-    site.apply(&polite.helm("takeOwnership", json!(true)))
+    agent.apply(&polite).await?;
+    agent
+        .wait_for(&name, "to be refused", |bundle| {
+            bundle["status"]
+                .to_string()
+                .contains("cannot be imported into the current release")
+        })
         .await?;
-    site.wait_ready(&name).await?;
-    assert_eq!(value(&site, &name, "a").await?, "ours");
+    assert_eq!(value(&agent, &name, "a").await?, "theirs");
+    agent
+        .apply(&polite.helm("takeOwnership", json!(true)))
+        .await?;
+    agent.wait_ready(&name).await?;
+    assert_eq!(value(&agent, &name, "a").await?, "ours");
     Ok(())
 }
 
 #[tokio::test]
 async fn what_may_not_change_is_recreated_only_by_force() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let name = unique("force");
     let job = |argument: &str| {
         format!(
@@ -178,23 +180,24 @@ async fn what_may_not_change_is_recreated_only_by_force() -> Result<()> {
             map("a", argument)
         )
     };
-    site.apply(&bundle(&name, &job("one"))?).await?;
-    site.wait_ready(&name).await?;
-    let a = site.object("v1", "ConfigMap", &name, "a").await?;
+    agent.apply(&bundle(&name, &job("one"))?).await?;
+    agent.wait_ready(&name).await?;
+    let a = agent.object("v1", "ConfigMap", &name, "a").await?;
     let uid = a.context("a is there")?.metadata.uid;
-    site.apply(&bundle(&name, &job("two"))?).await?;
-    site.wait_for(&name, "to be refused", |bundle| {
-        bundle["status"].to_string().contains("field is immutable")
-    })
-    .await?;
+    agent.apply(&bundle(&name, &job("two"))?).await?;
+    agent
+        .wait_for(&name, "to be refused", |bundle| {
+            bundle["status"].to_string().contains("field is immutable")
+        })
+        .await?;
     let forced = bundle(&name, &job("two"))?.helm("force", json!(true));
-    site.apply(&forced).await?;
-    site.wait_ready(&name).await?;
-    let job = site.object("batch/v1", "Job", &name, "once").await?;
+    agent.apply(&forced).await?;
+    agent.wait_ready(&name).await?;
+    let job = agent.object("batch/v1", "Job", &name, "once").await?;
     let args =
         &job.context("the Job is there")?.data["spec"]["template"]["spec"]["containers"][0]["args"];
     assert_eq!(*args, json!(["two"]));
-    let a = site.object("v1", "ConfigMap", &name, "a").await?;
+    let a = agent.object("v1", "ConfigMap", &name, "a").await?;
     assert_eq!(
         a.context("a is there")?.metadata.uid,
         uid,
@@ -205,37 +208,40 @@ async fn what_may_not_change_is_recreated_only_by_force() -> Result<()> {
 
 #[tokio::test]
 async fn a_namespace_is_awaited_where_none_may_be_created() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let name = unique("namespace");
     let bundle = bundle(&name, &map("a", "1"))?.option("createNamespace", json!(false));
-    site.apply(&bundle).await?;
-    site.wait_for(&name, "to miss its namespace", |bundle| {
-        bundle["status"].to_string().contains("not found")
-    })
-    .await?;
+    agent.apply(&bundle).await?;
+    agent
+        .wait_for(&name, "to miss its namespace", |bundle| {
+            bundle["status"].to_string().contains("not found")
+        })
+        .await?;
     apply(
-        &site.downstream,
+        &agent.downstream,
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
     )
     .await?;
-    site.wait_ready(&name).await.map(drop)
+    agent.wait_ready(&name).await.map(drop)
 }
 
 /// A time-out is told, and is over as soon as the objects are ready, with nobody's help.
 #[tokio::test]
 async fn what_was_late_turns_ready_by_itself() -> Result<()> {
-    let site = site().await?;
+    let agent = agent().await?;
     let name = unique("late");
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  \
         template:\n    metadata: {labels: {app: web}}\n    spec: {containers: [{name: main, image: \"registry.example/web:never\"}]}\n";
     let bundle = bundle(&name, deployment)?.helm("timeoutSeconds", json!(2));
-    site.apply(&bundle).await?;
-    site.wait_for(&name, "to be deployed and not ready", |bundle| {
-        let status = &bundle["status"];
-        status["appliedDeploymentID"] == bundle["spec"]["deploymentID"] && status["ready"] != true
-    })
-    .await?;
-    let pods = site.objects("v1", "Pod", &name);
+    agent.apply(&bundle).await?;
+    agent
+        .wait_for(&name, "to be deployed and not ready", |bundle| {
+            let status = &bundle["status"];
+            status["appliedDeploymentID"] == bundle["spec"]["deploymentID"]
+                && status["ready"] != true
+        })
+        .await?;
+    let pods = agent.objects("v1", "Pod", &name);
     let image = json!({ "spec": { "containers": [{ "name": "main", "image": "registry.example/web:1" }] } });
     let made = wait_until("the pod", PATIENCE, async || {
         let list = pods.list(&ListParams::default()).await;
@@ -246,5 +252,5 @@ async fn what_was_late_turns_ready_by_itself() -> Result<()> {
     let params = PatchParams::default();
     pods.patch(&made.await?, &params, &Patch::Strategic(&image))
         .await?;
-    site.wait_ready(&name).await.map(drop)
+    agent.wait_ready(&name).await.map(drop)
 }

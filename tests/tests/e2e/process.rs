@@ -12,7 +12,7 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::cluster::AGENT_USERS;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::kills::records;
 use testbed::wait::wait_until;
 
@@ -20,15 +20,15 @@ use crate::scene::{deploy, haste, target};
 
 /// Another process of the same agent, in leader election.
 pub(crate) fn candidate(
-    site: &Site<'_>,
+    agent: &TestAgent<'_>,
     name: &str,
     extra: &[(&str, &str)],
 ) -> Result<AgentProcess> {
-    candidate_as(site, &site.user, name, extra)
+    candidate_as(agent, &agent.user, name, extra)
 }
 
 fn candidate_as(
-    site: &Site<'_>,
+    agent: &TestAgent<'_>,
     user: &str,
     name: &str,
     extra: &[(&str, &str)],
@@ -47,29 +47,29 @@ fn candidate_as(
     }
     let options = Options {
         program: built()?,
-        kubeconfig: site.bed.downstream.kubeconfig(user)?,
-        namespace: site.system_namespace.clone(),
+        kubeconfig: agent.bed.downstream.kubeconfig(user)?,
+        namespace: agent.system_namespace.clone(),
         env,
         // The last one counts.
         arguments: vec!["--leader-elect=true".to_owned()],
     };
     AgentProcess::start(
-        site.bed.group.clone(),
-        &format!("agent-{}-{name}", site.id),
+        agent.bed.group.clone(),
+        &format!("agent-{}-{name}", agent.id),
         options,
     )
 }
 
-pub(crate) async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
+pub(crate) async fn holder(agent: &TestAgent<'_>, wanted: &str) -> Result<()> {
     wait_until(
         &format!("{wanted} to hold the lease"),
         PATIENCE,
         async || {
-            let lease = site
+            let lease = agent
                 .object(
                     "coordination.k8s.io/v1",
                     "Lease",
-                    &site.system_namespace,
+                    &agent.system_namespace,
                     "fleet-agent",
                 )
                 .await
@@ -86,12 +86,12 @@ pub(crate) async fn holder(site: &Site<'_>, wanted: &str) -> Result<()> {
 
 #[tokio::test]
 async fn agents_take_over_from_each_other() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let mut first = candidate(&site, "first", &[])?;
-    holder(&site, "first").await?;
-    deploy(&site, "by-first", 1).await?;
-    let mut second = candidate(&site, "second", &[])?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let mut first = candidate(&agent, "first", &[])?;
+    holder(&agent, "first").await?;
+    deploy(&agent, "by-first", 1).await?;
+    let mut second = candidate(&agent, "second", &[])?;
     wait_until("the second to wait", PATIENCE, async || {
         match second.log() {
             log if log.contains("another agent leads") => Ok(()),
@@ -102,15 +102,15 @@ async fn agents_take_over_from_each_other() -> Result<()> {
     ensure!(!second.log().contains("\"message\":\"registered\""));
     // A clean end gives the lease back; a crash lets it run out.
     ensure!(first.terminate(PATIENCE)?.success());
-    holder(&site, "second").await?;
-    deploy(&site, "by-second", 1).await?;
+    holder(&agent, "second").await?;
+    deploy(&agent, "by-second", 1).await?;
     second.kill();
-    let first = candidate(&site, "third", &[])?;
-    holder(&site, "third").await?;
-    deploy(&site, "by-third", 1).await?;
+    let first = candidate(&agent, "third", &[])?;
+    holder(&agent, "third").await?;
+    deploy(&agent, "by-third", 1).await?;
 
     // Robbed: it stops at once and stands for election again, in the same process.
-    let leases = site.objects("coordination.k8s.io/v1", "Lease", &site.system_namespace);
+    let leases = agent.objects("coordination.k8s.io/v1", "Lease", &agent.system_namespace);
     let robbed = json!({ "spec": { "holderIdentity": "robber", "leaseDurationSeconds": 5 } });
     leases
         .patch(
@@ -126,28 +126,29 @@ async fn agents_take_over_from_each_other() -> Result<()> {
         }
     })
     .await?;
-    holder(&site, "third").await?;
-    deploy(&site, "again", 1).await?;
+    holder(&agent, "third").await?;
+    deploy(&agent, "again", 1).await?;
     Ok(())
 }
 
 /// A leader that was frozen while another one took over knows that it lost before it does anything.
 #[tokio::test]
 async fn a_leader_that_was_frozen_leaves_the_work_to_the_other() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let first = candidate(&site, "frozen", &[])?;
-    holder(&site, "frozen").await?;
-    deploy(&site, "by-frozen", 1).await?;
-    let downstream = &site.bed.downstream;
-    let mut second = candidate_as(&site, &format!("agent-{}", AGENT_USERS - 1), "awake", &[])?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let first = candidate(&agent, "frozen", &[])?;
+    holder(&agent, "frozen").await?;
+    deploy(&agent, "by-frozen", 1).await?;
+    let downstream = &agent.bed.downstream;
+    let mut second = candidate_as(&agent, &format!("agent-{}", AGENT_USERS - 1), "awake", &[])?;
     first.process()?.freeze()?;
     let mark = downstream.audit().mark();
-    holder(&site, "awake").await?;
-    deploy(&site, "by-awake", 2).await?;
+    holder(&agent, "awake").await?;
+    deploy(&agent, "by-awake", 2).await?;
     // News for a watch that was frozen as well.
     let change = json!({ "data": { "key": "edited" } });
-    site.objects("v1", "ConfigMap", &crate::scene::target(&site))
+    agent
+        .objects("v1", "ConfigMap", &crate::scene::target(&agent))
         .patch(
             "by-frozen-0",
             &PatchParams::default(),
@@ -162,7 +163,7 @@ async fn a_leader_that_was_frozen_leaves_the_work_to_the_other() -> Result<()> {
         }
     })
     .await?;
-    let requests = downstream.audit().by_user(&site.user, mark)?;
+    let requests = downstream.audit().by_user(&agent.user, mark)?;
     let changes = requests.iter().filter(|request| {
         let is_read = ["get", "list", "watch"].contains(&request.verb.as_str());
         !is_read && request.resource != "leases"
@@ -170,14 +171,14 @@ async fn a_leader_that_was_frozen_leaves_the_work_to_the_other() -> Result<()> {
     let changes: Vec<_> = changes.collect();
     ensure!(changes.is_empty(), "{changes:#?}");
     second.kill();
-    holder(&site, "frozen").await?;
-    deploy(&site, "again", 1).await.map(drop)
+    holder(&agent, "frozen").await?;
+    deploy(&agent, "again", 1).await.map(drop)
 }
 
 #[tokio::test]
 async fn a_start_that_fails_ends_the_process() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
     for (env, message) in [
         (
             ("CATTLE_ELECTION_LEASE_DURATION", "soon"),
@@ -189,18 +190,18 @@ async fn a_start_that_fails_ends_the_process() -> Result<()> {
             "failed to listen on 192.0.2.1:1",
         ),
     ] {
-        let mut agent = candidate(&site, "failing", &[env])?;
-        let status = agent
+        let mut process = candidate(&agent, "failing", &[env])?;
+        let status = process
             .wait_exit(Duration::from_secs(60))
             .with_context(|| message.to_owned())?;
         ensure!(status.code() == Some(1), "{status}");
-        ensure!(agent.log().contains(message), "{}", agent.log());
+        ensure!(process.log().contains(message), "{}", process.log());
     }
     Ok(())
 }
 
 /// A Deployment whose pods never get ready by themselves, deployed by a helm that waits for them.
-fn stalling(site: &Site<'_>) -> BundleDeployment {
+fn stalling(agent: &TestAgent<'_>) -> BundleDeployment {
     let text = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -212,14 +213,14 @@ spec:
     spec: {containers: [{name: app, image: "app:never"}]}
 "#;
     BundleDeployment::content("stalling", vec![("all.yaml".to_owned(), text.into())])
-        .release("stalling", &target(site))
+        .release("stalling", &target(agent))
         .helm("atomic", json!(true))
         .helm("timeoutSeconds", json!(3600))
 }
 
 /// Plays the kubelet for the pods that kwok leaves alone.
-async fn make_ready(site: &Site<'_>) -> Result<()> {
-    let pods = site.objects("v1", "Pod", &target(site));
+async fn make_ready(agent: &TestAgent<'_>) -> Result<()> {
+    let pods = agent.objects("v1", "Pod", &target(agent));
     let labelled = ListParams::default().labels("app=stalling");
     let status = json!({ "status": { "phase": "Running", "conditions": [
         { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" },
@@ -238,14 +239,14 @@ async fn make_ready(site: &Site<'_>) -> Result<()> {
 async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
     /// What a kubelet waits before it kills.
     const GRACE: Duration = Duration::from_secs(30);
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let mut first = candidate(&site, "ended", &[])?;
-    holder(&site, "ended").await?;
-    site.apply(&stalling(&site)).await?;
-    let revisions = async || records::read(&site.downstream, &target(&site), "stalling").await;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let mut first = candidate(&agent, "ended", &[])?;
+    holder(&agent, "ended").await?;
+    agent.apply(&stalling(&agent)).await?;
+    let revisions = async || records::read(&agent.downstream, &target(&agent), "stalling").await;
     wait_until("a pod to wait for", PATIENCE, async || {
-        let pods = site.objects("v1", "Pod", &target(&site));
+        let pods = agent.objects("v1", "Pod", &target(&agent));
         let pods = pods
             .list(&ListParams::default())
             .await
@@ -257,15 +258,15 @@ async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
     .await?;
     let status = first.terminate(GRACE)?;
     ensure!(status.code() == Some(0), "{status}\n{}", first.log());
-    holder(&site, "").await?;
+    holder(&agent, "").await?;
     let pending: Vec<_> = revisions().await?;
     ensure!(
         pending.len() == 1 && pending[0].status == "pending-install",
         "{pending:?}"
     );
 
-    let second = candidate(&site, "successor", &[])?;
-    holder(&site, "successor").await?;
+    let second = candidate(&agent, "successor", &[])?;
+    holder(&agent, "successor").await?;
     wait_until("the deploy to go on", PATIENCE, async || {
         match second.log() {
             log if log.contains("deploying") => Ok(()),
@@ -273,16 +274,16 @@ async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
         }
     })
     .await?;
-    make_ready(&site).await?;
-    let ready = site
+    make_ready(&agent).await?;
+    let ready = agent
         .wait_ready("stalling")
         .await
         .with_context(|| second.log())?;
     ensure!(
-        ready["status"]["release"] == format!("{}/stalling:1", target(&site)).as_str(),
+        ready["status"]["release"] == format!("{}/stalling:1", target(&agent)).as_str(),
         "{ready:#}"
     );
-    let requests = site.downstream_requests()?;
+    let requests = agent.downstream_requests()?;
     let deleted: Vec<_> = requests
         .iter()
         .filter(|r| r.verb.starts_with("delete"))
@@ -295,8 +296,8 @@ async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
 #[tokio::test]
 async fn a_full_disk_holds_nothing_up() -> Result<()> {
     let bed = Bed::shared().await?;
-    let mut site = Site::prepare(bed).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    agent.grant().await?;
     let chart = Chart::small(&unique("disk"), "1.0.0");
     bed.registry.push(&chart).await?;
     bed.repository.add(&chart)?;
@@ -313,34 +314,36 @@ async fn a_full_disk_holds_nothing_up() -> Result<()> {
         ("TMPDIR", "/dev/null/tmp"),
         ("FLEET_AGENT_LOG", "debug"),
     ];
-    let mut agent = AgentProcess::start(
+    let mut process = AgentProcess::start(
         bed.group.clone(),
-        &format!("agent-{}", site.id),
+        &format!("agent-{}", agent.id),
         Options {
             program: script,
-            kubeconfig: bed.downstream.kubeconfig(&site.user)?,
-            namespace: site.system_namespace.clone(),
+            kubeconfig: bed.downstream.kubeconfig(&agent.user)?,
+            namespace: agent.system_namespace.clone(),
             env: env
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
             arguments: Vec::new(),
         },
     )?;
-    site.upstream_secret("plain", json!({ "basicHTTP": "true" }))
+    agent
+        .upstream_secret("plain", json!({ "basicHTTP": "true" }))
         .await?;
     let http = BundleDeployment::helm_op("http", bed.repository.url(), chart.name(), "1.0.0");
     let oci = BundleDeployment::oci_helm_op("oci", &bed.registry.reference(chart.name()), "1.0.0");
-    site.apply(&http.release("http", &target(&site))).await?;
-    site.apply(
-        &oci.chart_options("plain", None, false)
-            .release("oci", &target(&site)),
-    )
-    .await?;
-    deploy(&site, "content", 1).await?;
+    agent.apply(&http.release("http", &target(&agent))).await?;
+    agent
+        .apply(
+            &oci.chart_options("plain", None, false)
+                .release("oci", &target(&agent)),
+        )
+        .await?;
+    deploy(&agent, "content", 1).await?;
     for name in ["http", "oci"] {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
-    ensure!(agent.terminate(PATIENCE)?.code() == Some(0));
+    ensure!(process.terminate(PATIENCE)?.code() == Some(0));
     Ok(())
 }
 
@@ -377,14 +380,14 @@ fn listening(process: u32) -> Result<BTreeSet<u16>> {
 /// Metrics and probes are all it listens on: no profiler, whatever the Go agent's variable says.
 #[tokio::test]
 async fn two_ports_are_open_and_no_other() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let agent = candidate(&site, "ports", &[("FLEET_AGENT_PPROF_DISABLED", "false")])?;
-    holder(&site, "ports").await?;
-    deploy(&site, "app", 1).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let process = candidate(&agent, "ports", &[("FLEET_AGENT_PPROF_DISABLED", "false")])?;
+    holder(&agent, "ports").await?;
+    deploy(&agent, "app", 1).await?;
     let port =
         |url: String| -> Result<u16> { Ok(url.rsplit(':').next().context("a port")?.parse()?) };
-    let wanted = BTreeSet::from([port(agent.metrics_url())?, port(agent.probes_url())?]);
-    ensure!(listening(agent.process()?.id())? == wanted);
+    let wanted = BTreeSet::from([port(process.metrics_url())?, port(process.probes_url())?]);
+    ensure!(listening(process.process()?.id())? == wanted);
     Ok(())
 }

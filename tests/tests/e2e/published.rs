@@ -8,7 +8,7 @@ use testbed::bed::Bed;
 use testbed::cluster::ADMIN;
 use testbed::corpus;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 use testbed::helm::Helm;
 
 /// Where a chart is pulled from.
@@ -19,34 +19,35 @@ enum Source {
 }
 
 /// Publishes a chart and gives its BundleDeployment, named and released like the chart.
-async fn bundle(site: &Site<'_>, file: &str, source: Source) -> Result<BundleDeployment> {
+async fn bundle(agent: &TestAgent<'_>, file: &str, source: Source) -> Result<BundleDeployment> {
     let archive = corpus::chart(file)?;
     let (name, version) = testbed::chart::identity(&archive)?;
     let bundle = match source {
         Source::Http => {
-            site.bed.repository.add_archive(archive)?;
-            BundleDeployment::helm_op(&name, site.bed.repository.url(), &name, &version)
+            agent.bed.repository.add_archive(archive)?;
+            BundleDeployment::helm_op(&name, agent.bed.repository.url(), &name, &version)
         }
         Source::Oci => {
-            site.bed.registry.push_archive(archive).await?;
-            site.upstream_secret("plain", json!({ "basicHTTP": "true" }))
+            agent.bed.registry.push_archive(archive).await?;
+            agent
+                .upstream_secret("plain", json!({ "basicHTTP": "true" }))
                 .await?;
-            BundleDeployment::oci_helm_op(&name, &site.bed.registry.reference(&name), &version)
+            BundleDeployment::oci_helm_op(&name, &agent.bed.registry.reference(&name), &version)
                 .chart_options("plain", None, false)
         }
     };
-    let namespace = format!("{}-{name}", site.id);
+    let namespace = format!("{}-{name}", agent.id);
     Ok(bundle.release(&name, &namespace))
 }
 
 /// `helm list`, `history` and `get values` of both helms about a release, which must agree with each other and with us.
-fn helm_agrees(site: &Site<'_>, ready: &Value, values: &Value) -> Result<()> {
+fn helm_agrees(agent: &TestAgent<'_>, ready: &Value, values: &Value) -> Result<()> {
     let release = ready["status"]["release"].as_str().context("a release")?;
     let (namespace, rest) = release.split_once('/').context("a namespace")?;
     let (name, revision) = rest.split_once(':').context("a revision")?;
     for helm in Helm::both(
-        &site.bed.downstream.kubeconfig(ADMIN)?,
-        site.bed.group.directory(),
+        &agent.bed.downstream.kubeconfig(ADMIN)?,
+        agent.bed.group.directory(),
     )? {
         let list = helm.json(&["list", "--all-namespaces", "--filter", &format!("^{name}$")])?;
         let listed = list
@@ -98,21 +99,21 @@ async fn deploy(charts: &[(&str, Source, Value)]) -> Result<()> {
     if is_skipped() {
         return Ok(());
     }
-    let site = Site::registered(Bed::shared().await?).await?;
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
     for (file, source, values) in charts {
-        let bundle = bundle(&site, file, *source).await?;
+        let bundle = bundle(&agent, file, *source).await?;
         let bundle = if *values == json!({}) {
             bundle
         } else {
             bundle.values(values.clone())
         };
         let bundle = judged(bundle);
-        site.apply(&bundle).await?;
-        let ready = site
+        agent.apply(&bundle).await?;
+        let ready = agent
             .wait_ready(bundle.name())
             .await
             .with_context(|| (*file).to_owned())?;
-        helm_agrees(&site, &ready, values).with_context(|| (*file).to_owned())?;
+        helm_agrees(&agent, &ready, values).with_context(|| (*file).to_owned())?;
     }
     Ok(())
 }
@@ -178,10 +179,11 @@ async fn fails(before: &[(&str, Source, Value)], file: &str, reason: &str) -> Re
         return Ok(());
     }
     deploy(before).await?;
-    let site = Site::registered(Bed::shared().await?).await?;
-    let bundle = bundle(&site, file, Source::Http).await?;
-    site.apply(&bundle).await?;
-    site.wait_deploy_error(bundle.name(), |message| message.contains(reason))
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
+    let bundle = bundle(&agent, file, Source::Http).await?;
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error(bundle.name(), |message| message.contains(reason))
         .await?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::cluster::kubeconfig;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
@@ -22,9 +22,9 @@ use crate::scene::{app, deploy, figure, hasty, start, target, wait_event, wait_r
 const REPAIRED: Duration = Duration::from_secs(120);
 
 /// The agent's process: the same one for as long as a scene lasts.
-fn starts(site: &Site<'_>) -> usize {
-    let log = site
-        .agent
+fn starts(agent: &TestAgent<'_>) -> usize {
+    let log = agent
+        .process
         .as_ref()
         .map(|agent| agent.log())
         .unwrap_or_default();
@@ -34,8 +34,8 @@ fn starts(site: &Site<'_>) -> usize {
 }
 
 /// Edits what was deployed and waits until that is put right: drift detection lives.
-async fn drift_is_corrected(site: &Site<'_>, name: &str) -> Result<()> {
-    let maps = site.objects("v1", "ConfigMap", &target(site));
+async fn drift_is_corrected(agent: &TestAgent<'_>, name: &str) -> Result<()> {
+    let maps = agent.objects("v1", "ConfigMap", &target(agent));
     let edit = json!({ "data": { "key": "edited" } });
     maps.patch(name, &PatchParams::default(), &Patch::Merge(&edit))
         .await?;
@@ -47,30 +47,30 @@ async fn drift_is_corrected(site: &Site<'_>, name: &str) -> Result<()> {
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// A bundle of one ConfigMap with a key, which is kept as it is.
-fn kept(site: &Site<'_>, name: &str) -> BundleDeployment {
+fn kept(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
     let text = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: wanted\n"
     );
     BundleDeployment::content(name, vec![("map.yaml".to_owned(), text.into())])
-        .option("defaultNamespace", json!(target(site)))
+        .option("defaultNamespace", json!(target(agent)))
         .correct_drift()
 }
 
-async fn with_kept(bed: &'static Bed) -> Result<Site<'static>> {
-    let mut site = Site::prepare(bed).await?;
-    hasty(&mut site).await?;
-    site.apply(&kept(&site, "kept")).await?;
-    site.wait_ready("kept").await?;
-    Ok(site)
+async fn with_kept(bed: &'static Bed) -> Result<TestAgent<'static>> {
+    let mut agent = TestAgent::prepare(bed).await?;
+    hasty(&mut agent).await?;
+    agent.apply(&kept(&agent, "kept")).await?;
+    agent.wait_ready("kept").await?;
+    Ok(agent)
 }
 
-async fn credential(site: &Site<'_>) -> Result<Value> {
-    let secret = site
-        .object("v1", "Secret", &site.system_namespace, "fleet-agent")
+async fn credential(agent: &TestAgent<'_>) -> Result<Value> {
+    let secret = agent
+        .object("v1", "Secret", &agent.system_namespace, "fleet-agent")
         .await?
         .context("the credential")?;
     Ok(secret.data["data"].clone())
@@ -78,11 +78,11 @@ async fn credential(site: &Site<'_>) -> Result<Value> {
 
 #[tokio::test]
 async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
-    let site = with_kept(Bed::shared().await?).await?;
-    let granted = site.granted.as_ref().context("granted")?;
+    let agent = with_kept(Bed::shared().await?).await?;
+    let granted = agent.granted.as_ref().context("granted")?;
     let (url, authority, namespace) = (
-        site.plane.url(),
-        site.plane.authority(),
+        agent.plane.url(),
+        agent.plane.authority(),
         granted.deployment_namespace.clone(),
     );
     let other = testbed::certs::Authority::new("somebody else")?;
@@ -101,16 +101,17 @@ async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
         ),
     ] {
         let told = figure(
-            &site,
+            &agent,
             "fleet_agent_events_total{reason=\"CredentialRefused\"}",
         )
         .await;
         let told = told.map_err(anyhow::Error::msg)?;
-        site.secret("fleet-agent", json!({ "kubeconfig": broken.to_string() }))
+        agent
+            .secret("fleet-agent", json!({ "kubeconfig": broken.to_string() }))
             .await?;
         wait_until(&format!("{what} to be refused"), PATIENCE, async || {
             let now = figure(
-                &site,
+                &agent,
                 "fleet_agent_events_total{reason=\"CredentialRefused\"}",
             )
             .await?;
@@ -122,45 +123,47 @@ async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
         })
         .await?;
         // The old one is kept: everything goes on.
-        deploy(&site, &format!("under-{}", what.replace(' ', "-")), 1).await?;
-        drift_is_corrected(&site, "kept").await?;
+        deploy(&agent, &format!("under-{}", what.replace(' ', "-")), 1).await?;
+        drift_is_corrected(&agent, "kept").await?;
     }
-    wait_event(&site, "CredentialRefused", "").await?;
-    ensure!(starts(&site) == 1, "{}", site.agent_log_tail(20));
+    wait_event(&agent, "CredentialRefused", "").await?;
+    ensure!(starts(&agent) == 1, "{}", agent.agent_log_tail(20));
     // One that works is taken: another token of the same account.
-    let another = site.controller.grant_directly(&site.id).await?;
+    let another = agent.controller.grant_directly(&agent.id).await?;
     let good = kubeconfig(&url, authority, &another.token, &namespace);
-    site.secret("fleet-agent", json!({ "kubeconfig": good.to_string() }))
+    agent
+        .secret("fleet-agent", json!({ "kubeconfig": good.to_string() }))
         .await?;
-    wait_event(&site, "Registered", "").await?;
-    deploy(&site, "after", 1).await?;
-    drift_is_corrected(&site, "kept").await
+    wait_event(&agent, "Registered", "").await?;
+    deploy(&agent, "after", 1).await?;
+    drift_is_corrected(&agent, "kept").await
 }
 
 #[tokio::test]
 async fn a_bootstrap_secret_leads_to_another_registration_while_work_goes_on() -> Result<()> {
-    let site = with_kept(Bed::shared().await?).await?;
-    let before = credential(&site).await?;
+    let agent = with_kept(Bed::shared().await?).await?;
+    let before = credential(&agent).await?;
     // One that leads nowhere first.
-    site.bootstrap(|data| data["token"] = json!("not-a-token"))
+    agent
+        .bootstrap(|data| data["token"] = json!("not-a-token"))
         .await?;
-    wait_event(&site, "CredentialRefused", "").await?;
-    deploy(&site, "meanwhile", 1).await?;
-    ensure!(credential(&site).await? == before);
-    site.bootstrap(|_| ()).await?;
+    wait_event(&agent, "CredentialRefused", "").await?;
+    deploy(&agent, "meanwhile", 1).await?;
+    ensure!(credential(&agent).await? == before);
+    agent.bootstrap(|_| ()).await?;
     wait_until("another credential", PATIENCE, async || {
-        match credential(&site).await.map_err(|e| e.to_string())? {
+        match credential(&agent).await.map_err(|e| e.to_string())? {
             now if now != before => Ok(()),
             _ => Err("the old one".to_owned()),
         }
     })
     .await?;
     wait_until("the bootstrap secret to go", PATIENCE, async || {
-        let secret = site
+        let secret = agent
             .object(
                 "v1",
                 "Secret",
-                &site.system_namespace,
+                &agent.system_namespace,
                 "fleet-agent-bootstrap",
             )
             .await;
@@ -170,25 +173,28 @@ async fn a_bootstrap_secret_leads_to_another_registration_while_work_goes_on() -
         }
     })
     .await?;
-    deploy(&site, "after", 1).await?;
-    drift_is_corrected(&site, "kept").await
+    deploy(&agent, "after", 1).await?;
+    drift_is_corrected(&agent, "kept").await
 }
 
 #[tokio::test]
 async fn a_dead_credential_is_survived() -> Result<()> {
-    let mut site = with_kept(Bed::shared().await?).await?;
-    let namespace = site.deployment_namespace()?.to_owned();
-    let accounts: Api<ServiceAccount> = Api::namespaced(site.upstream.clone(), &namespace);
+    let mut agent = with_kept(Bed::shared().await?).await?;
+    let namespace = agent.deployment_namespace()?.to_owned();
+    let accounts: Api<ServiceAccount> = Api::namespaced(agent.upstream.clone(), &namespace);
     accounts
         .delete_collection(&DeleteParams::default(), &ListParams::default())
         .await?;
-    wait_readiness(&site, false).await?;
+    wait_readiness(&agent, false).await?;
     // The bootstrap secret alone leads out of it.
-    site.bootstrap(|_| ()).await?;
-    wait_readiness(&site, true).await?;
-    deploy(&site, "after", 1).await?;
-    drift_is_corrected(&site, "kept").await?;
-    site.agent()?.terminate(Duration::from_secs(10)).map(drop)
+    agent.bootstrap(|_| ()).await?;
+    wait_readiness(&agent, true).await?;
+    deploy(&agent, "after", 1).await?;
+    drift_is_corrected(&agent, "kept").await?;
+    agent
+        .process()?
+        .terminate(Duration::from_secs(10))
+        .map(drop)
 }
 
 /// Both API servers go and come back with their watch caches empty, so that every watch is told "expired"; upstream stays away for
@@ -197,46 +203,46 @@ async fn a_dead_credential_is_survived() -> Result<()> {
 async fn both_api_servers_forget_the_watches() -> Result<()> {
     use testbed::cluster::Part;
     let bed = Bed::start(true).await?;
-    let mut site = Site::prepare(&bed).await?;
-    hasty(&mut site).await?;
-    site.apply(&kept(&site, "kept")).await?;
-    site.wait_ready("kept").await?;
+    let mut agent = TestAgent::prepare(&bed).await?;
+    hasty(&mut agent).await?;
+    agent.apply(&kept(&agent, "kept")).await?;
+    agent.wait_ready("kept").await?;
     for plane in [&bed.upstream, &bed.downstream] {
         plane.stop_part(Part::ApiServer);
-        wait_readiness(&site, false).await?;
+        wait_readiness(&agent, false).await?;
         plane.start_part(Part::ApiServer).await?;
-        wait_readiness(&site, true).await?;
-        drift_is_corrected(&site, "kept").await?;
-        deploy(&site, plane.name(), 1).await?;
+        wait_readiness(&agent, true).await?;
+        drift_is_corrected(&agent, "kept").await?;
+        deploy(&agent, plane.name(), 1).await?;
     }
-    ensure!(starts(&site) == 1, "{}", site.agent_log_tail(20));
+    ensure!(starts(&agent) == 1, "{}", agent.agent_log_tail(20));
     Ok(())
 }
 
 #[tokio::test]
 async fn an_upstream_that_never_answers_is_left_and_found_again() -> Result<()> {
     let bed = Bed::shared().await?;
-    let mut site = Site::prepare(bed).await?;
-    let wire = Wire::to(site.plane.url().trim_start_matches("https://")).await?;
-    site.grant_at(&wire.https_url()).await?;
-    start(&mut site)?;
-    site.apply(&kept(&site, "kept")).await?;
-    site.wait_ready("kept").await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    let wire = Wire::to(agent.plane.url().trim_start_matches("https://")).await?;
+    agent.grant_at(&wire.https_url()).await?;
+    start(&mut agent)?;
+    agent.apply(&kept(&agent, "kept")).await?;
+    agent.wait_ready("kept").await?;
     wire.set(State::Cut);
-    wait_readiness(&site, false).await?;
+    wait_readiness(&agent, false).await?;
     // The cluster is looked after meanwhile.
-    drift_is_corrected(&site, "kept").await?;
+    drift_is_corrected(&agent, "kept").await?;
     wire.set(State::Whole);
-    wait_readiness(&site, true).await?;
-    deploy(&site, "after", 1).await.map(drop)
+    wait_readiness(&agent, true).await?;
+    deploy(&agent, "after", 1).await.map(drop)
 }
 
 /// A repository that accepts connections and says nothing: told, and healed when it speaks.
 #[tokio::test]
 async fn a_repository_that_never_answers_is_told() -> Result<()> {
     let bed = Bed::shared().await?;
-    let mut site = Site::prepare(bed).await?;
-    hasty(&mut site).await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    hasty(&mut agent).await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     bed.repository.add(&chart)?;
     let wire = Wire::to(
@@ -248,12 +254,12 @@ async fn a_repository_that_never_answers_is_told() -> Result<()> {
     .await?;
     wire.set(State::Silent);
     let bundle = BundleDeployment::helm_op("web", &wire.http_url(), chart.name(), "1.0.0")
-        .release("web", &target(&site));
-    site.apply(&bundle).await?;
+        .release("web", &target(&agent));
+    agent.apply(&bundle).await?;
     // Others are not held up.
-    deploy(&site, "other", 1).await?;
+    deploy(&agent, "other", 1).await?;
     wait_until("the silence to be told", REPAIRED, async || {
-        let bundle = site.bundle_deployments().map_err(|e| e.to_string())?;
+        let bundle = agent.bundle_deployments().map_err(|e| e.to_string())?;
         let bundle = bundle.get("web").await.map_err(|e| e.to_string())?;
         let conditions = bundle.data["status"]["conditions"].to_string();
         if conditions.contains("\"status\":\"False\"") {
@@ -263,58 +269,63 @@ async fn a_repository_that_never_answers_is_told() -> Result<()> {
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(20))?;
-    wait_event(&site, "SourceFailed", "web").await?;
+    .with_context(|| agent.agent_log_tail(20))?;
+    wait_event(&agent, "SourceFailed", "web").await?;
     wire.set(State::Whole);
-    site.wait_ready("web").await.map(drop)
+    agent.wait_ready("web").await.map(drop)
 }
 
 /// With the real back-off: causes that last are repaired, and everything is Ready in time with no change of a spec.
 #[tokio::test]
 async fn causes_that_are_repaired_are_noticed() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
     let slow = "backoff-min=20s";
-    site.start(BTreeMap::from([(
+    agent.start(BTreeMap::from([(
         "FLEET_AGENT_TIMING".to_owned(),
         slow.to_owned(),
     )]))?;
-    let values = app(&site, "values").values(json!({ "a": 1 }));
-    let copy = app(&site, "copy").option(
+    let values = app(&agent, "values").values(json!({ "a": 1 }));
+    let copy = app(&agent, "copy").option(
         "downstreamResources",
         json!([{ "kind": "Secret", "name": "source" }]),
     );
-    let nowhere = app(&site, "nowhere").option("createNamespace", json!(false));
-    let nowhere = nowhere.option("defaultNamespace", json!(format!("{}-nowhere", site.id)));
-    let account = app(&site, "account").option("serviceAccount", json!("late"));
+    let nowhere = app(&agent, "nowhere").option("createNamespace", json!(false));
+    let nowhere = nowhere.option("defaultNamespace", json!(format!("{}-nowhere", agent.id)));
+    let account = app(&agent, "account").option("serviceAccount", json!("late"));
     let bundles = [values, copy, nowhere, account];
     for bundle in &bundles {
-        site.apply(bundle).await?;
+        agent.apply(bundle).await?;
     }
-    let secrets: Api<Secret> = Api::namespaced(site.upstream.clone(), site.deployment_namespace()?);
+    let secrets: Api<Secret> =
+        Api::namespaced(agent.upstream.clone(), agent.deployment_namespace()?);
     secrets.delete("values", &DeleteParams::default()).await?;
-    let changed = app(&site, "values").values(json!({ "a": 2 }));
-    site.apply(&changed).await?;
+    let changed = app(&agent, "values").values(json!({ "a": 2 }));
+    agent.apply(&changed).await?;
     secrets
         .delete("values", &DeleteParams::default())
         .await
         .ok();
-    site.wait_deploy_error("copy", |message| message.contains("source"))
+    agent
+        .wait_deploy_error("copy", |message| message.contains("source"))
         .await?;
-    site.wait_deploy_error("nowhere", |message| message.contains("not found"))
+    agent
+        .wait_deploy_error("nowhere", |message| message.contains("not found"))
         .await?;
-    site.wait_deploy_error("account", |message| message.contains("late"))
+    agent
+        .wait_deploy_error("account", |message| message.contains("late"))
         .await?;
-    wait_event(&site, "AccountMissing", "account").await?;
-    wait_event(&site, "WaitingForUpstream", "copy").await?;
+    wait_event(&agent, "AccountMissing", "account").await?;
+    wait_event(&agent, "WaitingForUpstream", "copy").await?;
 
-    site.upstream_secret("source", json!({ "key": "value" }))
+    agent
+        .upstream_secret("source", json!({ "key": "value" }))
         .await?;
-    testbed::fleet::controller::apply(&site.downstream, json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("{}-nowhere", site.id) },
+    testbed::fleet::controller::apply(&agent.downstream, json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("{}-nowhere", agent.id) },
     }))
     .await?;
-    let system = &site.system_namespace;
+    let system = &agent.system_namespace;
     for object in [
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "late", "namespace": system } }),
         json!({
@@ -323,13 +334,13 @@ async fn causes_that_are_repaired_are_noticed() -> Result<()> {
             "subjects": [{ "kind": "ServiceAccount", "name": "late", "namespace": system }],
         }),
     ] {
-        testbed::fleet::controller::apply(&site.downstream, object).await?;
+        testbed::fleet::controller::apply(&agent.downstream, object).await?;
     }
-    if let Some(secret) = changed.build(site.deployment_namespace()?)?.values_secret {
-        testbed::fleet::controller::apply(&site.upstream, secret).await?;
+    if let Some(secret) = changed.build(agent.deployment_namespace()?)?.values_secret {
+        testbed::fleet::controller::apply(&agent.upstream, secret).await?;
     }
     for bundle in &bundles {
-        site.wait_ready(bundle.name()).await?;
+        agent.wait_ready(bundle.name()).await?;
     }
     Ok(())
 }

@@ -10,21 +10,21 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::{Granted, resource};
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 /// Waits for the agent's credential secret; gives its texts.
-async fn credential(site: &Site<'_>) -> Result<BTreeMap<String, String>> {
+async fn credential(agent: &TestAgent<'_>) -> Result<BTreeMap<String, String>> {
     let waited = wait_until("the agent to register", PATIENCE, async || {
-        let secret = site
-            .object("v1", "Secret", &site.system_namespace, "fleet-agent")
+        let secret = agent
+            .object("v1", "Secret", &agent.system_namespace, "fleet-agent")
             .await
             .map_err(|e| e.to_string())?;
         let secret = secret.ok_or("no secret fleet-agent")?;
         texts(&secret.data["data"]).map_err(|e| e.to_string())
     })
     .await;
-    waited.with_context(|| site.agent_log_tail(30))
+    waited.with_context(|| agent.agent_log_tail(30))
 }
 
 fn texts(data: &Value) -> Result<BTreeMap<String, String>> {
@@ -39,10 +39,10 @@ fn texts(data: &Value) -> Result<BTreeMap<String, String>> {
 }
 
 /// What a registered agent holds is what the controller granted; deploys something to prove it works.
-async fn registered(mut site: Site<'_>) -> Result<()> {
-    let secret = credential(&site).await?;
-    assert_eq!(secret["clusterNamespace"], site.registration_namespace);
-    site.granted = Some(Granted {
+async fn registered(mut agent: TestAgent<'_>) -> Result<()> {
+    let secret = credential(&agent).await?;
+    assert_eq!(secret["clusterNamespace"], agent.registration_namespace);
+    agent.granted = Some(Granted {
         cluster_namespace: secret["clusterNamespace"].clone(),
         cluster_name: secret["clusterName"].clone(),
         deployment_namespace: secret["deploymentNamespace"].clone(),
@@ -50,18 +50,19 @@ async fn registered(mut site: Site<'_>) -> Result<()> {
         token: String::new(),
     });
     let chart = Chart::small(&unique("web"), "1.0.0");
-    site.bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
-    let bundle = BundleDeployment::helm_op("web", site.bed.repository.url(), chart.name(), "1.0.0")
-        .release("web", &target);
-    site.apply(&bundle).await?;
-    site.wait_ready("web").await?;
+    agent.bed.repository.add(&chart)?;
+    let target = format!("{}-app", agent.id);
+    let bundle =
+        BundleDeployment::helm_op("web", agent.bed.repository.url(), chart.name(), "1.0.0")
+            .release("web", &target);
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
     wait_until("the bootstrap secret to be removed", PATIENCE, async || {
-        let secret = site
+        let secret = agent
             .object(
                 "v1",
                 "Secret",
-                &site.system_namespace,
+                &agent.system_namespace,
                 "fleet-agent-bootstrap",
             )
             .await;
@@ -76,13 +77,13 @@ async fn registered(mut site: Site<'_>) -> Result<()> {
 
 #[tokio::test]
 async fn a_bootstrap_secret_leads_to_a_working_agent() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.bootstrap(|_| ()).await?;
-    site.start(BTreeMap::new())?;
-    credential(&site).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.bootstrap(|_| ()).await?;
+    agent.start(BTreeMap::new())?;
+    credential(&agent).await?;
     let registrations: Api<DynamicObject> = Api::namespaced_with(
-        site.upstream.clone(),
-        &site.registration_namespace,
+        agent.upstream.clone(),
+        &agent.registration_namespace,
         &resource("ClusterRegistration"),
     );
     let all = registrations
@@ -105,7 +106,7 @@ async fn a_bootstrap_secret_leads_to_a_working_agent() -> Result<()> {
             .map(String::as_str),
         Some("import-token")
     );
-    assert_eq!(request.data["spec"]["clientID"], json!(site.id));
+    assert_eq!(request.data["spec"]["clientID"], json!(agent.id));
     assert_eq!(
         request.data["spec"]["clientRandom"].as_str().map(str::len),
         Some(54)
@@ -114,33 +115,34 @@ async fn a_bootstrap_secret_leads_to_a_working_agent() -> Result<()> {
     assert!(
         request.data["spec"]["clusterLabels"]["fleet.cattle.io/created-by-agent-pod"].is_string()
     );
-    registered(site).await
+    registered(agent).await
 }
 
 #[tokio::test]
 async fn a_working_credential_is_used_and_the_bootstrap_secret_removed() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let before = credential(&site).await?;
-    site.bootstrap(|_| ()).await?;
-    site.start(BTreeMap::new())?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let before = credential(&agent).await?;
+    agent.bootstrap(|_| ()).await?;
+    agent.start(BTreeMap::new())?;
     let granted = before["kubeconfig"].clone();
-    let after = credential(&site).await?;
+    let after = credential(&agent).await?;
     assert_eq!(after["kubeconfig"], granted);
-    registered(site).await
+    registered(agent).await
 }
 
 #[tokio::test]
 async fn a_refused_credential_is_replaced_by_registering_again() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    let broken = credential(&site).await?["kubeconfig"].replace("\"token\":\"", "\"token\":\"x");
-    site.secret("fleet-agent", json!({ "kubeconfig": broken }))
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let broken = credential(&agent).await?["kubeconfig"].replace("\"token\":\"", "\"token\":\"x");
+    agent
+        .secret("fleet-agent", json!({ "kubeconfig": broken }))
         .await?;
-    site.bootstrap(|_| ()).await?;
-    site.start(BTreeMap::new())?;
+    agent.bootstrap(|_| ()).await?;
+    agent.start(BTreeMap::new())?;
     wait_until("a new credential", PATIENCE, async || {
-        let now = credential(&site).await.map_err(|e| e.to_string())?;
+        let now = credential(&agent).await.map_err(|e| e.to_string())?;
         if now["kubeconfig"] == broken {
             Err("still the old one".to_owned())
         } else {
@@ -148,28 +150,28 @@ async fn a_refused_credential_is_replaced_by_registering_again() -> Result<()> {
         }
     })
     .await?;
-    registered(site).await
+    registered(agent).await
 }
 
 #[tokio::test]
 async fn a_bootstrap_secret_that_comes_late_is_found() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.start(BTreeMap::new())?;
-    site.bootstrap(|_| ()).await?;
-    registered(site).await
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.start(BTreeMap::new())?;
+    agent.bootstrap(|_| ()).await?;
+    registered(agent).await
 }
 
 #[tokio::test]
 async fn the_cluster_hears_from_its_agent() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
-    site.grant().await?;
-    site.start(BTreeMap::from([(
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    agent.start(BTreeMap::from([(
         "CHECKIN_INTERVAL".to_owned(),
         "1s".to_owned(),
     )]))?;
-    let granted = site.granted.as_ref().context("just granted")?;
+    let granted = agent.granted.as_ref().context("just granted")?;
     let clusters: Api<DynamicObject> = Api::namespaced_with(
-        site.upstream.clone(),
+        agent.upstream.clone(),
         &granted.cluster_namespace,
         &resource("Cluster"),
     );
@@ -178,16 +180,16 @@ async fn the_cluster_hears_from_its_agent() -> Result<()> {
             .get(&granted.cluster_name)
             .await
             .map_err(|e| e.to_string())?;
-        let agent = &cluster.data["status"]["agent"];
-        let seen = agent["lastSeen"]
+        let reported = &cluster.data["status"]["agent"];
+        let seen = reported["lastSeen"]
             .as_str()
             .is_some_and(|t| t.ends_with('Z') && t.len() == 20);
-        if seen && agent["namespace"] == json!(site.system_namespace) {
+        if seen && reported["namespace"] == json!(agent.system_namespace) {
             Ok(())
         } else {
             Err(cluster.data.to_string())
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testbed::audit::Request;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 /// The ConfigMap that tells what is not removed.
@@ -16,13 +16,13 @@ pub(crate) const REPORT: &str = "fleet-agent-removals";
 pub(crate) const HASTE: &str = "removal-grace=300ms,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s";
 
 /// An agent in haste, on the bed's upstream, with a credential.
-pub(crate) async fn hasty(site: &mut Site<'_>) -> Result<()> {
-    site.grant().await?;
-    start(site)
+pub(crate) async fn hasty(agent: &mut TestAgent<'_>) -> Result<()> {
+    agent.grant().await?;
+    start(agent)
 }
 
-pub(crate) fn start(site: &mut Site<'_>) -> Result<()> {
-    site.start(haste())
+pub(crate) fn start(agent: &mut TestAgent<'_>) -> Result<()> {
+    agent.start(haste())
 }
 
 pub(crate) fn haste() -> BTreeMap<String, String> {
@@ -30,50 +30,54 @@ pub(crate) fn haste() -> BTreeMap<String, String> {
 }
 
 /// The namespace apps go to.
-pub(crate) fn target(site: &Site<'_>) -> String {
-    format!("{}-app", site.id)
+pub(crate) fn target(agent: &TestAgent<'_>) -> String {
+    format!("{}-app", agent.id)
 }
 
 /// A bundle of one ConfigMap of the same name.
-pub(crate) fn app(site: &Site<'_>, name: &str) -> BundleDeployment {
+pub(crate) fn app(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
     let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n");
     BundleDeployment::content(name, vec![("map.yaml".to_owned(), text.into())])
-        .option("defaultNamespace", json!(target(site)))
+        .option("defaultNamespace", json!(target(agent)))
 }
 
 /// The agent's own bundle, which every managed cluster has.
-pub(crate) fn own(site: &Site<'_>) -> BundleDeployment {
+pub(crate) fn own(agent: &TestAgent<'_>) -> BundleDeployment {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
     BundleDeployment::content(
         "fleet-agent-c1",
         vec![("agent.yaml".to_owned(), text.into())],
     )
-    .option("defaultNamespace", json!(site.system_namespace))
+    .option("defaultNamespace", json!(agent.system_namespace))
 }
 
 /// Deploys apps named `<prefix>-0` and so on.
-pub(crate) async fn deploy(site: &Site<'_>, prefix: &str, count: usize) -> Result<Vec<String>> {
+pub(crate) async fn deploy(
+    agent: &TestAgent<'_>,
+    prefix: &str,
+    count: usize,
+) -> Result<Vec<String>> {
     let names: Vec<_> = (0..count).map(|n| format!("{prefix}-{n}")).collect();
     for name in &names {
-        site.apply(&app(site, name)).await?;
+        agent.apply(&app(agent, name)).await?;
     }
     for name in &names {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
     Ok(names)
 }
 
-pub(crate) async fn deploy_own(site: &Site<'_>) -> Result<()> {
-    site.apply(&own(site)).await?;
-    site.wait_ready("fleet-agent-c1").await.map(drop)
+pub(crate) async fn deploy_own(agent: &TestAgent<'_>) -> Result<()> {
+    agent.apply(&own(agent)).await?;
+    agent.wait_ready("fleet-agent-c1").await.map(drop)
 }
 
 /// Which of these apps are there.
-pub(crate) async fn present(site: &Site<'_>, names: &[String]) -> Result<Vec<String>> {
+pub(crate) async fn present(agent: &TestAgent<'_>, names: &[String]) -> Result<Vec<String>> {
     let mut present = Vec::new();
     for name in names {
-        if site
-            .object("v1", "ConfigMap", &target(site), name)
+        if agent
+            .object("v1", "ConfigMap", &target(agent), name)
             .await?
             .is_some()
         {
@@ -84,33 +88,37 @@ pub(crate) async fn present(site: &Site<'_>, names: &[String]) -> Result<Vec<Str
 }
 
 /// Waits until these apps are gone, for as long as an operator would.
-pub(crate) async fn gone(site: &Site<'_>, names: &[String], deadline: Duration) -> Result<()> {
+pub(crate) async fn gone(
+    agent: &TestAgent<'_>,
+    names: &[String],
+    deadline: Duration,
+) -> Result<()> {
     wait_until("apps to be removed", deadline, async || {
-        match present(site, names).await.map_err(|e| e.to_string())? {
+        match present(agent, names).await.map_err(|e| e.to_string())? {
             left if left.is_empty() => Ok(()),
             left => Err(format!("still there: {left:?}")),
         }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// Everything the agent asked to be deleted downstream.
-pub(crate) fn deletions(site: &Site<'_>) -> Result<Vec<Request>> {
-    let mut requests = site.downstream_requests()?;
+pub(crate) fn deletions(agent: &TestAgent<'_>) -> Result<Vec<Request>> {
+    let mut requests = agent.downstream_requests()?;
     requests.retain(|request| request.verb.starts_with("delete"));
     Ok(requests)
 }
 
 /// The proof of a scene: nothing was deleted, and everything is there.
-pub(crate) async fn untouched(site: &Site<'_>, names: &[String]) -> Result<()> {
-    let deletions = deletions(site)?;
+pub(crate) async fn untouched(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
+    let deletions = deletions(agent)?;
     ensure!(
         deletions.is_empty(),
         "{deletions:#?}\n{}",
-        site.agent_log_tail(40)
+        agent.agent_log_tail(40)
     );
-    ensure!(present(site, names).await? == names);
+    ensure!(present(agent, names).await? == names);
     Ok(())
 }
 
@@ -126,8 +134,8 @@ pub(crate) async fn page(url: String) -> Result<(u16, String), String> {
 }
 
 /// A figure of `/metrics`, by its name and labels as printed; 0 if it is not there.
-pub(crate) async fn figure(site: &Site<'_>, name: &str) -> Result<u64, String> {
-    let agent = site.agent.as_ref().ok_or("no agent")?;
+pub(crate) async fn figure(agent: &TestAgent<'_>, name: &str) -> Result<u64, String> {
+    let agent = agent.process.as_ref().ok_or("no agent")?;
     let (_, text) = page(format!("{}/metrics", agent.metrics_url())).await?;
     let value = text
         .lines()
@@ -135,28 +143,28 @@ pub(crate) async fn figure(site: &Site<'_>, name: &str) -> Result<u64, String> {
     Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0))
 }
 
-pub(crate) async fn wait_figure(site: &Site<'_>, name: &str, wanted: u64) -> Result<()> {
+pub(crate) async fn wait_figure(agent: &TestAgent<'_>, name: &str, wanted: u64) -> Result<()> {
     wait_until(
         &format!("{name} to be {wanted}"),
         PATIENCE,
-        async || match figure(site, name).await? {
+        async || match figure(agent, name).await? {
             value if value == wanted => Ok(()),
             value => Err(value.to_string()),
         },
     )
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// Waits until so many releases are held back.
-pub(crate) async fn wait_held(site: &Site<'_>, count: u64) -> Result<()> {
-    wait_figure(site, "fleet_agent_held_removals", count).await
+pub(crate) async fn wait_held(agent: &TestAgent<'_>, count: u64) -> Result<()> {
+    wait_figure(agent, "fleet_agent_held_removals", count).await
 }
 
-pub(crate) async fn wait_readiness(site: &Site<'_>, wanted: bool) -> Result<()> {
+pub(crate) async fn wait_readiness(agent: &TestAgent<'_>, wanted: bool) -> Result<()> {
     let url = format!(
         "{}/readyz",
-        site.agent.as_ref().context("no agent")?.probes_url()
+        agent.process.as_ref().context("no agent")?.probes_url()
     );
     wait_until(
         &format!("readiness to be {wanted}"),
@@ -168,18 +176,18 @@ pub(crate) async fn wait_readiness(site: &Site<'_>, wanted: bool) -> Result<()> 
         },
     )
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// Waits until the report's key holds a text that passes.
 pub(crate) async fn wait_report(
-    site: &Site<'_>,
+    agent: &TestAgent<'_>,
     key: &str,
     passes: impl Fn(&str) -> bool,
 ) -> Result<()> {
     wait_until(&format!("the report of {key}"), PATIENCE, async || {
-        let map = site
-            .object("v1", "ConfigMap", &site.system_namespace, REPORT)
+        let map = agent
+            .object("v1", "ConfigMap", &agent.system_namespace, REPORT)
             .await
             .map_err(|e| e.to_string())?;
         let text = map.map(|map| {
@@ -192,14 +200,18 @@ pub(crate) async fn wait_report(
         if passes(&text) { Ok(()) } else { Err(text) }
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// Waits for an Event with this reason that names a bundle, or is about the agent; gives its text.
-pub(crate) async fn wait_event(site: &Site<'_>, reason: &str, bundle: &str) -> Result<String> {
+pub(crate) async fn wait_event(
+    agent: &TestAgent<'_>,
+    reason: &str,
+    bundle: &str,
+) -> Result<String> {
     let what = format!("an event {reason} about {bundle}");
     wait_until(&what, PATIENCE, async || {
-        let events = site.objects("v1", "Event", &site.system_namespace);
+        let events = agent.objects("v1", "Event", &agent.system_namespace);
         let all = events.list(&kube::api::ListParams::default()).await;
         let all = all.map_err(|e| e.to_string())?.items;
         let tells = |event: &&kube::api::DynamicObject| {
@@ -223,7 +235,7 @@ pub(crate) async fn wait_event(site: &Site<'_>, reason: &str, bundle: &str) -> R
             })
     })
     .await
-    .with_context(|| site.agent_log_tail(30))
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// The definition of a kind `Widget` that takes anything.
@@ -244,11 +256,11 @@ pub(crate) fn widgets(group: &str) -> Value {
 }
 
 /// Releases what is held back, by the documented annotation.
-pub(crate) async fn release_hold(site: &Site<'_>) -> Result<()> {
+pub(crate) async fn release_hold(agent: &TestAgent<'_>) -> Result<()> {
     let annotation = json!({ "metadata": { "annotations": {
         "fleet.cattle.io/release-held-removals": "true",
     }}});
-    site.patch_ledger(&annotation).await
+    agent.patch_ledger(&annotation).await
 }
 
 /// Waits until the agent was answered so, by an API server it asked.

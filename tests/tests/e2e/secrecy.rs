@@ -10,7 +10,7 @@ use testbed::audit::Mark;
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
-use testbed::fleet::site::Site;
+use testbed::fleet::test_agent::TestAgent;
 
 use crate::scene::{conditions, deploy_own, haste, page, target};
 
@@ -34,7 +34,12 @@ fn forms() -> Vec<String> {
     forms
 }
 
-fn chart(site: &Site<'_>, name: &str, template: &str, files: &[(&str, &str)]) -> BundleDeployment {
+fn chart(
+    agent: &TestAgent<'_>,
+    name: &str,
+    template: &str,
+    files: &[(&str, &str)],
+) -> BundleDeployment {
     let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
     let mut all = vec![
         ("chart/Chart.yaml".to_owned(), metadata.into()),
@@ -47,7 +52,7 @@ fn chart(site: &Site<'_>, name: &str, template: &str, files: &[(&str, &str)]) ->
     );
     BundleDeployment::content(name, all)
         .helm("chart", json!("chart"))
-        .option("defaultNamespace", json!(target(site)))
+        .option("defaultNamespace", json!(target(agent)))
 }
 
 fn secret(fields: &str) -> String {
@@ -56,19 +61,19 @@ fn secret(fields: &str) -> String {
 
 #[tokio::test]
 async fn no_canary_is_heard_of() -> Result<()> {
-    let mut site = Site::prepare(Bed::shared().await?).await?;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     let marks: (Mark, Mark) = (
-        site.plane.audit().mark(),
-        site.bed.downstream.audit().mark(),
+        agent.plane.audit().mark(),
+        agent.bed.downstream.audit().mark(),
     );
-    site.grant().await?;
+    agent.grant().await?;
     let mut env: BTreeMap<_, _> = haste();
     env.insert("FLEET_AGENT_LOG".to_owned(), "trace".to_owned());
-    site.start(env)?;
-    deploy_own(&site).await?;
-    let namespace = target(&site);
+    agent.start(env)?;
+    deploy_own(&agent).await?;
+    let namespace = target(&agent);
     apply(
-        &site.downstream,
+        &agent.downstream,
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
     )
     .await?;
@@ -81,7 +86,7 @@ async fn no_canary_is_heard_of() -> Result<()> {
         ),
     ] {
         apply(
-            &site.downstream,
+            &agent.downstream,
             json!({
                 "apiVersion": "v1", "kind": "Secret",
                 "metadata": { "name": name, "namespace": namespace },
@@ -96,109 +101,113 @@ async fn no_canary_is_heard_of() -> Result<()> {
     let healthy = secret(
         "stringData:\n  a: {{ .Values.password | quote }}\n  b: {{ .Values.nested.token }}\n",
     );
-    site.apply(&chart(&site, "healthy", &healthy, &[]).values(values.clone()))
+    agent
+        .apply(&chart(&agent, "healthy", &healthy, &[]).values(values.clone()))
         .await?;
-    site.apply(
-        &chart(
-            &site,
-            "from",
-            &secret("stringData:\n  a: {{ .Values.password }}\n"),
-            &[],
+    agent
+        .apply(
+            &chart(
+                &agent,
+                "from",
+                &secret("stringData:\n  a: {{ .Values.password }}\n"),
+                &[],
+            )
+            .helm("valuesFrom", from("good")),
         )
-        .helm("valuesFrom", from("good")),
-    )
-    .await?;
-    site.wait_ready("healthy").await?;
-    site.wait_ready("from").await?;
+        .await?;
+    agent.wait_ready("healthy").await?;
+    agent.wait_ready("from").await?;
 
     let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
     let failing = [
-        chart(&site, "schema", plain, &[("values.schema.json", pattern)]).values(values.clone()),
+        chart(&agent, "schema", plain, &[("values.schema.json", pattern)]).values(values.clone()),
         chart(
-            &site,
+            &agent,
             "fail",
             "{{ fail (printf \"no: %s\" .Values.password) }}",
             &[],
         )
         .values(values.clone()),
         chart(
-            &site,
+            &agent,
             "required",
             "{{ index .Values (printf \"%s\" .Values.password) \"x\" }}",
             &[],
         )
         .values(values.clone()),
         chart(
-            &site,
+            &agent,
             "yaml",
             &secret("stringData:\n  a: *{{ .Values.password }}\n"),
             &[],
         )
         .values(values.clone()),
         chart(
-            &site,
+            &agent,
             "number",
             &secret("data:\n  a: {{ .Values.password }}\n"),
             &[],
         )
         .values(values.clone()),
         chart(
-            &site,
+            &agent,
             "refused",
             &secret(&format!("stringData: {}\n", canary("in-the-chart"))),
             &[],
         ),
         chart(
-            &site,
+            &agent,
             "label",
             "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n  labels:\n    x: \"{{ .Values.password }}!\"\n",
             &[],
         )
         .values(values.clone()),
         chart(
-            &site,
+            &agent,
             "lookup",
             &format!("{{{{ fail (toJson (lookup \"v1\" \"Secret\" \"{namespace}\" \"good\")) }}}}"),
             &[],
         ),
-        chart(&site, "no-map", plain, &[]).helm("valuesFrom", from("no-map")),
-        chart(&site, "no-yaml", plain, &[]).helm("valuesFrom", from("no-yaml")),
+        chart(&agent, "no-map", plain, &[]).helm("valuesFrom", from("no-map")),
+        chart(&agent, "no-yaml", plain, &[]).helm("valuesFrom", from("no-yaml")),
         BundleDeployment::helm_op(
             "credentials",
-            site.bed.private_repository.url(),
+            agent.bed.private_repository.url(),
             "c",
             "1.0.0",
         )
-        .chart_options("access", Some(site.bed.authority.pem()), false)
+        .chart_options("access", Some(agent.bed.authority.pem()), false)
         .release("credentials", &namespace),
     ];
-    site.upstream_secret(
-        "access",
-        json!({ "username": "chart-reader", "password": canary("access") }),
-    )
-    .await?;
+    agent
+        .upstream_secret(
+            "access",
+            json!({ "username": "chart-reader", "password": canary("access") }),
+        )
+        .await?;
     for bundle in &failing {
-        site.apply(bundle).await?;
+        agent.apply(bundle).await?;
     }
     for bundle in &failing {
-        let failed = site
+        let failed = agent
             .wait_for(bundle.name(), "to fail", |bundle| {
                 conditions(bundle).contains("\"status\":\"False\"")
             })
             .await?;
         silent(&conditions(&failed), bundle.name())?;
     }
-    let schema = site
+    let schema = agent
         .wait_deploy_error("schema", |message| message.contains("/password"))
         .await?;
     ensure!(schema.contains("/nested/token"), "{schema}");
 
     // Drift of a Secret: its keys are told.
     let edit = json!({ "stringData": { "a": canary("edited"), "c": canary("added") } });
-    site.objects("v1", "Secret", &namespace)
+    agent
+        .objects("v1", "Secret", &namespace)
         .patch("healthy", &PatchParams::default(), &Patch::Merge(&edit))
         .await?;
-    let drifted = site
+    let drifted = agent
         .wait_for("healthy", "to be modified", |bundle| {
             !bundle["status"]["modifiedStatus"].is_null()
         })
@@ -212,7 +221,7 @@ async fn no_canary_is_heard_of() -> Result<()> {
     );
 
     // Everywhere it speaks.
-    for bundle in site
+    for bundle in agent
         .bundle_deployments()?
         .list(&ListParams::default())
         .await?
@@ -220,13 +229,13 @@ async fn no_canary_is_heard_of() -> Result<()> {
     {
         silent(&bundle.data["status"].to_string(), "a status")?;
     }
-    let events = site.objects("v1", "Event", &site.system_namespace);
+    let events = agent.objects("v1", "Event", &agent.system_namespace);
     for event in events.list(&ListParams::default()).await?.items {
         silent(&serde_json::to_string(&event)?, "an event")?;
     }
-    let metrics = page(format!("{}/metrics", site.agent()?.metrics_url())).await;
+    let metrics = page(format!("{}/metrics", agent.process()?.metrics_url())).await;
     silent(&metrics.map_err(anyhow::Error::msg)?.1, "the metrics")?;
-    let user = site.granted.as_ref().context("granted")?.user.clone();
+    let user = agent.granted.as_ref().context("granted")?.user.clone();
     // What the agent sent; what the API server says to it is in the log too.
     let mine = |text: String, user: &str| -> String {
         let events = text
@@ -238,14 +247,14 @@ async fn no_canary_is_heard_of() -> Result<()> {
             .collect()
     };
     silent(
-        &mine(site.plane.audit().text(marks.0)?, &user),
+        &mine(agent.plane.audit().text(marks.0)?, &user),
         "requests upstream",
     )?;
     silent(
-        &mine(site.bed.downstream.audit().text(marks.1)?, &site.user),
+        &mine(agent.bed.downstream.audit().text(marks.1)?, &agent.user),
         "requests downstream",
     )?;
-    let log = site.agent.as_ref().context("the agent")?.log();
+    let log = agent.process.as_ref().context("the agent")?.log();
     ensure!(log.contains("\"level\":\"TRACE\""));
     silent(&log, "the log")
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
@@ -38,14 +38,16 @@ fn map(name: &str, value: &str) -> (String, Vec<u8>) {
     (format!("{name}.yaml"), text.into_bytes())
 }
 
-fn bundle(site: &Site<'_>, name: &str, files: Vec<(String, Vec<u8>)>) -> BundleDeployment {
+fn bundle(agent: &TestAgent<'_>, name: &str, files: Vec<(String, Vec<u8>)>) -> BundleDeployment {
     BundleDeployment::content(name, files)
-        .release(name, &target(site))
+        .release(name, &target(agent))
         .correct_drift()
 }
 
-async fn value(site: &Site<'_>, name: &str) -> Result<Value> {
-    let map = site.object("v1", "ConfigMap", &target(site), name).await?;
+async fn value(agent: &TestAgent<'_>, name: &str) -> Result<Value> {
+    let map = agent
+        .object("v1", "ConfigMap", &target(agent), name)
+        .await?;
     Ok(map.context("the ConfigMap")?.data["data"]["value"].clone())
 }
 
@@ -54,39 +56,46 @@ async fn value(site: &Site<'_>, name: &str) -> Result<Value> {
 async fn bundles_of_a_mebibyte_and_more_are_like_others() -> Result<()> {
     const LARGE: usize = 1_000_000;
     let bed = Bed::shared().await?;
-    let site = Site::registered(bed).await?;
+    let agent = TestAgent::registered(bed).await?;
     let wide = (0..4).map(|n| map(&format!("wide-{n}"), &"0123456789".repeat(LARGE / 10)));
-    site.apply(&bundle(&site, "wide", wide.collect())).await?;
-    let dense = |seed| bundle(&site, "dense", vec![map("dense", &noise(LARGE, HEX, seed))]);
-    site.apply(&dense(1)).await?;
+    agent.apply(&bundle(&agent, "wide", wide.collect())).await?;
+    let dense = |seed| {
+        bundle(
+            &agent,
+            "dense",
+            vec![map("dense", &noise(LARGE, HEX, seed))],
+        )
+    };
+    agent.apply(&dense(1)).await?;
     for name in ["wide", "dense"] {
-        site.wait_ready(name).await?;
+        agent.wait_ready(name).await?;
     }
-    site.apply(&dense(2)).await?;
-    let second = site.wait_ready("dense").await?;
-    ensure!(second["status"]["release"] == format!("{}/dense:2", target(&site)).as_str());
+    agent.apply(&dense(2)).await?;
+    let second = agent.wait_ready("dense").await?;
+    ensure!(second["status"]["release"] == format!("{}/dense:2", target(&agent)).as_str());
     let wanted = Value::from(format!("x{}", noise(LARGE, HEX, 2)));
-    ensure!(value(&site, "dense").await? == wanted);
+    ensure!(value(&agent, "dense").await? == wanted);
 
     // Edited, and put right from a record without its chart.
     let edit = json!({ "data": { "value": "edited" } });
-    site.objects("v1", "ConfigMap", &target(&site))
+    agent
+        .objects("v1", "ConfigMap", &target(&agent))
         .patch("dense", &PatchParams::default(), &Patch::Merge(&edit))
         .await?;
     wait_until(
         "the edit to be put right",
         PATIENCE,
-        async || match value(&site, "dense").await {
+        async || match value(&agent, "dense").await {
             Ok(value) if value == wanted => Ok(()),
             Ok(value) => Err(format!("{} bytes", value.to_string().len())),
             Err(failed) => Err(failed.to_string()),
         },
     )
     .await?;
-    site.wait_ready("dense").await?;
+    agent.wait_ready("dense").await?;
     let kubeconfig = bed.downstream.kubeconfig(ADMIN)?;
     for helm in Helm::both(&kubeconfig, bed.group.directory())? {
-        let in_target = ["--namespace", &target(&site)];
+        let in_target = ["--namespace", &target(&agent)];
         let list = helm.json(&[&["list"], &in_target[..]].concat())?;
         ensure!(list.as_array().map(Vec::len) == Some(2), "{list}");
         let manifest = helm.run(&[&["get", "manifest", "dense"], &in_target[..]].concat())?;
@@ -99,18 +108,19 @@ async fn bundles_of_a_mebibyte_and_more_are_like_others() -> Result<()> {
 #[tokio::test]
 async fn a_bundle_that_fits_into_no_record_is_refused_and_heals() -> Result<()> {
     const LARGE: usize = 700_000;
-    let site = Site::registered(Bed::shared().await?).await?;
+    let agent = TestAgent::registered(Bed::shared().await?).await?;
     let [a, b] = [1, 2].map(|seed| map(&format!("huge-{seed}"), &noise(LARGE, DENSE, seed)));
-    site.apply(&bundle(&site, "huge", vec![a.clone(), b]))
+    agent
+        .apply(&bundle(&agent, "huge", vec![a.clone(), b]))
         .await?;
-    let message = site
+    let message = agent
         .wait_deploy_error("huge", |message| message.contains("more than the 1048576"))
         .await?;
     ensure!(message.len() < 1_000, "{message}");
-    let maps = site.objects("v1", "ConfigMap", &target(&site));
+    let maps = agent.objects("v1", "ConfigMap", &target(&agent));
     ensure!(maps.get_opt("huge-1").await?.is_none());
-    site.apply(&bundle(&site, "huge", vec![a])).await?;
-    site.wait_ready("huge").await.map(drop)
+    agent.apply(&bundle(&agent, "huge", vec![a])).await?;
+    agent.wait_ready("huge").await.map(drop)
 }
 
 #[expect(clippy::print_stderr, reason = "figures are for the person who started it")]
@@ -124,17 +134,17 @@ async fn five_hundred_bundles_at_once_get_ready() -> Result<()> {
     const BUNDLES: usize = 500;
     const LONG: Duration = Duration::from_secs(600);
     let bed = Bed::shared().await?;
-    let mut site = Site::registered(bed).await?;
-    let names: Vec<_> = (0..BUNDLES).map(|n| format!("{}-{n}", site.id)).collect();
-    let idle = site.agent()?.memory_kib()?;
+    let mut agent = TestAgent::registered(bed).await?;
+    let names: Vec<_> = (0..BUNDLES).map(|n| format!("{}-{n}", agent.id)).collect();
+    let idle = agent.process()?.memory_kib()?;
     for some in names.chunks(50) {
         try_join_all(
             some.iter()
-                .map(async |name| site.apply(&app(&site, name)).await),
+                .map(async |name| agent.apply(&app(&agent, name)).await),
         )
         .await?;
     }
-    let bundles = site.bundle_deployments()?;
+    let bundles = agent.bundle_deployments()?;
     let all_ready = async || {
         let all = bundles
             .list(&ListParams::default())
@@ -151,30 +161,30 @@ async fn five_hundred_bundles_at_once_get_ready() -> Result<()> {
     };
     wait_until("all bundles to be Ready", LONG, all_ready)
         .await
-        .with_context(|| site.agent_log_tail(20))?;
-    let ledger = site.ledger().await?.context("the ledger")?;
+        .with_context(|| agent.agent_log_tail(20))?;
+    let ledger = agent.ledger().await?.context("the ledger")?;
     let entries = ledger.data["data"].as_object().context("entries")?;
     ensure!(entries.len() == BUNDLES, "{} entries", entries.len());
-    let memory = site.agent()?.memory_kib()?;
+    let memory = agent.process()?.memory_kib()?;
     let size = serde_json::to_string(&ledger)?.len();
     tell(&format!(
         "{BUNDLES} bundles: {idle:?}, then {memory:?} KiB; the ledger takes {size} bytes"
     ));
     ensure!(memory.peak < 300_000, "{memory:?}");
 
-    let before = site.downstream_requests()?.len();
-    site.agent()?.restart()?;
-    site.apply(&app(&site, "one-more")).await?;
-    site.wait_ready("one-more").await?;
+    let before = agent.downstream_requests()?.len();
+    agent.process()?.restart()?;
+    agent.apply(&app(&agent, "one-more")).await?;
+    agent.wait_ready("one-more").await?;
     wait_until("all to be looked at again", LONG, async || {
-        let passes = crate::scene::figure(&site, "controller_runtime_reconcile_total{controller=\"bundledeployment\",result=\"success\"}").await?;
+        let passes = crate::scene::figure(&agent, "controller_runtime_reconcile_total{controller=\"bundledeployment\",result=\"success\"}").await?;
         match usize::try_from(passes) {
             Ok(passes) if passes > BUNDLES => Ok(()),
             _ => Err(passes.to_string()),
         }
     })
     .await?;
-    let mut requests = site.downstream_requests()?;
+    let mut requests = agent.downstream_requests()?;
     requests.drain(..before);
     requests.retain(|request| {
         let is_read = ["get", "list", "watch"].contains(&request.verb.as_str());

@@ -9,7 +9,7 @@ use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::cluster::Part;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::site::{PATIENCE, Site};
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
 /// How long the upstream is away.
@@ -24,46 +24,49 @@ fn bundle(bed: &Bed, name: &str, chart: &Chart, target: &str) -> BundleDeploymen
 #[tokio::test]
 async fn a_killed_agent_continues_where_it_was() -> Result<()> {
     let bed = Bed::shared().await?;
-    let mut site = Site::registered(bed).await?;
+    let mut agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
+    let target = format!("{}-app", agent.id);
     // The agent's own bundle, which every managed cluster has: only next to it does a missing bundle count as deleted.
     let own = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: own\n";
     let own = BundleDeployment::content(
         "fleet-agent-test",
         vec![("agent.yaml".to_owned(), own.into())],
     )
-    .option("defaultNamespace", json!(site.system_namespace));
-    site.apply(&own).await?;
+    .option("defaultNamespace", json!(agent.system_namespace));
+    agent.apply(&own).await?;
     for round in 0..8_u64 {
         let greeting = json!({ "greeting": format!("round {round}") });
-        site.apply(
-            &bundle(bed, "web", &chart, &target)
-                .values(greeting.clone())
-                .correct_drift(),
-        )
-        .await?;
+        agent
+            .apply(
+                &bundle(bed, "web", &chart, &target)
+                    .values(greeting.clone())
+                    .correct_drift(),
+            )
+            .await?;
         tokio::time::sleep(Duration::from_millis(60 * round)).await;
-        site.agent()?.restart()?;
-        site.wait_ready("web")
+        agent.process()?.restart()?;
+        agent
+            .wait_ready("web")
             .await
             .with_context(|| format!("round {round}"))?;
-        let config = site
+        let config = agent
             .object("v1", "ConfigMap", &target, "web")
             .await?
             .context("the ConfigMap is there")?;
         assert_eq!(config.data["data"]["greeting"], greeting["greeting"]);
     }
     // Drift made while nobody looked.
-    site.agent()?.kill();
+    agent.process()?.kill();
     let change = json!({ "data": { "greeting": "edited" } });
-    site.objects("v1", "ConfigMap", &target)
+    agent
+        .objects("v1", "ConfigMap", &target)
         .patch("web", &PatchParams::default(), &Patch::Merge(&change))
         .await?;
-    site.agent()?.restart()?;
+    agent.process()?.restart()?;
     wait_until("the edit to be put right", PATIENCE, async || {
-        let config = site
+        let config = agent
             .object("v1", "ConfigMap", &target, "web")
             .await
             .map_err(|e| e.to_string())?;
@@ -78,12 +81,12 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
     // A bundle deleted while nobody looked. That the agent's own is still listed tells a deletion
     // from an upstream that lost its objects.
     let own = bundle(bed, "fleet-agent-own", &chart, &target).spec("paused", json!(true));
-    site.apply(&own).await?;
-    site.agent()?.kill();
-    site.delete("web").await?;
-    site.agent()?.restart()?;
+    agent.apply(&own).await?;
+    agent.process()?.kill();
+    agent.delete("web").await?;
+    agent.process()?.restart()?;
     let waited = wait_until("the release to be removed", PATIENCE, async || {
-        let config = site
+        let config = agent
             .object("v1", "ConfigMap", &target, "web")
             .await
             .map_err(|e| e.to_string())?;
@@ -94,40 +97,42 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
         }
     })
     .await;
-    waited.with_context(|| site.agent_log_tail(30))
+    waited.with_context(|| agent.agent_log_tail(30))
 }
 
 /// A bed of its own: nobody else can work while its upstream is away.
 #[tokio::test]
 async fn an_upstream_that_comes_back_is_used_again() -> Result<()> {
     let bed = Bed::start(true).await?;
-    let mut site = Site::registered(&bed).await?;
+    let mut agent = TestAgent::registered(&bed).await?;
     let chart = Chart::small("web", "1.0.0");
     bed.repository.add(&chart)?;
-    let target = format!("{}-app", site.id);
-    site.apply(&bundle(&bed, "before", &chart, &target).correct_drift())
+    let target = format!("{}-app", agent.id);
+    agent
+        .apply(&bundle(&bed, "before", &chart, &target).correct_drift())
         .await?;
-    site.wait_ready("before").await?;
-    let process = site.agent()?.memory_kib()?;
+    agent.wait_ready("before").await?;
+    let process = agent.process()?.memory_kib()?;
 
     bed.upstream.stop_part(Part::ApiServer);
     // Meanwhile the cluster is still looked after.
     let change = json!({ "data": { "greeting": "edited" } });
-    site.objects("v1", "ConfigMap", &target)
+    agent
+        .objects("v1", "ConfigMap", &target)
         .patch("before", &PatchParams::default(), &Patch::Merge(&change))
         .await?;
     tokio::time::sleep(OUTAGE).await;
     bed.upstream.start_part(Part::ApiServer).await?;
 
-    site.apply(&bundle(&bed, "after", &chart, &target)).await?;
-    site.wait_ready("after").await?;
-    site.wait_ready("before").await?;
-    let config = site
+    agent.apply(&bundle(&bed, "after", &chart, &target)).await?;
+    agent.wait_ready("after").await?;
+    agent.wait_ready("before").await?;
+    let config = agent
         .object("v1", "ConfigMap", &target, "before")
         .await?
         .context("the ConfigMap is there")?;
     assert_eq!(config.data["data"]["greeting"], "hello");
-    let later = site.agent()?.memory_kib()?;
+    let later = agent.process()?.memory_kib()?;
     assert!(
         later.now < process.now + 30_000,
         "{process:?} grew to {later:?}"

@@ -2,7 +2,7 @@
 
 use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{Live, View};
-use agent::summary::ErrorMapping;
+use agent::report::summary::ErrorMapping;
 use anyhow::Result;
 use objects::drift::Rules;
 use release::kube::{Object, Owner};

@@ -14,7 +14,7 @@ use crate::bundle::release_name;
 use crate::ledger::ReleaseKey;
 
 /// The release a bundle wants.
-pub fn wanted(bundle: &BundleDeployment) -> ReleaseKey {
+pub fn desired(bundle: &BundleDeployment) -> ReleaseKey {
     let options = &bundle.spec.options;
     ReleaseKey {
         namespace: options.release_namespace().to_owned(),
@@ -23,7 +23,7 @@ pub fn wanted(bundle: &BundleDeployment) -> ReleaseKey {
 }
 
 /// The bundle that has the release `key`, if it is another one than `bundle`. `owner` is whose it is by the ledger.
-pub fn rival<'a>(
+pub fn conflicting_bundle<'a>(
     bundle: &BundleDeployment,
     key: &ReleaseKey,
     owner: Option<&str>,
@@ -47,7 +47,7 @@ pub fn takes(bundle: &BundleDeployment) -> bool {
 }
 
 /// The bundle that waits for the release `key`, which `owner` leaves.
-pub fn heir<'a>(
+pub fn next_owner<'a>(
     owner: &str,
     key: &ReleaseKey,
     others: impl Iterator<Item = &'a BundleDeployment>,
@@ -55,19 +55,19 @@ pub fn heir<'a>(
     let mut waiting = others.filter(|other| {
         other.name() != owner
             && other.metadata.deletion_timestamp.is_none()
-            && wanted(other) == *key
+            && desired(other) == *key
     });
     waiting.next().map(|other| other.name().to_owned())
 }
 
 /// Whether a bundle goes on wanting the release. Where its name is still to be filled in, what was deployed tells.
 fn holds_on(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
-    let wanted = wanted(bundle);
-    let is_template = [&wanted.namespace, &wanted.name]
+    let desired = desired(bundle);
+    let is_template = [&desired.namespace, &desired.name]
         .iter()
         .any(|text| text.contains("${"));
     bundle.metadata.deletion_timestamp.is_none()
-        && (wanted == *key || is_template && revision(bundle, key) > 0)
+        && (desired == *key || is_template && revision(bundle, key) > 0)
 }
 
 /// The revision of the release that a bundle's status names; 0 if it names another one.
@@ -79,27 +79,27 @@ pub fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
 
 /// Releases that are being deployed: of two bundles that begin at once, one is first.
 #[derive(Clone, Debug, Default)]
-pub struct InHand(Arc<Mutex<HashMap<ReleaseKey, String>>>);
+pub struct ReleaseLocks(Arc<Mutex<HashMap<ReleaseKey, String>>>);
 
 /// A release in hand, until it is dropped.
 #[derive(Debug)]
-pub struct Grip {
-    hands: InHand,
+pub struct ReleaseLock {
+    hands: ReleaseLocks,
     key: ReleaseKey,
 }
 
-impl InHand {
+impl ReleaseLocks {
     /// Takes a release in hand.
     ///
     /// # Errors
     /// The bundle that has it in hand.
-    pub fn take(&self, key: &ReleaseKey, bundle: &str) -> Result<Grip, String> {
+    pub fn take(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, String> {
         let mut taken = self.lock();
         if let Some(other) = taken.get(key) {
             return Err(other.clone());
         }
         taken.insert(key.clone(), bundle.to_owned());
-        Ok(Grip {
+        Ok(ReleaseLock {
             hands: self.clone(),
             key: key.clone(),
         })
@@ -110,7 +110,7 @@ impl InHand {
     }
 }
 
-impl Drop for Grip {
+impl Drop for ReleaseLock {
     fn drop(&mut self) {
         self.hands.lock().remove(&self.key);
     }
@@ -129,10 +129,10 @@ mod tests {
         }
     }
 
-    fn bundle(name: &str, release: &str, wanted: &str) -> BundleDeployment {
+    fn bundle(name: &str, release: &str, desired: &str) -> BundleDeployment {
         let value = json!({
             "metadata": {"name": name},
-            "spec": {"options": {"defaultNamespace": "apps", "helm": {"releaseName": wanted}}},
+            "spec": {"options": {"defaultNamespace": "apps", "helm": {"releaseName": desired}}},
             "status": {"release": release},
         });
         serde_json::from_value(value).unwrap()
@@ -153,7 +153,7 @@ mod tests {
         #[case] expected: Option<&str>,
     ) {
         let (us, them) = (bundle("a", ours, "web"), bundle("b", theirs, "web"));
-        let found = rival(&us, &key(), owner, [&us, &them].into_iter());
+        let found = conflicting_bundle(&us, &key(), owner, [&us, &them].into_iter());
         assert_eq!(found.as_deref(), expected);
     }
 
@@ -161,21 +161,27 @@ mod tests {
     fn who_goes_or_wants_another_release_has_no_say() {
         let us = bundle("a", "", "web");
         let moved = bundle("b", "apps/web:1", "other");
-        assert_eq!(rival(&us, &key(), Some("b"), [&moved].into_iter()), None);
+        assert_eq!(
+            conflicting_bundle(&us, &key(), Some("b"), [&moved].into_iter()),
+            None
+        );
         let mut going = bundle("b", "apps/web:1", "web");
         going.metadata.deletion_timestamp =
             serde_json::from_value::<Value>(json!("2026-01-01T00:00:00Z"))
                 .ok()
                 .and_then(|at| serde_json::from_value(at).ok());
-        assert_eq!(rival(&us, &key(), Some("b"), [&going].into_iter()), None);
+        assert_eq!(
+            conflicting_bundle(&us, &key(), Some("b"), [&going].into_iter()),
+            None
+        );
         let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
-        let found = rival(&us, &key(), None, [&unfilled].into_iter());
+        let found = conflicting_bundle(&us, &key(), None, [&unfilled].into_iter());
         assert_eq!(found.as_deref(), Some("b"));
     }
 
     #[test]
     fn of_two_that_begin_at_once_one_is_first() {
-        let hands = InHand::default();
+        let hands = ReleaseLocks::default();
         let grip = hands.take(&key(), "a").unwrap();
         assert_eq!(hands.take(&key(), "b").unwrap_err(), "a");
         drop(grip);

@@ -16,8 +16,8 @@ use release::storage::Storage;
 use tokio::time::Instant;
 
 use crate::api::ModifiedStatus;
+use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::identity::DeploymentClient;
 
 /// First pause after a correction that did not help, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
@@ -78,7 +78,7 @@ pub async fn stored_objects(
 pub async fn apply(
     cluster: &Cluster,
     release: &Release,
-    wanted: &[Object],
+    desired: &[Object],
     drifted: &[ModifiedStatus],
     force: bool,
 ) -> Result<Vec<FieldConflict>, release::kube::ApplyError> {
@@ -91,7 +91,7 @@ pub async fn apply(
                 && entry.namespace == object.namespace.as_deref().unwrap_or_default()
         })
     };
-    let objects: Vec<_> = wanted
+    let objects: Vec<_> = desired
         .iter()
         .filter(|object| is_drifted(object))
         .cloned()
@@ -129,7 +129,7 @@ pub async fn record_failure(storage: &Storage, release: &Release, problem: &str,
 /// # Errors
 /// The API server refuses; that it is gone is none.
 pub async fn delete(
-    acting: &DeploymentClient,
+    impersonated: &DeploymentClient,
     entry: &ModifiedStatus,
     parameters: &DeleteParams,
 ) -> Result<(), String> {
@@ -137,7 +137,7 @@ pub async fn delete(
         .api_version
         .split_once('/')
         .unwrap_or(("", &entry.api_version));
-    let discovery = acting
+    let discovery = impersonated
         .cluster()
         .discovery()
         .await
@@ -148,8 +148,8 @@ pub async fn delete(
     let kind = GroupVersionKind::gvk(group, version, &entry.kind);
     let resource = ApiResource::from_gvk_with_plural(&kind, &resource.plural);
     let api = match entry.namespace.as_str() {
-        "" => Api::<DynamicObject>::all_with(acting.client(), &resource),
-        namespace => Api::namespaced_with(acting.client(), namespace, &resource),
+        "" => Api::<DynamicObject>::all_with(impersonated.client(), &resource),
+        namespace => Api::namespaced_with(impersonated.client(), namespace, &resource),
     };
     match api.delete(&entry.name, parameters).await {
         Err(failed) if !error::has_code(&failed, 404) => Err(error::text(&failed)),

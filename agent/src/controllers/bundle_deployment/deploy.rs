@@ -26,11 +26,11 @@ use super::values::{Filled, ValuesReader};
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
 use crate::bundle;
 use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
+use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::events::{Events, Reason};
-use crate::identity::DeploymentClient;
+use crate::report::events::{Events, Reason};
+use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
-use crate::secrecy::Secrets;
 
 /// Revisions kept where the bundle does not say.
 const MAX_HISTORY: i64 = 2;
@@ -40,8 +40,8 @@ const PARSED: usize = 4 << 20;
 
 /// How many revisions of a bundle's release are kept.
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
-    let wanted = options.helm.as_ref().map_or(0, |helm| helm.max_history);
-    if wanted > 0 { wanted } else { MAX_HISTORY }
+    let desired = options.helm.as_ref().map_or(0, |helm| helm.max_history);
+    if desired > 0 { desired } else { MAX_HISTORY }
 }
 
 /// A deploy that did not work, in the words of the Deployed condition.
@@ -62,9 +62,9 @@ pub struct Failed {
 
 impl Failed {
     /// Blots out what the text quotes of values and Secrets.
-    fn without(mut self, secrets: &Secrets) -> Self {
+    fn without(mut self, secrets: &SensitiveData) -> Self {
         let (DeployFailure::NotYet(text) | DeployFailure::Failed(text)) = &mut self.failure;
-        *text = secrets.blot(text);
+        *text = secrets.redact(text);
         self
     }
 
@@ -173,11 +173,11 @@ impl Deployer {
         &self,
         filled: &Filled,
         reason: DeployReason,
-        acting: &DeploymentClient,
+        impersonated: &DeploymentClient,
         records: &Storage,
     ) -> Result<Deployed, Failed> {
         let bundle = &filled.bundle;
-        let values = self.values.of(acting, filled).await;
+        let values = self.values.of(impersonated, filled).await;
         let values = Arc::new(values.map_err(Failed::at(Reason::ValuesFailed))?);
         let chart = self.package(bundle).await;
         let mut chart = chart.map_err(Failed::at(Reason::SourceFailed))?;
@@ -186,9 +186,9 @@ impl Deployer {
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
         }
         let chart = Arc::new(chart);
-        let traces = Arc::new(Traces::default());
+        let sensitive = Arc::new(SensitiveInputs::default());
         // Kinds another bundle brought a moment ago count: `.Capabilities` is asked for them.
-        let discovery = acting
+        let discovery = impersonated
             .cluster()
             .fresh_discovery()
             .await
@@ -199,7 +199,7 @@ impl Deployer {
             bundle: Arc::clone(bundle),
             chart: Arc::clone(&chart),
             values: Arc::clone(&values),
-            traces: Arc::clone(&traces),
+            sensitive: Arc::clone(&sensitive),
             set: SetId::new(bundle.name(), &self.scope),
             templates: Arc::clone(&self.templates),
             schemas: Arc::clone(&self.schemas),
@@ -209,7 +209,7 @@ impl Deployer {
         };
         let is_forced = matches!(
             reason,
-            DeployReason::CopiesChanged | DeployReason::Overwritten
+            DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
         ) || options.force_sync_generation
             != bundle.status.sync_generation.unwrap_or_default();
         let spec = DeploySpec {
@@ -233,9 +233,9 @@ impl Deployer {
                 ..Options::default()
             },
         };
-        let deployed = release::action::deploy(acting.cluster(), records, &spec).await;
+        let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
         let deployed = deployed.map_err(|cause| {
-            let secrets = traces.secrets(&values, &chart);
+            let secrets = sensitive.secrets(&values, &chart);
             Failed::from(cause).without(&secrets)
         })?;
         for conflict in &deployed.conflicts {
@@ -268,7 +268,7 @@ impl Deployer {
                 format!("{kind} {namespace}/{name}: left {field} to {managers}"),
             ),
         };
-        self.events.tell(reason, bundle, text);
+        self.events.emit(reason, bundle, text);
     }
 
     /// The bundle's chart, from whichever source its spec names.
@@ -312,12 +312,12 @@ impl bundle::Upstream for UpstreamObjects<'_> {
 
 /// What a deploy got to see of secrets besides its values, for blotting it out of errors.
 #[derive(Default)]
-struct Traces {
+struct SensitiveInputs {
     manifest: Mutex<String>,
     looked_up: Mutex<Vec<Value>>,
 }
 
-impl Traces {
+impl SensitiveInputs {
     fn rendered(&self, manifest: &str) {
         if manifest.contains("Secret") {
             manifest.clone_into(&mut self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
@@ -332,8 +332,8 @@ impl Traces {
         looked_up.push(found.clone());
     }
 
-    fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> Secrets {
-        let mut secrets = Secrets::of_values(values, chart);
+    fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> SensitiveData {
+        let mut secrets = SensitiveData::of_values(values, chart);
         secrets.add_manifest(&self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
         let looked_up = self
             .looked_up
@@ -351,7 +351,7 @@ struct Rendering {
     bundle: Arc<BundleDeployment>,
     chart: Arc<Chart>,
     values: Arc<Map<String, Value>>,
-    traces: Arc<Traces>,
+    sensitive: Arc<SensitiveInputs>,
     set: SetId,
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
@@ -364,7 +364,7 @@ impl Rendering {
     fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
         let host = ClusterHost {
             lookup: &request.lookup,
-            traces: &self.traces,
+            sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
         };
         let scopes = DiscoveredScopes(&self.discovery);
@@ -393,7 +393,7 @@ impl Rendering {
             RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
             failed => BoxError::from(failed),
         })?;
-        self.traces.rendered(&rendered.manifest);
+        self.sensitive.rendered(&rendered.manifest);
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }
@@ -404,7 +404,7 @@ impl Rendering {
 /// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
 struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
-    traces: &'a Traces,
+    sensitive: &'a SensitiveInputs,
     resolves_names: bool,
 }
 
@@ -433,7 +433,7 @@ impl Host for ClusterHost<'_> {
             .lookup(api_version, kind, namespace, name)
             .map_err(|failed| templating::Error::message(error::chain(&failed)))?;
         if kind == "Secret" {
-            self.traces.looked_up(&found);
+            self.sensitive.looked_up(&found);
         }
         Ok(found)
     }

@@ -12,8 +12,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::api::BundleDeploymentOptions;
+use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::identity::DeploymentClient;
 
 /// Owns the labels and annotations of namespaces, apart from the objects of releases.
 const FIELD_MANAGER: &str = "fleetagent-namespace";
@@ -70,7 +70,7 @@ struct Wanted {
 }
 
 /// What the namespace should carry; `None` when the options say nothing about it.
-fn wanted(options: &BundleDeploymentOptions) -> Option<Wanted> {
+fn desired(options: &BundleDeploymentOptions) -> Option<Wanted> {
     if options.namespace_labels.is_none() && options.namespace_annotations.is_none() {
         return None;
     }
@@ -106,7 +106,7 @@ pub async fn label(
     options: &BundleDeploymentOptions,
 ) -> Result<(), NamespaceError> {
     let name = options.release_namespace();
-    let Some(wanted) = wanted(options) else {
+    let Some(desired) = desired(options) else {
         return Ok(());
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
@@ -120,11 +120,11 @@ pub async fn label(
     }
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = namespaces
-        .patch(name, &parameters, &Patch::Apply(&wanted.object(name)))
+        .patch(name, &parameters, &Patch::Apply(&desired.object(name)))
         .await;
     match applied {
         Ok(_) => Ok(()),
-        Err(failed) if error::has_code(&failed, 403) => update(&namespaces, name, wanted).await,
+        Err(failed) if error::has_code(&failed, 403) => update(&namespaces, name, desired).await,
         Err(source) => Err(NamespaceError::new("patch", name, source)),
     }
 }
@@ -133,7 +133,7 @@ pub async fn label(
 async fn update(
     namespaces: &Api<Namespace>,
     name: &str,
-    wanted: Wanted,
+    desired: Wanted,
 ) -> Result<(), NamespaceError> {
     let found = namespaces.get_opt(name).await;
     let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
@@ -145,8 +145,8 @@ async fn update(
     let labels = metadata.labels.get_or_insert_default();
     let annotations = metadata.annotations.get_or_insert_default();
     let before = (labels.clone(), annotations.clone());
-    labels.extend(wanted.labels);
-    annotations.extend(wanted.annotations);
+    labels.extend(desired.labels);
+    annotations.extend(desired.annotations);
     if before == (labels.clone(), annotations.clone()) {
         return Ok(());
     }
@@ -173,9 +173,9 @@ mod tests {
                                 "pod-security.kubernetes.io/enforce": "privileged"},
         }))
         .unwrap();
-        let object = wanted(&options).unwrap().object("ns");
+        let object = desired(&options).unwrap().object("ns");
         assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(object["metadata"]["annotations"], json!({}));
-        assert!(wanted(&BundleDeploymentOptions::default()).is_none());
+        assert!(desired(&BundleDeploymentOptions::default()).is_none());
     }
 }

@@ -20,9 +20,9 @@ use crate::api::{
     BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
-use crate::controllers::drift::{ObjectId, Seen};
+use crate::controllers::drift_watch::{ObjectId, Seen};
 use crate::error;
-use crate::summary::{self, ErrorMapping};
+use crate::report::summary::{self, ErrorMapping};
 
 /// Objects per page of a LIST.
 const PAGE: u32 = 500;
@@ -43,14 +43,14 @@ pub struct Live {
     /// Wanted objects that do not carry our hash but are there.
     foreign: BTreeSet<Key>,
     /// Objects that were found in order before and have not changed since.
-    fine: Fine,
+    in_sync: InSync,
 }
 
 /// Group, kind, namespace and name.
 type Key = (String, String, String, String);
 
 /// Objects that are as they are wanted, and ready.
-pub type Fine = HashMap<Key, BundleDeploymentResource>;
+pub type InSync = HashMap<Key, BundleDeploymentResource>;
 
 fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
     (
@@ -77,9 +77,9 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
-fn by_kind(wanted: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
+fn by_kind(desired: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
     let mut kinds: Vec<(Arc<Resource>, Vec<&Object>)> = Vec::new();
-    for object in wanted {
+    for object in desired {
         match kinds
             .iter_mut()
             .find(|(resource, _)| *resource == object.resource)
@@ -95,8 +95,8 @@ fn by_kind(wanted: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
 }
 
 /// The kinds of a manifest, for watching.
-pub fn kinds(wanted: &[Object]) -> Vec<ApiResource> {
-    by_kind(wanted)
+pub fn kinds(desired: &[Object]) -> Vec<ApiResource> {
+    by_kind(desired)
         .into_iter()
         .map(|(resource, _)| api_resource(&resource))
         .collect()
@@ -121,10 +121,10 @@ impl Live {
     pub async fn read(
         client: &kube::Client,
         hash: &str,
-        wanted: &[Object],
+        desired: &[Object],
     ) -> Result<Self, ObserveError> {
         let mut live = Self::default();
-        for (resource, objects) in by_kind(wanted) {
+        for (resource, objects) in by_kind(desired) {
             let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
             for namespace in namespaces {
                 match list(client, &resource, namespace, hash).await {
@@ -148,7 +148,7 @@ impl Live {
                 }
             }
         }
-        for object in wanted
+        for object in desired
             .iter()
             .filter(|object| !live.objects.contains_key(&key_of(object)))
         {
@@ -161,9 +161,9 @@ impl Live {
     }
 
     /// What a first install just wrote; none if it did not write everything that is wanted.
-    pub fn written(hash: &str, wanted: &[Object], mut applied: Vec<Value>) -> Option<Self> {
+    pub fn written(hash: &str, desired: &[Object], mut applied: Vec<Value>) -> Option<Self> {
         let mut live = Self::default();
-        for object in wanted {
+        for object in desired {
             let is_same = |found: &Value| {
                 text(found, "/metadata/name") == object.name
                     && text(found, "/metadata/namespace")
@@ -181,20 +181,20 @@ impl Live {
         Some(live)
     }
 
-    /// Reads those wanted objects of a set that are not among `fine`. None if one is missing, or
+    /// Reads those wanted objects of a set that are not among `in_sync`. None if one is missing, or
     /// cannot be read: then all must be looked at.
     pub async fn reread(
         client: &kube::Client,
         hash: &str,
-        wanted: &[Object],
-        fine: Fine,
+        desired: &[Object],
+        in_sync: InSync,
     ) -> Option<Self> {
         let mut live = Self {
-            fine,
+            in_sync,
             ..Self::default()
         };
-        for object in wanted {
-            if live.fine.contains_key(&key_of(object)) {
+        for object in desired {
+            if live.in_sync.contains_key(&key_of(object)) {
                 continue;
             }
             let found = get(client, object).await.ok()??;
@@ -230,9 +230,9 @@ impl Live {
     }
 
     /// Whether there are objects of the set that are not wanted.
-    pub fn has_others_than(&self, wanted: &[Object]) -> bool {
-        let wanted: BTreeSet<_> = wanted.iter().map(key_of).collect();
-        self.objects.keys().any(|key| !wanted.contains(key))
+    pub fn has_others_than(&self, desired: &[Object]) -> bool {
+        let desired: BTreeSet<_> = desired.iter().map(key_of).collect();
+        self.objects.keys().any(|key| !desired.contains(key))
     }
 
     /// The versions seen, for telling news from echoes.
@@ -260,11 +260,11 @@ impl Live {
         &mut self,
         cluster: &Cluster,
         owner: &Owner,
-        wanted: &[Object],
+        desired: &[Object],
         rules: &Rules,
     ) -> Differences {
         let mut differences = Differences::default();
-        for object in wanted {
+        for object in desired {
             let key = key_of(object);
             let Some(live) = self.objects.get(&key) else {
                 continue;
@@ -322,14 +322,14 @@ impl Live {
     /// in it can be left over.
     pub fn compare(
         &self,
-        wanted: &[Object],
+        desired: &[Object],
         former: &[Object],
         differences: &Differences,
         view: &View<'_>,
     ) -> Observation {
         let mut found = Observation::default();
-        let mut desired = BTreeSet::new();
-        for (resource, objects) in by_kind(wanted) {
+        let mut desired_keys = BTreeSet::new();
+        for (resource, objects) in by_kind(desired) {
             for object in objects {
                 let key = key_of(object);
                 let entry = ModifiedStatus {
@@ -356,8 +356,8 @@ impl Live {
                             .extend(patch.map(|patch| ModifiedStatus { patch, ..entry }));
                         found.non_ready.extend(view.not_ready(live));
                     }
-                    None if self.fine.contains_key(&key) => {
-                        found.resources.extend(self.fine.get(&key).cloned());
+                    None if self.in_sync.contains_key(&key) => {
+                        found.resources.extend(self.in_sync.get(&key).cloned());
                     }
                     None if view.rules.ignores_missing(&drift::ObjectKey {
                         api_version: entry.api_version.clone(),
@@ -374,7 +374,7 @@ impl Live {
                         });
                     }
                 }
-                desired.insert(key);
+                desired_keys.insert(key);
             }
         }
         let former: BTreeSet<_> = former
@@ -385,7 +385,7 @@ impl Live {
         extras.extend(
             self.objects
                 .iter()
-                .filter(|(key, _)| !desired.contains(*key)),
+                .filter(|(key, _)| !desired_keys.contains(*key)),
         );
         for ((_, kind, namespace, name), object) in extras {
             let prune = object
@@ -412,7 +412,7 @@ impl Live {
 pub struct Differences(HashMap<Key, String>);
 
 /// The objects of an observation that are in order.
-pub fn fine(found: &Observation) -> Fine {
+pub fn in_sync(found: &Observation) -> InSync {
     let key = |api_version: &str, kind: &str, namespace: &str, name: &str| -> Key {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         (
@@ -422,7 +422,7 @@ pub fn fine(found: &Observation) -> Fine {
             name.to_owned(),
         )
     };
-    let mut fine: Fine = found
+    let mut in_sync: InSync = found
         .resources
         .iter()
         .map(|one| {
@@ -431,28 +431,35 @@ pub fn fine(found: &Observation) -> Fine {
         })
         .collect();
     for one in &found.non_ready {
-        fine.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
     }
     for one in &found.modified {
-        fine.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
     }
-    fine
+    in_sync
 }
 
-/// The objects among `fine` that have no `news`; none if something else than `wanted` has.
-pub fn unchanged(fine: &Fine, wanted: &[Object], news: &[ObjectId]) -> Option<Fine> {
+/// The objects among `in_sync` that have no `news`; none if something else than `desired` has.
+pub fn unchanged(in_sync: &InSync, desired: &[Object], news: &[ObjectId]) -> Option<InSync> {
     let id_of = |(group, kind, namespace, name): &Key| ObjectId {
         kind: format!("{group}/{kind}"),
         namespace: namespace.clone(),
         name: name.clone(),
     };
-    let ids: BTreeSet<_> = wanted.iter().map(|object| id_of(&key_of(object))).collect();
+    let ids: BTreeSet<_> = desired
+        .iter()
+        .map(|object| id_of(&key_of(object)))
+        .collect();
     if news.iter().any(|id| !ids.contains(id)) {
         return None;
     }
     let is_unchanged = |key: &Key| !news.contains(&id_of(key));
-    let fine = fine.iter().filter(|(key, _)| is_unchanged(key));
-    Some(fine.map(|(key, one)| (key.clone(), one.clone())).collect())
+    let in_sync = in_sync.iter().filter(|(key, _)| is_unchanged(key));
+    Some(
+        in_sync
+            .map(|(key, one)| (key.clone(), one.clone()))
+            .collect(),
+    )
 }
 
 /// What a comparison takes into account beside the objects.
@@ -607,7 +614,7 @@ mod tests {
         })
     }
 
-    fn wanted(kind: &str, name: &str) -> Object {
+    fn desired(kind: &str, name: &str) -> Object {
         Object {
             resource: resource(kind),
             namespace: Some("ns".into()),
@@ -634,11 +641,11 @@ mod tests {
             found.add(&resource, vec![object]);
         }
         let manifest = [
-            wanted("Service", "svc"),
-            wanted("ConfigMap", "gone"),
-            wanted("ConfigMap", "edited"),
-            wanted("ConfigMap", "ignored"),
-            wanted("ConfigMap", "taken"),
+            desired("Service", "svc"),
+            desired("ConfigMap", "gone"),
+            desired("ConfigMap", "edited"),
+            desired("ConfigMap", "ignored"),
+            desired("ConfigMap", "taken"),
         ];
         found.foreign.insert(key_of(&manifest[4]));
         let patch = (key_of(&manifest[2]), "{}".to_owned());
@@ -660,7 +667,7 @@ mod tests {
             ignored_conditions: &[],
             now: Timestamp::UNIX_EPOCH,
         };
-        let former = [wanted("ConfigMap", "left-over")];
+        let former = [desired("ConfigMap", "left-over")];
         let observed = found.compare(
             &manifest,
             &former,
@@ -690,7 +697,7 @@ mod tests {
 
     #[test]
     fn what_is_in_order_is_not_read_again_until_it_changes() {
-        let manifest = [wanted("ConfigMap", "a"), wanted("ConfigMap", "b")];
+        let manifest = [desired("ConfigMap", "a"), desired("ConfigMap", "b")];
         let mut first = Live::default();
         for name in ["a", "b"] {
             let (resource, object) = live("ConfigMap", name, json!({"x": "1"}));
@@ -704,7 +711,7 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let found = first.compare(&manifest, &[], &Differences::default(), &view);
-        let known = fine(&found);
+        let known = in_sync(&found);
         assert_eq!(known.len(), 2);
         let news = |name: &str| ObjectId {
             kind: "/ConfigMap".into(),
@@ -716,7 +723,7 @@ mod tests {
         assert!(unchanged(&known, &manifest, &[news("other")]).is_none());
         // The other one is read again, and both are told.
         let mut second = Live {
-            fine: rest,
+            in_sync: rest,
             ..Live::default()
         };
         let (resource, object) = live("ConfigMap", "b", json!({"x": "1"}));
@@ -727,7 +734,7 @@ mod tests {
 
     #[test]
     fn the_answers_to_a_first_install_show_what_is_live() {
-        let manifest = [wanted("ConfigMap", "a"), wanted("ConfigMap", "b")];
+        let manifest = [desired("ConfigMap", "a"), desired("ConfigMap", "b")];
         let answer = |name: &str| {
             let (_, mut object) = live("ConfigMap", name, json!({"x": "1"}));
             object["apiVersion"] = "v1".into();

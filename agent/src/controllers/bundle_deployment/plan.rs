@@ -18,23 +18,23 @@ use crate::api::{
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standstill {
+pub enum SuspendReason {
     Paused,
     OffSchedule,
     WaitingForValues,
 }
 
 /// Whether the bundle is to be left alone.
-pub fn standstill(spec: &BundleDeploymentSpec) -> Option<Standstill> {
+pub fn suspend_reason(spec: &BundleDeploymentSpec) -> Option<SuspendReason> {
     match spec {
-        BundleDeploymentSpec { paused: true, .. } => Some(Standstill::Paused),
+        BundleDeploymentSpec { paused: true, .. } => Some(SuspendReason::Paused),
         BundleDeploymentSpec {
             off_schedule: true, ..
-        } => Some(Standstill::OffSchedule),
+        } => Some(SuspendReason::OffSchedule),
         BundleDeploymentSpec {
             waiting_for_values: true,
             ..
-        } => Some(Standstill::WaitingForValues),
+        } => Some(SuspendReason::WaitingForValues),
         _ => None,
     }
 }
@@ -148,18 +148,18 @@ pub fn check_dependencies<'a>(
     }
 }
 
-fn selector(bundle: &BundleDeployment, wanted: &BundleRef) -> Result<Option<Selector>, String> {
-    if wanted.name.is_empty() && wanted.selector.is_none() {
+fn selector(bundle: &BundleDeployment, desired: &BundleRef) -> Result<Option<Selector>, String> {
+    if desired.name.is_empty() && desired.selector.is_none() {
         return Ok(None);
     }
-    let mut selector = match &wanted.selector {
+    let mut selector = match &desired.selector {
         Some(selector) => Selector::try_from(selector.clone()).map_err(|e| e.to_string())?,
         None => Selector::default(),
     };
-    if !wanted.name.is_empty() {
+    if !desired.name.is_empty() {
         let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
         selector.extend([
-            Expression::Equal(LABEL_BUNDLE_NAME.into(), wanted.name.clone()),
+            Expression::Equal(LABEL_BUNDLE_NAME.into(), desired.name.clone()),
             Expression::Equal(LABEL_BUNDLE_NAMESPACE.into(), namespace.into()),
         ]);
     }
@@ -176,7 +176,7 @@ pub enum DeployReason {
     /// The release the status names is gone.
     ReleaseGone,
     /// Copied resources changed.
-    CopiesChanged,
+    DownstreamResourcesChanged,
     /// An object this bundle overwrites went with the bundle it was taken from.
     Overwritten,
     /// A fact of the cluster that its templates read is another.
@@ -189,7 +189,7 @@ pub struct DeployFacts {
     /// Whether the release named by the status is in storage.
     pub release_exists: bool,
     /// A copied resource was updated.
-    pub copies_changed: bool,
+    pub downstream_resources_changed: bool,
     /// See [`is_overwritten`].
     pub overwritten: bool,
     /// The release was filled in with other facts than there are now.
@@ -247,8 +247,8 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
     let (spec, status) = (&bundle.spec, &bundle.status);
     if bundle.metadata.deletion_timestamp.is_some() || is_installed_once(bundle, facts) {
         None
-    } else if facts.copies_changed {
-        Some(DeployReason::CopiesChanged)
+    } else if facts.downstream_resources_changed {
+        Some(DeployReason::DownstreamResourcesChanged)
     } else if spec.deployment_id != status.applied_deployment_id {
         Some(DeployReason::Changed)
     } else if status.condition(INSTALLED) == "False" || status.release.is_empty() {
@@ -344,10 +344,10 @@ mod tests {
             waiting_for_values: true,
             ..Default::default()
         };
-        assert_eq!(standstill(&spec), Some(Standstill::WaitingForValues));
+        assert_eq!(suspend_reason(&spec), Some(SuspendReason::WaitingForValues));
         spec.paused = true;
-        assert_eq!(standstill(&spec), Some(Standstill::Paused));
-        assert_eq!(standstill(&BundleDeploymentSpec::default()), None);
+        assert_eq!(suspend_reason(&spec), Some(SuspendReason::Paused));
+        assert_eq!(suspend_reason(&BundleDeploymentSpec::default()), None);
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
     ) {
         let facts = DeployFacts {
             release_exists,
-            copies_changed: false,
+            downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
         };
@@ -438,12 +438,12 @@ mod tests {
             "status": {"appliedDeploymentID": applied, "release": release}}));
         assert_eq!(deploy_reason(&bundle, facts), reason);
         let copied = DeployFacts {
-            copies_changed: true,
+            downstream_resources_changed: true,
             ..facts
         };
         assert_eq!(
             deploy_reason(&bundle, copied),
-            Some(DeployReason::CopiesChanged)
+            Some(DeployReason::DownstreamResourcesChanged)
         );
         let facts_changed = DeployFacts {
             facts_changed: true,
@@ -470,7 +470,7 @@ mod tests {
         );
         let facts = DeployFacts {
             release_exists,
-            copies_changed: false,
+            downstream_resources_changed: false,
             overwritten: false,
             facts_changed: true,
         };

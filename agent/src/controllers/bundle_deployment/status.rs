@@ -408,7 +408,7 @@ mod tests {
     #[case::modified("id", "id", "True", true, false, "Modified")]
     #[case::ready("id", "id", "True", true, true, "Ready")]
     fn states(
-        #[case] wanted: &str,
+        #[case] desired: &str,
         #[case] applied: &str,
         #[case] deployed: &str,
         #[case] ready: bool,
@@ -416,8 +416,8 @@ mod tests {
         #[case] expected: &str,
     ) {
         let mut bundle = BundleDeployment::default();
-        bundle.spec.deployment_id = wanted.into();
-        bundle.spec.staged_deployment_id = wanted.into();
+        bundle.spec.deployment_id = desired.into();
+        bundle.spec.staged_deployment_id = desired.into();
         bundle.status.applied_deployment_id = applied.into();
         bundle.status.ready = ready;
         bundle.status.non_modified = non_modified;

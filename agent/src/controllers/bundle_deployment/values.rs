@@ -11,10 +11,10 @@ use templating::SystemHost;
 
 use super::deploy::DeployFailure;
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
+use crate::client::identity::DeploymentClient;
 use crate::controllers::facts::Facts;
 use crate::error;
-use crate::identity::DeploymentClient;
-use crate::secrecy::Secrets;
+use crate::report::redact::SensitiveData;
 use crate::values::{self, Mode, Reference, ReferenceKind, TemplateError};
 
 /// Reads values; shared by all passes.
@@ -78,8 +78,8 @@ impl ValuesReader {
             (gathered, Some(digest))
         };
         let failed = |failed: TemplateError| {
-            let secrets = Secrets::of_facts(&gathered.facts.template_values);
-            let message = secrets.blot(&failed.masked());
+            let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
+            let message = secrets.redact(&failed.masked());
             DeployFailure::Failed(format!("{message}; {}", gathered.told()))
         };
         let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
@@ -114,7 +114,7 @@ impl ValuesReader {
     /// Something named is missing or unreadable. No text quotes a value.
     pub async fn of(
         &self,
-        acting: &DeploymentClient,
+        impersonated: &DeploymentClient,
         filled: &Filled,
     ) -> Result<Map<String, Value>, DeployFailure> {
         let spec = &filled.bundle.spec;
@@ -130,12 +130,12 @@ impl ValuesReader {
             }
         };
         for reference in values::references(&spec.options) {
-            let content = read(acting, &reference).await?;
+            let content = read(impersonated, &reference).await?;
             let over = values::parse(&reference, content.as_deref());
             let over = over.map_err(|failed| {
-                let mut secrets = Secrets::default();
+                let mut secrets = SensitiveData::default();
                 secrets.add_content(content.as_deref().unwrap_or_default());
-                DeployFailure::Failed(secrets.blot(&error::chain(&failed)))
+                DeployFailure::Failed(secrets.redact(&error::chain(&failed)))
             });
             values::merge(&mut merged, over?);
         }
@@ -162,7 +162,7 @@ impl ValuesReader {
 
 /// The content of a reference's key, read with the bundle's rights; `None` if there is no such key.
 async fn read(
-    acting: &DeploymentClient,
+    impersonated: &DeploymentClient,
     reference: &Reference,
 ) -> Result<Option<Vec<u8>>, DeployFailure> {
     let Reference {
@@ -173,7 +173,7 @@ async fn read(
     } = reference;
     Ok(match kind {
         ReferenceKind::ConfigMap => {
-            let maps = Api::<ConfigMap>::namespaced(acting.client(), namespace);
+            let maps = Api::<ConfigMap>::namespaced(impersonated.client(), namespace);
             let map = maps.get(name).await.map_err(DeployFailure::new)?;
             map.data
                 .unwrap_or_default()
@@ -181,7 +181,7 @@ async fn read(
                 .map(String::into_bytes)
         }
         ReferenceKind::Secret => {
-            let secrets = Api::<Secret>::namespaced(acting.client(), namespace);
+            let secrets = Api::<Secret>::namespaced(impersonated.client(), namespace);
             let secret = secrets.get(name).await.map_err(DeployFailure::new)?;
             secret
                 .data

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch as channel};
 
 pub use read::{FactsReader, ReadError};
 
-use super::queue::{Pass, Queue};
+use super::queue::{Queue, ReconcileKind};
 use crate::error;
 use crate::values::Gathered;
 
@@ -61,7 +61,7 @@ pub struct Facts {
     queue: Arc<Queue>,
     state: Mutex<State>,
     reading: tokio::sync::Mutex<()>,
-    wanted: Notify,
+    desired: Notify,
     dirty: Notify,
     hold: channel::Sender<HoldState>,
 }
@@ -75,7 +75,7 @@ impl Facts {
             queue,
             state: Mutex::default(),
             reading: tokio::sync::Mutex::default(),
-            wanted: Notify::new(),
+            desired: Notify::new(),
             dirty: Notify::new(),
             hold: channel::Sender::new(HoldState::Unknown),
         }
@@ -86,7 +86,7 @@ impl Facts {
     /// # Errors
     /// A source cannot be read or makes no sense. One that is absent or forbidden is no error.
     pub async fn current(&self) -> Result<Arc<Gathered>, ReadError> {
-        self.wanted.notify_one();
+        self.desired.notify_one();
         // Whoever comes meanwhile gets what the first one reads.
         let _reading = self.reading.lock().await;
         loop {
@@ -142,7 +142,7 @@ impl Facts {
     /// Watches the sources; never ends.
     pub async fn run(&self) {
         let on_demand = async {
-            self.wanted.notified().await;
+            self.desired.notified().await;
             tokio::join!(
                 self.watch_cluster(),
                 self.watch_agent_map(),
@@ -168,7 +168,7 @@ impl Facts {
         // Also when only the words changed: conditions quote them.
         let held = std::mem::take(&mut self.lock().held);
         for bundle in held {
-            self.queue.wake(&bundle, Pass::Full);
+            self.queue.wake(&bundle, ReconcileKind::Full);
         }
     }
 
@@ -204,7 +204,7 @@ impl Facts {
         for (bundle, reader) in &state.readers {
             if gathered.digest(&reader.reads) != reader.digest {
                 tracing::info!(bundle, "a fact it reads changed");
-                self.queue.wake(bundle, Pass::Full);
+                self.queue.wake(bundle, ReconcileKind::Full);
             }
         }
     }

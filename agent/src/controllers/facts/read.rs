@@ -8,9 +8,9 @@ use kube::{Api, Client};
 
 use super::local;
 use crate::api::Cluster;
+use crate::client::identity::AgentClient;
 use crate::config::SitePlace;
 use crate::error;
-use crate::identity::AgentClient;
 use crate::values::{
     AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalFact,
     UnknownLocalFact, facts_of,

@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 
 use super::{Facts, HOLD_ANNOTATION};
 use crate::api::Cluster;
+use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::values::AGENT_MAP;
-use crate::watching::{self, Broken};
 
 impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
@@ -83,7 +83,7 @@ impl Facts {
     {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         loop {
-            let mut events = watching::watch(api.clone(), config.clone(), Broken::Relist);
+            let mut events = watch::watch(api.clone(), config.clone(), Broken::Relist);
             let mut listed = false;
             while let Some(event) = events.next().await {
                 match event {
@@ -94,7 +94,7 @@ impl Facts {
                     }
                     Ok(watcher::Event::InitDone) if listed => {}
                     Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => tell(None),
-                    Err(failed) if watching::is_forbidden(&failed) => {
+                    Err(failed) if watch::is_forbidden(&failed) => {
                         tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
                         tell(None);
                         break;

@@ -21,24 +21,25 @@ use tokio::time::Instant;
 
 pub use report::{REPORT_NAME, Report};
 use unknown::{Newest, Search};
-pub use verdict::{Doubt, Verdict};
-use verdict::{Facts, judge};
+pub use verdict::{HoldReason, Verdict};
+use verdict::{RemovalFacts, judge};
 
 use super::bundle_deployment::claims;
 use super::bundle_deployment::plan::{self, ReleaseId};
-use super::queue::{Pass, Queue};
+use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster, LABEL_BUNDLE_DEPLOYMENT};
 use crate::bundle::release_name;
+use crate::client::identity::{AgentClient, DeploymentClient, Identities, IdentityError};
 use crate::error;
-use crate::events::{Events, Reason};
-use crate::identity::{AgentClient, DeploymentClient, Identities, IdentityError};
+use crate::ledger::records;
 use crate::ledger::{
-    Break, LEDGER_NAME, Ledger, LedgerEntry, Origin, RELEASE_HOLD_ANNOTATION, ReleaseKey,
+    ContinuityBreak, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey,
+    UpstreamState,
 };
-use crate::metrics::Metrics;
-use crate::records;
 use crate::register::Upstream;
+use crate::report::events::{Events, Reason};
+use crate::report::metrics::Metrics;
 
 /// A list this young proves as much as a fresh one: ten removals at once share one list.
 const LIST_REUSED_FOR: Duration = Duration::from_secs(1);
@@ -80,19 +81,19 @@ pub struct Collector {
     events: Arc<Events>,
     report: Report,
     search: Search,
-    last_look: Mutex<Option<(Instant, Arc<Look>)>>,
+    last_list: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
 }
 
 /// A fresh, successful list.
-struct Look {
+struct UpstreamList {
     listed: BTreeSet<String>,
     own_is_listed: bool,
     /// Something that is listed is not being deleted.
-    lives: bool,
+    has_live_bundles: bool,
 }
 
 /// What a collector works with.
-pub struct Rooms<'a> {
+pub struct Context<'a> {
     pub identities: &'a Arc<Identities>,
     pub store: &'a Arc<Store>,
     pub ledger: &'a Arc<Ledger>,
@@ -103,8 +104,8 @@ pub struct Rooms<'a> {
 
 impl Collector {
     /// A collector that confirms deletions upstream.
-    pub fn new(upstream: &Upstream, system_namespace: &str, rooms: Rooms<'_>) -> Self {
-        let agent = rooms.identities.agent();
+    pub fn new(upstream: &Upstream, system_namespace: &str, context: Context<'_>) -> Self {
+        let agent = context.identities.agent();
         let maps = Api::<ConfigMap>::namespaced(agent.client(), system_namespace);
         Self {
             bundles: Api::namespaced(upstream.client.clone(), &upstream.namespace),
@@ -113,14 +114,14 @@ impl Collector {
             server: upstream.server.clone(),
             namespace: upstream.namespace.clone(),
             system_namespace: system_namespace.to_owned(),
-            identities: Arc::clone(rooms.identities),
-            store: Arc::clone(rooms.store),
-            ledger: Arc::clone(rooms.ledger),
-            queue: Arc::clone(rooms.queue),
-            events: Arc::clone(rooms.events),
-            report: Report::new(maps, rooms.metrics.clone()),
+            identities: Arc::clone(context.identities),
+            store: Arc::clone(context.store),
+            ledger: Arc::clone(context.ledger),
+            queue: Arc::clone(context.queue),
+            events: Arc::clone(context.events),
+            report: Report::new(maps, context.metrics.clone()),
             search: Search::new(&agent, system_namespace),
-            last_look: Mutex::default(),
+            last_list: Mutex::default(),
         }
     }
 
@@ -133,7 +134,7 @@ impl Collector {
                 tokio::time::sleep(pause).await;
                 let lacking = self.search().await;
                 for bundle in lacking.into_iter().chain(self.orphans()) {
-                    queue.wake(&bundle, Pass::Full);
+                    queue.wake(&bundle, ReconcileKind::Full);
                 }
                 pause = interval.mul_f64(1.0 + rand::random::<f64>());
             }
@@ -168,7 +169,7 @@ impl Collector {
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
             tracing::info!(bundle = name, "{text}");
-            self.events.tell(Reason::RemovalReleased, name, text);
+            self.events.emit(Reason::RemovalReleased, name, text);
         }
         let keep = bundle.spec.options.keep_resources;
         if let Err(failed) = self.ledger.seen(name, keep).await {
@@ -181,9 +182,11 @@ impl Collector {
     ///
     /// # Errors
     /// Upstream does not answer, or not with a list.
-    pub async fn survey(&self) -> Result<(), RemovalError> {
+    pub async fn check_continuity(&self) -> Result<(), RemovalError> {
         let reported = self.reported().await;
-        self.look_with(Instant::now(), reported).await.map(drop)
+        self.list_bundles_with(Instant::now(), reported)
+            .await
+            .map(drop)
     }
 
     /// When upstream last took a report of this agent, by its own account; 0 for never. Upstream's rights allow no GET of the Cluster:
@@ -227,10 +230,10 @@ impl Collector {
             self.store.forget_deletion(bundle);
             return Ok(Verdict::Alive);
         }
-        let look = self.look(missing_since).await?;
+        let list = self.list_bundles(missing_since).await?;
         // Read after the look, which may have declared it lost.
         let releases = self.ledger.of_bundle(bundle);
-        let mut verdict = judge(bundle, self.facts(bundle, &look, &releases));
+        let mut verdict = judge(bundle, self.facts(bundle, &list, &releases));
         let was_released = matches!(verdict, Verdict::Held(_))
             && self
                 .ledger
@@ -259,7 +262,7 @@ impl Collector {
                 self.store.forget_deletion(bundle);
                 let was_held = self.report.let_go(bundle);
                 self.events
-                    .tell(Reason::Removed, bundle, "the bundledeployment was deleted");
+                    .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
                 if (was_released || was_held) && self.report.is_free() && self.orphans().is_empty()
                 {
                     let ended = self.ledger.end_release_of_hold().await;
@@ -292,42 +295,42 @@ impl Collector {
     async fn hand_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> Result<bool, RemovalError> {
         let others = self.store.all();
         let others = others.iter().map(AsRef::as_ref);
-        let Some(heir) = claims::heir(&entry.bundle, key, others) else {
+        let Some(next_owner) = claims::next_owner(&entry.bundle, key, others) else {
             return Ok(false);
         };
         let ReleaseKey { namespace, name } = key;
         tracing::info!(
-            bundle = heir,
+            bundle = next_owner,
             release = name,
             namespace,
             "takes over a release"
         );
         let entry = LedgerEntry {
-            bundle: heir.clone(),
+            bundle: next_owner.clone(),
             is_removing: false,
             lost: None,
             ..entry.clone()
         };
         let written = self.ledger.record(key.clone(), entry).await;
         written.map_err(RemovalError::Ledger)?;
-        self.queue.wake(&heir, Pass::Full);
+        self.queue.wake(&next_owner, ReconcileKind::Full);
         Ok(true)
     }
 
     fn facts<'l>(
         &self,
         bundle: &str,
-        look: &'l Look,
+        list: &'l UpstreamList,
         releases: &[(ReleaseKey, LedgerEntry)],
-    ) -> Facts<'l> {
+    ) -> RemovalFacts<'l> {
         let all = self.ledger.all();
         let orphans = all
             .iter()
-            .filter(|(_, entry)| !look.listed.contains(&entry.bundle));
-        Facts {
-            listed: &look.listed,
-            own_is_listed: look.own_is_listed,
-            lives: look.lives,
+            .filter(|(_, entry)| !list.listed.contains(&entry.bundle));
+        RemovalFacts {
+            listed: &list.listed,
+            own_is_listed: list.own_is_listed,
+            has_live_bundles: list.has_live_bundles,
             had_own: self.ledger.had_own(),
             seen_deleted: self.store.deleted_since(bundle),
             is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
@@ -337,7 +340,7 @@ impl Collector {
         }
     }
 
-    fn hold(&self, bundle: &str, doubt: Doubt, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+    fn hold(&self, bundle: &str, doubt: HoldReason, releases: Vec<(ReleaseKey, LedgerEntry)>) {
         let keys = releases.into_iter().map(|(key, _)| key).collect();
         if !self.report.hold(bundle, doubt, keys) {
             return;
@@ -349,7 +352,7 @@ impl Collector {
             doubt.text()
         );
         tracing::warn!(bundle, "{text}");
-        self.events.tell(Reason::RemovalHeld, bundle, text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
     async fn remove_release(
@@ -369,7 +372,7 @@ impl Collector {
             keeps,
             "removing release"
         );
-        let acting = self.identities.account(&entry.account)?;
+        let impersonated = self.identities.account(&entry.account)?;
         let failed = |source| RemovalError::Uninstall {
             name: name.clone(),
             source,
@@ -379,10 +382,10 @@ impl Collector {
             account: entry.account.clone(),
             keep_resources: keeps,
         };
-        let storage = records::records(&self.ledger, &acting, namespace, bundle);
+        let storage = records::records(&self.ledger, &impersonated, namespace, bundle);
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
-        let done = match uninstall(acting.cluster(), &storage, &spec).await {
+        let done = match uninstall(impersonated.cluster(), &storage, &spec).await {
             Ok(done) => done,
             // An account whose namespace and rights are gone is refused even the look.
             Err(_) if self.is_gone(namespace).await => {
@@ -399,7 +402,7 @@ impl Collector {
             Scope::Former(current) => current.namespace != *namespace,
         };
         if has_copies && !keeps {
-            remove_copies(&acting, namespace, &entry.bundle)
+            remove_copies(&impersonated, namespace, &entry.bundle)
                 .await
                 .map_err(RemovalError::Copies)?;
         }
@@ -411,22 +414,22 @@ impl Collector {
         matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
     }
 
-    async fn look(&self, not_before: Instant) -> Result<Arc<Look>, RemovalError> {
-        self.look_with(not_before, None).await
+    async fn list_bundles(&self, not_before: Instant) -> Result<Arc<UpstreamList>, RemovalError> {
+        self.list_bundles_with(not_before, None).await
     }
 
-    async fn look_with(
+    async fn list_bundles_with(
         &self,
         not_before: Instant,
         reported: Option<i64>,
-    ) -> Result<Arc<Look>, RemovalError> {
+    ) -> Result<Arc<UpstreamList>, RemovalError> {
         // One at a time, so that lists are compared in the order they were made.
-        let mut last = self.last_look.lock().await;
-        if let Some((at, look)) = &*last
+        let mut last = self.last_list.lock().await;
+        if let Some((at, list)) = &*last
             && at.elapsed() < LIST_REUSED_FOR
             && *at >= not_before
         {
-            return Ok(Arc::clone(look));
+            return Ok(Arc::clone(list));
         }
         let (at, floor) = (Instant::now(), self.ledger.seen_version());
         let listed = match self.bundles.list_metadata(&ListParams::default()).await {
@@ -451,41 +454,41 @@ impl Collector {
                 && item.metadata.deletion_timestamp.is_none()
         });
         let is_alive = |item: &PartialObjectMeta<_>| item.metadata.deletion_timestamp.is_none();
-        let lives = listed.items.iter().any(is_alive);
+        let has_live_bundles = listed.items.iter().any(is_alive);
         let listed: BTreeSet<_> = listed
             .items
             .into_iter()
             .filter_map(|item| item.metadata.name)
             .collect();
-        let origin = Origin {
+        let origin = UpstreamState {
             server: self.server.clone(),
             namespace: self.namespace.clone(),
             version,
             has_own: own_is_listed,
             reported,
         };
-        let found = self.ledger.survey(origin, floor, &listed).await;
+        let found = self.ledger.check_continuity(origin, floor, &listed).await;
         if let Some(found) = found.map_err(RemovalError::Ledger)? {
             let text = match found {
-                Break::Elsewhere => "upstream is another one than before",
-                Break::Restored => "upstream was restored from a backup",
+                ContinuityBreak::Elsewhere => "upstream is another one than before",
+                ContinuityBreak::Restored => "upstream was restored from a backup",
             };
             tracing::warn!(
                 server = self.server,
                 "{text}: what it does not list now is kept"
             );
-            self.events.tell_all(
+            self.events.emit_for_agent(
                 Reason::UpstreamRestored,
                 format!("{text}: releases whose bundledeployment it does not list are kept"),
             );
         }
-        let look = Arc::new(Look {
+        let list = Arc::new(UpstreamList {
             listed,
             own_is_listed,
-            lives,
+            has_live_bundles,
         });
-        *last = Some((at, Arc::clone(&look)));
-        Ok(look)
+        *last = Some((at, Arc::clone(&list)));
+        Ok(list)
     }
 
     /// Looks at the cluster's release records: tells of those that name this agent and that neither the
@@ -545,7 +548,7 @@ impl Collector {
                 bundle = one.bundle,
                 "a release that the ledger does not know is left alone"
             );
-            self.events.tell(
+            self.events.emit(
                 Reason::UnknownRelease,
                 &one.bundle,
                 format!("release {namespace}/{name} names this bundle, but the ledger does not know it: left alone"),
@@ -559,7 +562,7 @@ impl Collector {
             let options = &bundle.spec.options;
             options.release_namespace() == key.namespace
                 && release_name(bundle.name(), options) == key.name
-                && plan::standstill(&bundle.spec).is_none()
+                && plan::suspend_reason(&bundle.spec).is_none()
         })
     }
 }
@@ -575,11 +578,11 @@ enum Scope<'a> {
 
 /// Deletes the copies made for a bundle in a namespace, with the account that made them.
 async fn remove_copies(
-    acting: &DeploymentClient,
+    impersonated: &DeploymentClient,
     namespace: &str,
     bundle: &str,
 ) -> kube::Result<()> {
-    let client = acting.client();
+    let client = impersonated.client();
     remove_labelled::<Secret>(&Api::namespaced(client.clone(), namespace), bundle).await?;
     remove_labelled::<ConfigMap>(&Api::namespaced(client, namespace), bundle).await
 }

@@ -10,10 +10,10 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::verdict::Doubt;
+use super::verdict::HoldReason;
 use crate::error;
 use crate::ledger::ReleaseKey;
-use crate::metrics::Metrics;
+use crate::report::metrics::Metrics;
 
 /// Name of the ConfigMap. There is none before there is something to tell.
 pub const REPORT_NAME: &str = "fleet-agent-removals";
@@ -40,7 +40,7 @@ pub struct Report {
 
 #[derive(Debug, Default)]
 struct Lines {
-    held: BTreeMap<String, (Doubt, Vec<ReleaseKey>)>,
+    held: BTreeMap<String, (HoldReason, Vec<ReleaseKey>)>,
     unknown: Vec<Unknown>,
     /// As last written; `None` before the first look at the cluster.
     written: Option<Texts>,
@@ -90,7 +90,7 @@ impl Report {
     }
 
     /// Tells that a bundle's releases are held back; whether that is news.
-    pub fn hold(&self, bundle: &str, doubt: Doubt, releases: Vec<ReleaseKey>) -> bool {
+    pub fn hold(&self, bundle: &str, doubt: HoldReason, releases: Vec<ReleaseKey>) -> bool {
         let mut lines = self.lock();
         let entry = (doubt, releases);
         if lines.held.get(bundle) == Some(&entry) {
@@ -232,7 +232,9 @@ mod tests {
         let mut lines = Lines::default();
         assert_eq!(lines.texts(), [None, None]);
         let releases = vec![key("a"), key("b")];
-        lines.held.insert("web".into(), (Doubt::OwnGone, releases));
+        lines
+            .held
+            .insert("web".into(), (HoldReason::OwnGone, releases));
         lines.unknown.push(Unknown {
             key: key("x"),
             bundle: "other".into(),

@@ -14,8 +14,8 @@ use release::storage::{Head, decode};
 
 use super::report::Unknown;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
+use crate::client::identity::AgentClient;
 use crate::error;
-use crate::identity::AgentClient;
 use crate::ledger::{Ledger, ReleaseKey};
 
 /// Records asked for at once.

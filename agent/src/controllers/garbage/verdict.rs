@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::ledger::Break;
+use crate::ledger::ContinuityBreak;
 
 /// A list in which nothing lives may be of a namespace or a type that is going, where everything is marked as being deleted before it
 /// goes one by one: the watch ends then, within this time.
@@ -17,14 +17,14 @@ pub enum Verdict {
     /// Proven soon, if the watch lives on.
     Wait,
     /// Not proven, or too many at once: everything stays.
-    Held(Doubt),
+    Held(HoldReason),
     /// Proven.
     Remove,
 }
 
 /// Why a release whose bundle is gone is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Doubt {
+pub enum HoldReason {
     /// The list lacks the bundle, and nothing tells a deletion from a loss.
     Unseen,
     /// The agent's own BundleDeployment is gone as well.
@@ -37,7 +37,7 @@ pub enum Doubt {
     Restored,
 }
 
-impl Doubt {
+impl HoldReason {
     /// The doubt in an operator's words.
     pub fn text(self) -> &'static str {
         match self {
@@ -52,24 +52,24 @@ impl Doubt {
     }
 }
 
-impl From<Break> for Doubt {
-    fn from(found: Break) -> Self {
+impl From<ContinuityBreak> for HoldReason {
+    fn from(found: ContinuityBreak) -> Self {
         match found {
-            Break::Elsewhere => Self::Elsewhere,
-            Break::Restored => Self::Restored,
+            ContinuityBreak::Elsewhere => Self::Elsewhere,
+            ContinuityBreak::Restored => Self::Restored,
         }
     }
 }
 
 /// What is known about a bundle and everything around it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts<'a> {
+pub(super) struct RemovalFacts<'a> {
     /// The fresh list.
     pub(super) listed: &'a BTreeSet<String>,
     /// The agent's own BundleDeployment is in it, and not being deleted.
     pub(super) own_is_listed: bool,
     /// Something in it is not being deleted.
-    pub(super) lives: bool,
+    pub(super) has_live_bundles: bool,
     /// The agent ever had one.
     pub(super) had_own: bool,
     /// A DELETED event came so long ago, on a watch that has not failed since.
@@ -77,7 +77,7 @@ pub(super) struct Facts<'a> {
     /// The removal was proven and begun before.
     pub(super) is_begun: bool,
     /// Upstream changed while the bundle was missing.
-    pub(super) lost: Option<Break>,
+    pub(super) lost: Option<ContinuityBreak>,
     /// Releases whose bundle is not listed.
     pub(super) orphans: usize,
     /// All releases.
@@ -85,7 +85,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// Judges one bundle.
-pub(super) fn judge(bundle: &str, facts: Facts<'_>) -> Verdict {
+pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
     if facts.listed.contains(bundle) {
         return Verdict::Alive;
     }
@@ -96,15 +96,15 @@ pub(super) fn judge(bundle: &str, facts: Facts<'_>) -> Verdict {
         return Verdict::Remove;
     }
     if facts.had_own {
-        return Verdict::Held(Doubt::OwnGone);
+        return Verdict::Held(HoldReason::OwnGone);
     }
     let Some(since) = facts.seen_deleted else {
-        return Verdict::Held(Doubt::Unseen);
+        return Verdict::Held(HoldReason::Unseen);
     };
     if facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
-        return Verdict::Held(Doubt::TooMany);
+        return Verdict::Held(HoldReason::TooMany);
     }
-    if !facts.lives && since < SETTLES {
+    if !facts.has_live_bundles && since < SETTLES {
         return Verdict::Wait;
     }
     Verdict::Remove
@@ -116,11 +116,11 @@ mod tests {
     use rstest::rstest;
 
     /// Twelve releases of which so many are orphaned; nothing else is known.
-    fn facts(listed: &BTreeSet<String>, orphans: usize) -> Facts<'_> {
-        Facts {
+    fn facts(listed: &BTreeSet<String>, orphans: usize) -> RemovalFacts<'_> {
+        RemovalFacts {
             listed,
             own_is_listed: false,
-            lives: !listed.is_empty(),
+            has_live_bundles: !listed.is_empty(),
             had_own: false,
             seen_deleted: None,
             is_begun: false,
@@ -139,34 +139,34 @@ mod tests {
 
     #[rstest]
     #[case::own_listed_and_all_others_gone(Own::Listed, false, None, 11, Verdict::Remove)]
-    #[case::own_gone_too(Own::Gone, true, None, 1, Verdict::Held(Doubt::OwnGone))]
-    #[case::nobody_saw_it(Own::Never, false, None, 1, Verdict::Held(Doubt::Unseen))]
+    #[case::own_gone_too(Own::Gone, true, None, 1, Verdict::Held(HoldReason::OwnGone))]
+    #[case::nobody_saw_it(Own::Never, false, None, 1, Verdict::Held(HoldReason::Unseen))]
     #[case::seen_on_a_live_watch(Own::Never, true, None, 1, Verdict::Remove)]
     #[case::two_are_never_many(Own::Never, true, None, 2, Verdict::Remove)]
-    #[case::a_quarter_at_once(Own::Never, true, None, 3, Verdict::Held(Doubt::TooMany))]
+    #[case::a_quarter_at_once(Own::Never, true, None, 3, Verdict::Held(HoldReason::TooMany))]
     #[case::lost_beats_every_proof(
         Own::Listed,
         true,
-        Some(Break::Restored),
+        Some(ContinuityBreak::Restored),
         1,
-        Verdict::Held(Doubt::Restored)
+        Verdict::Held(HoldReason::Restored)
     )]
     #[case::registered_elsewhere(
         Own::Listed,
         false,
-        Some(Break::Elsewhere),
+        Some(ContinuityBreak::Elsewhere),
         1,
-        Verdict::Held(Doubt::Elsewhere)
+        Verdict::Held(HoldReason::Elsewhere)
     )]
     fn judged(
         #[case] own: Own,
         #[case] was_seen_deleted: bool,
-        #[case] lost: Option<Break>,
+        #[case] lost: Option<ContinuityBreak>,
         #[case] orphans: usize,
         #[case] expected: Verdict,
     ) {
         let listed = BTreeSet::from(["another".to_owned()]);
-        let facts = Facts {
+        let facts = RemovalFacts {
             own_is_listed: matches!(own, Own::Listed),
             had_own: !matches!(own, Own::Never),
             seen_deleted: was_seen_deleted.then_some(Duration::ZERO),
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_fifth_exactly_is_not_too_many() {
         let listed = BTreeSet::new();
-        let facts = Facts {
+        let facts = RemovalFacts {
             seen_deleted: Some(SETTLES),
             releases: 15,
             ..facts(&listed, 3)
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_last_one_goes_when_the_watch_lives_on() {
         let listed = BTreeSet::new();
-        let facts = |seen| Facts {
+        let facts = |seen| RemovalFacts {
             seen_deleted: Some(seen),
             ..facts(&listed, 1)
         };
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
         // Everything else is being deleted too, as before a namespace goes.
         let others = BTreeSet::from(["another".to_owned()]);
-        let going = Facts {
+        let going = RemovalFacts {
             listed: &others,
             ..facts(Duration::ZERO)
         };
@@ -208,25 +208,25 @@ mod tests {
     #[test]
     fn what_was_begun_is_finished() {
         let listed = BTreeSet::new();
-        let begun = Facts {
+        let begun = RemovalFacts {
             is_begun: true,
             had_own: true,
             ..facts(&listed, 12)
         };
         assert_eq!(judge("a", begun), Verdict::Remove);
-        let lost = Facts {
-            lost: Some(Break::Elsewhere),
+        let lost = RemovalFacts {
+            lost: Some(ContinuityBreak::Elsewhere),
             ..begun
         };
-        assert_eq!(judge("a", lost), Verdict::Held(Doubt::Elsewhere));
+        assert_eq!(judge("a", lost), Verdict::Held(HoldReason::Elsewhere));
     }
 
     #[test]
     fn a_listed_bundle_is_alive() {
         let listed = BTreeSet::from(["a".to_owned()]);
-        let facts = Facts {
+        let facts = RemovalFacts {
             own_is_listed: true,
-            lost: Some(Break::Restored),
+            lost: Some(ContinuityBreak::Restored),
             ..facts(&listed, 1)
         };
         assert_eq!(judge("a", facts), Verdict::Alive);

@@ -5,35 +5,35 @@ use std::sync::Arc;
 use release::action::Deployed;
 use release::kube::FieldConflict;
 
-use super::{Reconciler, Work};
+use super::{ReconcileState, Reconciler};
 use crate::bundle::release_name;
+use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::deploy::{DeployFailure, Failed};
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::plan::{self, DeployReason, ReleaseId};
 use crate::controllers::bundle_deployment::status::INSTALLED;
 use crate::controllers::bundle_deployment::values::Filled;
-use crate::controllers::queue::Next;
+use crate::controllers::queue::Requeue;
 use crate::error;
-use crate::events::Reason;
-use crate::identity::DeploymentClient;
 use crate::ledger::ReleaseKey;
+use crate::report::events::Reason;
 
 impl Reconciler {
     /// Deploys; gives back what was done when that worked.
     pub(super) async fn deploy(
         &self,
-        work: &mut Work,
+        state: &mut ReconcileState,
         filled: &Filled,
         reason: DeployReason,
-        acting: &DeploymentClient,
+        impersonated: &DeploymentClient,
     ) -> Option<Deployed> {
-        let bundle = Arc::clone(&work.bundle);
+        let bundle = Arc::clone(&state.bundle);
         let options = &bundle.spec.options;
-        let labelled = namespace::label(acting, options).await;
+        let labelled = namespace::label(impersonated, options).await;
         if let Err(failed @ NamespaceError::Api { .. }) = &labelled {
             let message = error::chain(failed);
-            work.deployed(Err(&message));
-            work.fail(
+            state.deployed(Err(&message));
+            state.fail(
                 Reason::NamespaceRefused,
                 "cannot label the namespace",
                 &message,
@@ -47,36 +47,38 @@ impl Reconciler {
         };
         if let Err(cause) = release::action::check_name(&id.name) {
             let message = error::chain(&cause);
-            work.deployed(Err(&message));
-            work.fail(Reason::ApplyFailed, "the name of the release", &message);
+            state.deployed(Err(&message));
+            state.fail(Reason::ApplyFailed, "the name of the release", &message);
             return None;
         }
         let key = ReleaseKey {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
         };
-        let _in_hand = match self.in_hand.take(&key, bundle.name()) {
+        let _release_lock = match self.release_locks.take(&key, bundle.name()) {
             Ok(grip) => grip,
-            Err(rival) => {
-                self.refuse(work, &key, &rival);
+            Err(conflicting_bundle) => {
+                self.refuse(state, &key, &conflicting_bundle);
                 return None;
             }
         };
         // Entered with its first record, before anything is written, so that no release is ever
         // without an owner.
-        let records = self.records(&bundle, acting, &id.namespace);
-        let deployer = &self.rooms.deployer;
-        let outcome = deployer.deploy(filled, reason, acting, &records).await;
+        let records = self.records(&bundle, impersonated, &id.namespace);
+        let deployer = &self.context.deployer;
+        let outcome = deployer
+            .deploy(filled, reason, impersonated, &records)
+            .await;
         if outcome.is_err() {
             // It did not come to that, but there may be a release of another agent's.
-            self.enter(work, acting, &id, false).await;
+            self.enter(state, impersonated, &id, false).await;
         }
         if let Err(Failed {
             reason: Reason::KindMissing,
             ..
         }) = &outcome
         {
-            self.rooms.definitions.wait(bundle.name());
+            self.context.crd_watch.wait(bundle.name());
         }
         let deployed = match outcome {
             Ok(deployed) => deployed,
@@ -84,26 +86,26 @@ impl Reconciler {
                 failure: DeployFailure::NotYet(message),
                 ..
             }) => {
-                self.not_yet(work, "waiting for upstream", &message);
+                self.not_yet(state, "waiting for upstream", &message);
                 return None;
             }
             Err(Failed {
                 reason,
                 failure: DeployFailure::Failed(message),
             }) if plan::is_shown_as_not_ready(&message) => {
-                work.status.not_installed(&message, work.now);
-                work.status.release.clear();
-                work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
-                work.deployed(Ok(()));
-                work.fail(reason, "cannot install", &message);
+                state.status.not_installed(&message, state.now);
+                state.status.release.clear();
+                state.status.applied_deployment_id = bundle.spec.deployment_id.clone();
+                state.deployed(Ok(()));
+                state.fail(reason, "cannot install", &message);
                 return None;
             }
             Err(Failed {
                 reason,
                 failure: DeployFailure::Failed(message),
             }) => {
-                work.deployed(Err(&message));
-                work.fail(reason, "failed deploying bundle", &message);
+                state.deployed(Err(&message));
+                state.fail(reason, "failed deploying bundle", &message);
                 return None;
             }
         };
@@ -112,30 +114,30 @@ impl Reconciler {
             "release {}/{} revision {}",
             id.namespace, id.name, deployed.release.revision
         );
-        work.news.push((Reason::Deployed, text));
-        work.status.release = ReleaseId {
+        state.events.push((Reason::Deployed, text));
+        state.status.release = ReleaseId {
             revision: deployed.release.revision,
             ..id.clone()
         }
         .to_string();
-        work.status.applied_deployment_id = bundle.spec.deployment_id.clone();
-        work.status.set_condition(INSTALLED, Ok(()), work.now);
-        work.deployed(Ok(()));
-        self.enter(work, acting, &id, true).await;
-        work.is_new = deployed.changed;
+        state.status.applied_deployment_id = bundle.spec.deployment_id.clone();
+        state.status.set_condition(INSTALLED, Ok(()), state.now);
+        state.deployed(Ok(()));
+        self.enter(state, impersonated, &id, true).await;
+        state.is_new = deployed.changed;
         if deployed.changed {
-            self.tell(work, &deployed.conflicts);
+            self.tell(state, &deployed.conflicts);
         }
         if let Err(failed) = labelled {
-            self.namespace_failed(work, &failed);
+            self.namespace_failed(state, &failed);
         }
         if let Err(failed) = self
-            .rooms
+            .context
             .collector
             .remove_former(bundle.name(), &key)
             .await
         {
-            work.fail(
+            state.fail(
                 Reason::RemovalFailed,
                 "cannot remove a former release",
                 &error::chain(&failed),
@@ -145,23 +147,23 @@ impl Reconciler {
     }
 
     /// Tells what was taken from other managers or left to them; nothing is nothing to tell.
-    pub(super) fn tell(&self, work: &mut Work, conflicts: &[FieldConflict]) {
+    pub(super) fn tell(&self, state: &mut ReconcileState, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
-            tracing::info!(bundle = work.bundle.name(), "{conflict}");
+            tracing::info!(bundle = state.bundle.name(), "{conflict}");
         }
-        work.status.set_conflicts(conflicts, work.now);
+        state.status.set_conflicts(conflicts, state.now);
     }
 
-    pub(super) fn namespace_failed(&self, work: &mut Work, failed: &NamespaceError) {
+    pub(super) fn namespace_failed(&self, state: &mut ReconcileState, failed: &NamespaceError) {
         let message = error::chain(failed);
         match failed {
             NamespaceError::Forbidden { .. } => {
-                work.status.not_installed(&message, work.now);
-                work.next = Next::After(self.timing.namespace_retry);
+                state.status.not_installed(&message, state.now);
+                state.next = Requeue::After(self.timing.namespace_retry);
             }
             NamespaceError::Api { .. } => {
-                work.deployed(Err(&message));
-                work.fail(
+                state.deployed(Err(&message));
+                state.fail(
                     Reason::NamespaceRefused,
                     "cannot label the namespace",
                     &message,

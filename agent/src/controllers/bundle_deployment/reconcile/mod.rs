@@ -1,11 +1,11 @@
 //! One pass over one BundleDeployment: the deeds between the decisions of [`super::plan`].
 //!
 //! Mirrors the order of `bundledeployment_controller.go` (agent 4.6 to 4.34). Status is collected
-//! and written once, at the end. `deploy.rs` has the deploy itself, `look.rs` what
+//! and written once, at the end. `deploy.rs` has the deploy itself, `monitor.rs` what
 //! follows it.
 
 mod deploy;
-mod look;
+mod monitor;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,33 +20,33 @@ use release::storage::{Storage, StorageError, Testimony};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::claims::{self, InHand};
-use super::copies;
+use super::claims::{self, ReleaseLocks};
 use super::correct::Attempts;
 use super::deploy::{DeployFailure, Deployer};
+use super::downstream_resources;
 use super::names;
 use super::namespace;
+use super::observation_cache::ObservationCache;
 use super::plan::{self, DependencyProblem, DeployFacts, ReleaseId, TargetNamespace};
-use super::recall::Recall;
 use super::status::{self, DEPLOYED, INSTALLED, MONITORED};
 use super::values::Filled;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::bundle::SetId;
+use crate::client::health::{Health, Side};
+use crate::client::identity::{DeploymentClient, Identities, Purpose};
 use crate::config::{Settings, Timing};
-use crate::controllers::definitions::Definitions;
-use crate::controllers::drift::DriftWatches;
+use crate::controllers::crd_watch::CrdWatch;
+use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
 use crate::controllers::garbage::{Collector, RemovalError, Verdict};
-use crate::controllers::queue::{Next, Pass};
+use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::events::{Events, Reason};
-use crate::identity::{DeploymentClient, Identities, Purpose};
+use crate::ledger::records;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
-use crate::records;
 use crate::register::Upstream;
-use crate::server::{Health, Side};
-use crate::summary::ErrorMapping;
+use crate::report::events::{Events, Reason};
+use crate::report::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, copies) is told once it is late.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,21 +62,21 @@ pub struct Reconciler {
     timing: Timing,
     scope: String,
     upstream: Upstream,
-    rooms: Rooms,
+    context: Context,
     mapping: ErrorMapping,
-    recall: Recall,
+    observation_cache: ObservationCache,
     since: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
-    in_hand: InHand,
+    release_locks: ReleaseLocks,
 }
 
 /// What a reconciler works with; all of it outlives a pass.
-pub struct Rooms {
+pub struct Context {
     pub identities: Arc<Identities>,
     pub store: Arc<Store>,
     pub ledger: Arc<Ledger>,
     pub drift: Arc<DriftWatches>,
-    pub definitions: Arc<Definitions>,
+    pub crd_watch: Arc<CrdWatch>,
     pub events: Arc<Events>,
     pub health: Health,
     pub collector: Arc<Collector>,
@@ -85,31 +85,31 @@ pub struct Rooms {
 }
 
 /// The state of one pass.
-struct Work {
+struct ReconcileState {
     bundle: Arc<BundleDeployment>,
     status: BundleDeploymentStatus,
     /// Whether this pass deployed something.
     is_new: bool,
-    acting: Option<DeploymentClient>,
+    impersonated: Option<DeploymentClient>,
     /// What the site says while it holds changes.
     hold: Option<String>,
     now: Timestamp,
-    next: Next,
+    next: Requeue,
     /// To be told as Events.
-    news: Vec<(Reason, String)>,
+    events: Vec<(Reason, String)>,
 }
 
-impl Work {
+impl ReconcileState {
     fn fail(&mut self, reason: Reason, what: &str, message: &str) {
         tracing::warn!(bundle = self.bundle.name(), error = message, "{what}");
-        self.news.push((reason, format!("{what}: {message}")));
-        self.next = Next::Retry;
+        self.events.push((reason, format!("{what}: {message}")));
+        self.next = Requeue::Retry;
     }
 
     /// Whether all there is to tell is that what was just deployed is not ready yet.
     fn comes_up(&self) -> bool {
         self.is_new
-            && self.next == Next::Idle
+            && self.next == Requeue::Idle
             && !self.status.ready
             && self.status.non_modified
             && self.status.condition(MONITORED) == "True"
@@ -123,15 +123,15 @@ impl Work {
 
 /// What decides about a deploy, besides the bundle itself.
 fn deploy_facts(
-    work: &Work,
+    state: &ReconcileState,
     filled: &Filled,
     stored: Option<&Release>,
-    copies_changed: bool,
+    downstream_resources_changed: bool,
 ) -> DeployFacts {
     DeployFacts {
         release_exists: stored.is_some(),
-        copies_changed,
-        overwritten: plan::is_overwritten(&work.bundle.spec, &work.bundle.status),
+        downstream_resources_changed,
+        overwritten: plan::is_overwritten(&state.bundle.spec, &state.bundle.status),
         facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
     }
 }
@@ -166,17 +166,17 @@ enum Step {
 
 impl Reconciler {
     /// A reconciler for one session.
-    pub fn new(settings: &Settings, upstream: &Upstream, rooms: Rooms) -> Self {
+    pub fn new(settings: &Settings, upstream: &Upstream, context: Context) -> Self {
         Self {
             timing: settings.timing,
             scope: settings.scope.clone(),
             upstream: upstream.clone(),
             mapping: settings.error_mapping.clone(),
-            rooms,
-            recall: Recall::default(),
+            context,
+            observation_cache: ObservationCache::default(),
             since: Mutex::default(),
             corrections: Mutex::default(),
-            in_hand: InHand::default(),
+            release_locks: ReleaseLocks::default(),
         }
     }
 
@@ -184,95 +184,96 @@ impl Reconciler {
     ///
     /// # Cancellation
     /// Safe at every step: what was begun is found and finished by the next pass.
-    pub async fn reconcile(&self, name: &str, pass: Pass) -> Next {
-        let Some(bundle) = self.rooms.store.get(name) else {
+    pub async fn reconcile(&self, name: &str, pass: ReconcileKind) -> Requeue {
+        let Some(bundle) = self.context.store.get(name) else {
             return self.gone(name).await;
         };
-        self.rooms.collector.is_back(&bundle).await;
-        if let Some(reason) = plan::standstill(&bundle.spec) {
+        self.context.collector.is_back(&bundle).await;
+        if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             tracing::debug!(name, ?reason, "standing still");
-            self.rooms.drift.clear(name);
-            return Next::Idle;
+            self.context.drift.clear(name);
+            return Requeue::Idle;
         }
-        let held = self.recall.take_held(&bundle);
-        let mut work = Work {
+        let held = self.observation_cache.take_held(&bundle);
+        let mut state = ReconcileState {
             status: held.unwrap_or_else(|| bundle.status.clone()),
             bundle,
             is_new: false,
-            acting: None,
-            hold: self.rooms.facts.hold(name).await,
+            impersonated: None,
+            hold: self.context.facts.hold(name).await,
             now: Timestamp::now(),
-            next: Next::Idle,
-            news: Vec::new(),
+            next: Requeue::Idle,
+            events: Vec::new(),
         };
         let set = SetId::new(name, &self.scope);
-        self.rooms.drift.begin(name, set.hash());
+        self.context.drift.begin(name, set.hash());
         match pass {
-            Pass::Full => self.full(&mut work).await,
+            ReconcileKind::Full => self.full(&mut state).await,
             // What another bundle has is not this one's to look at or to put right.
-            Pass::Drift if self.rival(&work).is_some() => {}
-            Pass::Drift => {
-                if !self.glance(&mut work).await {
-                    self.look(&mut work, Current::default()).await;
+            ReconcileKind::Drift if self.conflicting_bundle(&state).is_some() => {}
+            ReconcileKind::Drift => {
+                if !self.monitor_changed(&mut state).await {
+                    self.monitor(&mut state, Current::default()).await;
                 }
             }
         }
-        self.rooms.drift.end(name);
-        if work.comes_up() {
+        self.context.drift.end(name);
+        if state.comes_up() {
             // Most are ready a moment later: one write tells both.
-            self.recall.hold(&work.bundle, work.status.clone());
-            self.rooms.drift.look_after(name, HOLD);
+            self.observation_cache
+                .hold(&state.bundle, state.status.clone());
+            self.context.drift.monitor_after(name, HOLD);
         } else {
-            self.write_status(&mut work).await;
+            self.write_status(&mut state).await;
         }
-        for (reason, text) in work.news {
-            self.rooms.events.tell(reason, name, text);
+        for (reason, text) in state.events {
+            self.context.events.emit(reason, name, text);
         }
-        work.next
+        state.next
     }
 
     /// Forgets what is remembered of bundles that have come to rest, and of their charts.
     pub fn forget_resting(&self) {
-        self.recall.forget_resting();
-        self.rooms.deployer.forget_templates();
+        self.observation_cache.forget_resting();
+        self.context.deployer.forget_templates();
     }
 
     /// The BundleDeployment is not there.
-    async fn gone(&self, name: &str) -> Next {
-        if self.rooms.store.is_listed(name) {
+    async fn gone(&self, name: &str) -> Requeue {
+        if self.context.store.is_listed(name) {
             // There, but unreadable: left as it is.
-            return Next::Idle;
+            return Requeue::Idle;
         }
-        self.rooms.drift.clear(name);
-        self.recall.forget(name);
-        if !self.rooms.collector.has_releases(name) {
+        self.context.drift.clear(name);
+        self.observation_cache.forget(name);
+        if !self.context.collector.has_releases(name) {
             self.forget_facts(name);
-            return Next::Idle;
+            return Requeue::Idle;
         }
-        if let Some(hold) = self.rooms.facts.hold(name).await {
+        if let Some(hold) = self.context.facts.hold(name).await {
             tracing::info!(name, hold, "not removing a release");
-            return Next::Idle;
+            return Requeue::Idle;
         }
         let waited = self.waited(name);
         if waited < self.timing.removal_grace {
-            return Next::After(self.timing.removal_grace - waited);
+            return Requeue::After(self.timing.removal_grace - waited);
         }
         let missing_since = Instant::now() - waited;
-        match self.rooms.collector.remove(name, missing_since).await {
+        match self.context.collector.remove(name, missing_since).await {
             Ok(Verdict::Alive | Verdict::Remove) => {
                 self.forget_facts(name);
-                Next::Idle
+                Requeue::Idle
             }
-            Ok(Verdict::Wait) => Next::After(self.timing.removal_grace),
-            Ok(Verdict::Held(_)) => Next::After(HELD_RETRY),
+            Ok(Verdict::Wait) => Requeue::After(self.timing.removal_grace),
+            Ok(Verdict::Held(_)) => Requeue::After(HELD_RETRY),
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
-                    self.rooms.health.trouble(Side::Upstream);
+                    self.context.health.trouble(Side::Upstream);
                 }
                 let error = error::chain(&failed);
                 tracing::error!(name, error, "failed to clean up missing bundledeployment");
-                self.rooms.events.tell(Reason::RemovalFailed, name, error);
-                Next::Retry
+                self.context.events.emit(Reason::RemovalFailed, name, error);
+                Requeue::Retry
             }
         }
     }
@@ -287,21 +288,21 @@ impl Reconciler {
     }
 
     /// Upstream has not delivered something yet; told once it is late.
-    fn not_yet(&self, work: &mut Work, what: &str, message: &str) {
-        if self.waited(work.bundle.name()) > PATIENCE {
-            work.deployed(Err(message));
+    fn not_yet(&self, state: &mut ReconcileState, what: &str, message: &str) {
+        if self.waited(state.bundle.name()) > PATIENCE {
+            state.deployed(Err(message));
         }
-        work.fail(Reason::WaitingForUpstream, what, message);
+        state.fail(Reason::WaitingForUpstream, what, message);
     }
 
     /// The bundle is gone for good.
     fn forget_facts(&self, name: &str) {
-        self.rooms.facts.forget(name);
+        self.context.facts.forget(name);
         self.forget(name);
     }
 
     fn forget(&self, name: &str) {
-        self.rooms.definitions.forget(name);
+        self.context.crd_watch.forget(name);
         self.since
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -313,82 +314,93 @@ impl Reconciler {
     }
 
     /// Everything, in upstream's order.
-    async fn full(&self, work: &mut Work) {
-        let filled = match self.rooms.deployer.fill(&work.bundle).await {
+    async fn full(&self, state: &mut ReconcileState) {
+        let filled = match self.context.deployer.fill(&state.bundle).await {
             Ok(filled) => filled,
             Err(failure) => {
-                self.not_filled(work, failure);
-                return self.look(work, Current::default()).await;
+                self.not_filled(state, failure);
+                return self.monitor(state, Current::default()).await;
             }
         };
-        work.bundle = Arc::clone(&filled.bundle);
-        if let Err(message) = names::check(&work.bundle.spec) {
-            work.deployed(Err(&message));
-            return work.fail(Reason::NamespaceRefused, "a name", &message);
+        state.bundle = Arc::clone(&filled.bundle);
+        if let Err(message) = names::check(&state.bundle.spec) {
+            state.deployed(Err(&message));
+            return state.fail(Reason::NamespaceRefused, "a name", &message);
         }
-        if matches!(self.check_target_namespace(work).await, Step::End) {
+        if matches!(self.check_target_namespace(state).await, Step::End) {
             return;
         }
-        if let Some(rival) = self.rival(work) {
-            return self.refuse(work, &claims::wanted(&work.bundle), &rival);
+        if let Some(conflicting_bundle) = self.conflicting_bundle(state) {
+            return self.refuse(state, &claims::desired(&state.bundle), &conflicting_bundle);
         }
-        let options = &work.bundle.spec.options;
-        let acting = match self
-            .rooms
+        let options = &state.bundle.spec.options;
+        let impersonated = match self
+            .context
             .identities
             .deployment(&options.service_account, Purpose::Deploy)
             .await
         {
-            Ok(acting) => acting,
+            Ok(impersonated) => impersonated,
             Err(failed) => {
                 let message = error::chain(&failed);
-                work.deployed(Err(&message));
-                return work.fail(
+                state.deployed(Err(&message));
+                return state.fail(
                     Reason::AccountMissing,
                     "no account to deploy with",
                     &message,
                 );
             }
         };
-        work.acting = Some(acting.clone());
-        if let Some(hold) = work.hold.clone() {
-            return self.held(work, &acting, &filled, &hold).await;
+        state.impersonated = Some(impersonated.clone());
+        if let Some(hold) = state.hold.clone() {
+            return self.held(state, &impersonated, &filled, &hold).await;
         }
-        let copies_changed =
-            match copies::copy_all(&self.upstream.client, &acting, &work.bundle).await {
-                Ok(changed) => changed,
-                Err(failed) => {
-                    let what = "cannot copy resources from upstream";
-                    return self.not_yet(work, what, &error::chain(&failed));
-                }
-            };
-        work.status.downstream_resources_generation =
-            work.bundle.spec.downstream_resources_generation;
-        if matches!(self.check_dependencies(work), Step::End) {
+        let downstream_resources_changed = match downstream_resources::copy_all(
+            &self.upstream.client,
+            &impersonated,
+            &state.bundle,
+        )
+        .await
+        {
+            Ok(changed) => changed,
+            Err(failed) => {
+                let what = "cannot copy resources from upstream";
+                return self.not_yet(state, what, &error::chain(&failed));
+            }
+        };
+        state.status.downstream_resources_generation =
+            state.bundle.spec.downstream_resources_generation;
+        if matches!(self.check_dependencies(state), Step::End) {
             return;
         }
-        let stored = match self.stored(work, &acting).await {
+        let stored = match self.stored(state, &impersonated).await {
             Ok(stored) => stored,
             Err(failed) => {
                 let message = error::chain(&failed);
-                work.status
-                    .set_condition(MONITORED, Err(&message), work.now);
-                return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
+                state
+                    .status
+                    .set_condition(MONITORED, Err(&message), state.now);
+                return state.fail(Reason::MonitorFailed, "cannot read the release", &message);
             }
         };
-        let facts = deploy_facts(work, &filled, stored.as_ref(), copies_changed);
-        let current = match plan::deploy_reason(&work.bundle, facts) {
+        let facts = deploy_facts(
+            state,
+            &filled,
+            stored.as_ref(),
+            downstream_resources_changed,
+        );
+        let current = match plan::deploy_reason(&state.bundle, facts) {
             None => {
-                if plan::is_installed_once(&work.bundle, facts) {
-                    let id = &work.bundle.spec.deployment_id;
-                    work.status.applied_deployment_id.clone_from(id);
+                if plan::is_installed_once(&state.bundle, facts) {
+                    let id = &state.bundle.spec.deployment_id;
+                    state.status.applied_deployment_id.clone_from(id);
                 }
-                self.confirm(work, &acting).await;
+                self.confirm(state, &impersonated).await;
                 Current::stored(stored)
             }
             Some(reason) => {
-                tracing::info!(bundle = work.bundle.name(), ?reason, "deploying");
-                match self.deploy(work, &filled, reason, &acting).await {
+                tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
+                match self.deploy(state, &filled, reason, &impersonated).await {
                     Some(deployed) => {
                         // Only before a first one can nothing be left over.
                         let is_first = deployed.release.revision == 1;
@@ -405,76 +417,82 @@ impl Reconciler {
                 }
             }
         };
-        self.look(work, current).await;
+        self.monitor(state, current).await;
     }
 
     /// The other bundle that has the release this one wants.
-    fn rival(&self, work: &Work) -> Option<String> {
-        let key = claims::wanted(&work.bundle);
-        let owner = self.rooms.ledger.get(&key).map(|entry| entry.bundle);
+    fn conflicting_bundle(&self, state: &ReconcileState) -> Option<String> {
+        let key = claims::desired(&state.bundle);
+        let owner = self.context.ledger.get(&key).map(|entry| entry.bundle);
         // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
         if let Some(owner) = owner.as_deref()
-            && owner != work.bundle.name()
-            && self.rooms.store.get(owner).is_none()
-            && (claims::revision(&work.bundle, &key) == 0 || self.rooms.store.may_hide(owner))
+            && owner != state.bundle.name()
+            && self.context.store.get(owner).is_none()
+            && (claims::revision(&state.bundle, &key) == 0 || self.context.store.may_hide(owner))
         {
             return Some(owner.to_owned());
         }
-        if claims::takes(&work.bundle) {
+        if claims::takes(&state.bundle) {
             return None;
         }
-        let others = self.rooms.store.all();
+        let others = self.context.store.all();
         let others = others.iter().map(AsRef::as_ref);
-        claims::rival(&work.bundle, &key, owner.as_deref(), others)
+        claims::conflicting_bundle(&state.bundle, &key, owner.as_deref(), others)
     }
 
     /// Two bundles want one release, and the other one has it.
-    fn refuse(&self, work: &mut Work, key: &ReleaseKey, rival: &str) {
+    fn refuse(&self, state: &mut ReconcileState, key: &ReleaseKey, conflicting_bundle: &str) {
         let ReleaseKey { namespace, name } = key;
-        let message = format!("release {namespace}/{name} belongs to bundle {rival}");
-        self.rooms.drift.clear(work.bundle.name());
-        work.deployed(Err(&message));
-        work.fail(Reason::ReleaseTaken, "not deploying", &message);
+        let message = format!("release {namespace}/{name} belongs to bundle {conflicting_bundle}");
+        self.context.drift.clear(state.bundle.name());
+        state.deployed(Err(&message));
+        state.fail(Reason::ReleaseTaken, "not deploying", &message);
     }
 
     /// `${ }` could not be filled in: nothing is deployed, what is there is looked at.
-    fn not_filled(&self, work: &mut Work, failure: DeployFailure) {
+    fn not_filled(&self, state: &mut ReconcileState, failure: DeployFailure) {
         match failure {
             DeployFailure::NotYet(message) => {
-                self.not_yet(work, "waiting for upstream", &message);
+                self.not_yet(state, "waiting for upstream", &message);
             }
             DeployFailure::Failed(message) => {
-                work.deployed(Err(&message));
-                work.fail(Reason::ValuesFailed, "cannot fill in values", &message);
+                state.deployed(Err(&message));
+                state.fail(Reason::ValuesFailed, "cannot fill in values", &message);
             }
         }
     }
 
     /// The site lets nothing change: what would be deployed is told, and what is there is looked at.
-    async fn held(&self, work: &mut Work, acting: &DeploymentClient, filled: &Filled, hold: &str) {
-        let stored = match self.stored(work, acting).await {
+    async fn held(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        filled: &Filled,
+        hold: &str,
+    ) {
+        let stored = match self.stored(state, impersonated).await {
             Ok(stored) => stored,
             Err(failed) => {
                 let message = error::chain(&failed);
-                return work.fail(Reason::MonitorFailed, "cannot read the release", &message);
+                return state.fail(Reason::MonitorFailed, "cannot read the release", &message);
             }
         };
-        let facts = deploy_facts(work, filled, stored.as_ref(), false);
-        if let Some(reason) = plan::deploy_reason(&work.bundle, facts) {
-            tracing::info!(bundle = work.bundle.name(), ?reason, hold, "not deploying");
-            work.deployed(Err(hold));
+        let facts = deploy_facts(state, filled, stored.as_ref(), false);
+        if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
+            tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
+            state.deployed(Err(hold));
         }
-        self.look(work, Current::stored(stored)).await;
+        self.monitor(state, Current::stored(stored)).await;
     }
 
-    async fn check_target_namespace(&self, work: &mut Work) -> Step {
-        let options = &work.bundle.spec.options;
+    async fn check_target_namespace(&self, state: &mut ReconcileState) -> Step {
+        let options = &state.bundle.spec.options;
         let Some(selector) = &options.allowed_target_namespace_selector else {
             return Step::On;
         };
         let name = options.release_namespace();
         // A check upon the bundle, so not with the bundle's own rights.
-        let namespaces = Api::<Namespace>::all(self.rooms.identities.agent().client());
+        let namespaces = Api::<Namespace>::all(self.context.identities.agent().client());
         let found = match namespaces.get_metadata_opt(name).await {
             Ok(Some(found)) => TargetNamespace::Labelled(found.metadata.labels.unwrap_or_default()),
             Ok(None) => TargetNamespace::Missing,
@@ -483,31 +501,32 @@ impl Reconciler {
         match plan::check_target_namespace(selector, name, &found) {
             Ok(()) => Step::On,
             Err(message) => {
-                work.deployed(Err(&message));
-                work.fail(Reason::NamespaceRefused, "target namespace", &message);
+                state.deployed(Err(&message));
+                state.fail(Reason::NamespaceRefused, "target namespace", &message);
                 Step::End
             }
         }
     }
 
-    fn check_dependencies(&self, work: &mut Work) -> Step {
-        if work.bundle.spec.depends_on.is_empty() {
+    fn check_dependencies(&self, state: &mut ReconcileState) -> Step {
+        if state.bundle.spec.depends_on.is_empty() {
             return Step::On;
         }
-        let others = self.rooms.store.all();
-        let Err(problem) = plan::check_dependencies(&work.bundle, others.iter().map(AsRef::as_ref))
+        let others = self.context.store.all();
+        let Err(problem) =
+            plan::check_dependencies(&state.bundle, others.iter().map(AsRef::as_ref))
         else {
             return Step::On;
         };
         let message = problem.message();
-        work.deployed(Err(&message));
+        state.deployed(Err(&message));
         match problem {
             DependencyProblem::NotReady(_) => {
-                work.news.push((Reason::DependencyNotReady, message));
-                work.next = Next::After(self.timing.dependency_retry);
+                state.events.push((Reason::DependencyNotReady, message));
+                state.next = Requeue::After(self.timing.dependency_retry);
             }
             DependencyProblem::Unknown(_) => {
-                work.fail(Reason::DependencyNotReady, "dependencies", &message);
+                state.fail(Reason::DependencyNotReady, "dependencies", &message);
             }
         }
         Step::End
@@ -517,81 +536,81 @@ impl Reconciler {
     /// agent, which told upstream so: no tenant can. It is believed the first time.
     async fn stored(
         &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
     ) -> Result<Option<Release>, StorageError> {
-        let Some(id) = ReleaseId::parse(&work.status.release) else {
+        let Some(id) = ReleaseId::parse(&state.status.release) else {
             return Ok(None);
         };
         let key = ReleaseKey {
             namespace: id.namespace,
             name: id.name,
         };
-        let known = self.rooms.ledger.get(&key).unwrap_or_default();
-        let storage = self.records(&work.bundle, acting, &key.namespace);
+        let known = self.context.ledger.get(&key).unwrap_or_default();
+        let storage = self.records(&state.bundle, impersonated, &key.namespace);
         let release = match storage.get(&key.name, id.revision).await {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
-                self.not_proven(work, &key, id.revision);
+                self.not_proven(state, &key, id.revision);
                 return Ok(None);
             }
             Err(failed) => return Err(failed),
         };
         if !matches!(known.testimony(id.revision), Testimony::Digest(_)) {
-            let entry = self.entry(work, acting, &key, false);
+            let entry = self.entry(state, impersonated, &key, false);
             let digest = release::storage::digest(&release);
             let entry = entry.noting(id.revision, digest);
-            self.rooms.ledger.adopt_revision(key, entry);
+            self.context.ledger.adopt_revision(key, entry);
         }
         Ok(Some(release))
     }
 
-    fn not_proven(&self, work: &mut Work, key: &ReleaseKey, revision: i64) {
+    fn not_proven(&self, state: &mut ReconcileState, key: &ReleaseKey, revision: i64) {
         let text = format!(
             "the record of release {}/{} revision {revision} is not the one that was written: \
              deploying anew",
             key.namespace, key.name
         );
-        tracing::warn!(bundle = work.bundle.name(), "{text}");
-        work.news.push((Reason::RecordChanged, text));
+        tracing::warn!(bundle = state.bundle.name(), "{text}");
+        state.events.push((Reason::RecordChanged, text));
     }
 
     fn records(
         &self,
         bundle: &BundleDeployment,
-        acting: &DeploymentClient,
+        impersonated: &DeploymentClient,
         namespace: &str,
     ) -> Storage {
         let bundle = records::Bundle {
             name: bundle.name().to_owned(),
-            account: acting.account().to_owned(),
+            account: impersonated.account().to_owned(),
             keep_resources: bundle.spec.options.keep_resources,
         };
-        records::records(&self.rooms.ledger, acting, namespace, bundle)
+        records::records(&self.context.ledger, impersonated, namespace, bundle)
     }
 
     /// Nothing to deploy: what was reported as failed before is fine now.
-    async fn confirm(&self, work: &mut Work, acting: &DeploymentClient) {
-        if work.bundle.metadata.deletion_timestamp.is_some() {
+    async fn confirm(&self, state: &mut ReconcileState, impersonated: &DeploymentClient) {
+        if state.bundle.metadata.deletion_timestamp.is_some() {
             return;
         }
-        work.status.set_condition(INSTALLED, Ok(()), work.now);
-        work.deployed(Ok(()));
-        if let Some(id) = ReleaseId::parse(&work.status.release) {
+        state.status.set_condition(INSTALLED, Ok(()), state.now);
+        state.deployed(Ok(()));
+        if let Some(id) = ReleaseId::parse(&state.status.release) {
             // Releases of another agent are taken over by being entered.
-            self.enter(work, acting, &id, true).await;
+            self.enter(state, impersonated, &id, true).await;
         }
-        if let Err(failed) = namespace::label(acting, &work.bundle.spec.options).await {
-            self.namespace_failed(work, &failed);
+        if let Err(failed) = namespace::label(impersonated, &state.bundle.spec.options).await {
+            self.namespace_failed(state, &failed);
         }
-        self.forget(work.bundle.name());
+        self.forget(state.bundle.name());
     }
 
     async fn enter(
         &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
         id: &ReleaseId,
         is_deployed: bool,
     ) {
@@ -599,9 +618,9 @@ impl Reconciler {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
         };
-        let entry = self.entry(work, acting, &key, is_deployed);
-        if let Err(failed) = self.rooms.ledger.record(key, entry).await {
-            work.fail(
+        let entry = self.entry(state, impersonated, &key, is_deployed);
+        if let Err(failed) = self.context.ledger.record(key, entry).await {
+            state.fail(
                 Reason::ApplyFailed,
                 "cannot write the ledger",
                 &error::text(&failed),
@@ -611,17 +630,17 @@ impl Reconciler {
 
     fn entry(
         &self,
-        work: &Work,
-        acting: &DeploymentClient,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
         key: &ReleaseKey,
         is_deployed: bool,
     ) -> LedgerEntry {
-        let known = self.rooms.ledger.get(key);
-        let keeps = work.bundle.spec.options.keep_resources;
+        let known = self.context.ledger.get(key);
+        let keeps = state.bundle.spec.options.keep_resources;
         let kept = known.as_ref().is_some_and(|entry| entry.keep_resources);
         let entry = LedgerEntry {
-            bundle: work.bundle.name().to_owned(),
-            account: acting.account().to_owned(),
+            bundle: state.bundle.name().to_owned(),
+            account: impersonated.account().to_owned(),
             // Until the new spec is deployed, the last one has a say.
             keep_resources: keeps || !is_deployed && kept,
             ..LedgerEntry::default()
@@ -636,32 +655,32 @@ impl Reconciler {
     }
 
     /// Sends the status upstream if it says anything new.
-    async fn write_status(&self, work: &mut Work) {
-        let name = work.bundle.name();
+    async fn write_status(&self, state: &mut ReconcileState) {
+        let name = state.bundle.name();
         let known = self
-            .rooms
+            .context
             .store
             .get(name)
-            .filter(|now| now.metadata.uid == work.bundle.metadata.uid);
+            .filter(|now| now.metadata.uid == state.bundle.metadata.uid);
         let Some(known) = known else { return };
-        let Some(patch) = status::patch(&known.status, &work.status) else {
+        let Some(patch) = status::patch(&known.status, &state.status) else {
             return;
         };
         let bundles = Api::<BundleDeployment>::namespaced(
             self.upstream.client.clone(),
-            work.bundle.namespace(),
+            state.bundle.namespace(),
         );
-        self.rooms.store.writing(name, &work.status);
+        self.context.store.writing(name, &state.status);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
-            Ok(answer) => self.rooms.store.wrote(name, answer),
+            Ok(answer) => self.context.store.wrote(name, answer),
             Err(failed) if error::has_code(&failed, 404) => {}
             Err(failed) => {
                 if !matches!(failed, kube::Error::Api(_)) {
-                    self.rooms.health.trouble(Side::Upstream);
+                    self.context.health.trouble(Side::Upstream);
                 }
                 let message = error::text(&failed);
-                work.fail(
+                state.fail(
                     Reason::WaitingForUpstream,
                     "failed final update to bundledeployment status",
                     &message,

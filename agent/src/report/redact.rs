@@ -22,11 +22,11 @@ const GO_QUOTED: usize = 7;
 
 /// What may be secret in one deployment. Cannot be printed.
 #[derive(Default)]
-pub struct Secrets {
+pub struct SensitiveData {
     texts: BTreeSet<String>,
 }
 
-impl Secrets {
+impl SensitiveData {
     /// Everything in values that a user gave; what the chart's own defaults and templates say is
     /// known anyway.
     pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Chart) -> Self {
@@ -130,7 +130,7 @@ impl Secrets {
     }
 
     /// The text without any of it.
-    pub fn blot(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let mut found: Vec<&String> = self
             .texts
             .iter()
@@ -151,7 +151,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    fn secrets() -> Secrets {
+    fn secrets() -> SensitiveData {
         let values = json!({
             "password": "hunter2-canary",
             "pin": 424_242_424_242_u64,
@@ -168,7 +168,7 @@ mod tests {
             templates: vec![File::new("templates/t.yaml", template)].into(),
             ..Chart::default()
         };
-        Secrets::of_values(values.as_object().unwrap(), &chart)
+        SensitiveData::of_values(values.as_object().unwrap(), &chart)
     }
 
     #[rstest]
@@ -179,8 +179,8 @@ mod tests {
     #[case::a_line("cannot parse: second canary line")]
     #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]
     #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
-    fn is_blotted_out(#[case] text: &str) {
-        let blotted = secrets().blot(text);
+    fn is_redacted(#[case] text: &str) {
+        let blotted = secrets().redact(text);
         assert!(blotted.contains(MASK), "{blotted}");
         assert!(
             !["canary", "hunter2", "4242", "aHVu"]
@@ -193,16 +193,19 @@ mod tests {
     #[test]
     fn words_and_defaults_stay() {
         let text = "web: no such image registry.example/web:1, no field listenPort";
-        assert_eq!(secrets().blot(text), text);
+        assert_eq!(secrets().redact(text), text);
     }
 
     #[test]
     fn rendered_secrets_count() {
-        let mut secrets = Secrets::default();
+        let mut secrets = SensitiveData::default();
         secrets.add_manifest(
             "kind: ConfigMap\ndata: {a: harmless}\n---\nkind: Secret\ndata: {a: Y2FuYXJ5LWE=}\nstringData: {b: canary-b}\n",
         );
         let text = "harmless Y2FuYXJ5LWE= canary-a canary-b";
-        assert_eq!(secrets.blot(text), format!("harmless {MASK} {MASK} {MASK}"));
+        assert_eq!(
+            secrets.redact(text),
+            format!("harmless {MASK} {MASK} {MASK}")
+        );
     }
 }

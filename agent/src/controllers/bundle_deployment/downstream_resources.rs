@@ -9,8 +9,8 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
+use crate::client::identity::DeploymentClient;
 use crate::error;
-use crate::identity::DeploymentClient;
 
 /// A copy that could not be made. Texts are upstream's.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +57,9 @@ pub async fn copy_all(
     let target = options.release_namespace();
     create_namespace(downstream.client(), target).await?;
     let mut changed = false;
-    for wanted in &options.downstream_resources {
-        let (name, client) = (&wanted.name, downstream.client());
-        changed |= match wanted.kind.to_lowercase().as_str() {
+    for desired in &options.downstream_resources {
+        let (name, client) = (&desired.name, downstream.client());
+        changed |= match desired.kind.to_lowercase().as_str() {
             "secret" => {
                 let source = Api::<Secret>::namespaced(upstream.clone(), bundle.namespace());
                 let source = source.get(name).await.map_err(|source| CopyError::Read {
@@ -82,10 +82,10 @@ pub async fn copy_all(
                 let copies = Api::<ConfigMap>::namespaced(client, target);
                 write_config_map(&copies, bundle, name, source).await
             }
-            _ => return Err(CopyError::Kind(wanted.kind.clone())),
+            _ => return Err(CopyError::Kind(desired.kind.clone())),
         }
         .map_err(|source| CopyError::Write {
-            what: if wanted.kind.eq_ignore_ascii_case("secret") {
+            what: if desired.kind.eq_ignore_ascii_case("secret") {
                 "secret"
             } else {
                 "configmap"
@@ -129,7 +129,7 @@ async fn write_secret(
     name: &str,
     source: Secret,
 ) -> kube::Result<bool> {
-    let wanted = Secret {
+    let desired = Secret {
         metadata: copied_metadata(name, bundle, source.metadata),
         type_: source.type_,
         data: source.data,
@@ -137,22 +137,22 @@ async fn write_secret(
     };
     let Some(existing) = copies.get_opt(name).await? else {
         return copies
-            .create(&PostParams::default(), &wanted)
+            .create(&PostParams::default(), &desired)
             .await
             .map(|_| false);
     };
-    let same = existing.type_ == wanted.type_
+    let same = existing.type_ == desired.type_
         && existing.data.as_ref().is_none_or(BTreeMap::is_empty)
-            == wanted.data.as_ref().is_none_or(BTreeMap::is_empty)
-        && existing.data.clone().unwrap_or_default() == wanted.data.clone().unwrap_or_default()
-        && same_metadata(&existing.metadata, &wanted.metadata);
+            == desired.data.as_ref().is_none_or(BTreeMap::is_empty)
+        && existing.data.clone().unwrap_or_default() == desired.data.clone().unwrap_or_default()
+        && same_metadata(&existing.metadata, &desired.metadata);
     if same {
         return Ok(false);
     }
     let replacement = Secret {
-        metadata: merged_metadata(existing.metadata, wanted.metadata),
+        metadata: merged_metadata(existing.metadata, desired.metadata),
         immutable: existing.immutable,
-        ..wanted
+        ..desired
     };
     copies
         .replace(name, &PostParams::default(), &replacement)
@@ -166,7 +166,7 @@ async fn write_config_map(
     name: &str,
     source: ConfigMap,
 ) -> kube::Result<bool> {
-    let wanted = ConfigMap {
+    let desired = ConfigMap {
         metadata: copied_metadata(name, bundle, source.metadata),
         data: source.data,
         binary_data: source.binary_data,
@@ -174,21 +174,22 @@ async fn write_config_map(
     };
     let Some(existing) = copies.get_opt(name).await? else {
         return copies
-            .create(&PostParams::default(), &wanted)
+            .create(&PostParams::default(), &desired)
             .await
             .map(|_| false);
     };
-    let same = existing.data.clone().unwrap_or_default() == wanted.data.clone().unwrap_or_default()
+    let same = existing.data.clone().unwrap_or_default()
+        == desired.data.clone().unwrap_or_default()
         && existing.binary_data.clone().unwrap_or_default()
-            == wanted.binary_data.clone().unwrap_or_default()
-        && same_metadata(&existing.metadata, &wanted.metadata);
+            == desired.binary_data.clone().unwrap_or_default()
+        && same_metadata(&existing.metadata, &desired.metadata);
     if same {
         return Ok(false);
     }
     let replacement = ConfigMap {
-        metadata: merged_metadata(existing.metadata, wanted.metadata),
+        metadata: merged_metadata(existing.metadata, desired.metadata),
         immutable: existing.immutable,
-        ..wanted
+        ..desired
     };
     copies
         .replace(name, &PostParams::default(), &replacement)
@@ -207,17 +208,17 @@ fn copied_metadata(name: &str, bundle: &BundleDeployment, source: ObjectMeta) ->
     }
 }
 
-fn same_metadata(existing: &ObjectMeta, wanted: &ObjectMeta) -> bool {
-    existing.labels == wanted.labels
+fn same_metadata(existing: &ObjectMeta, desired: &ObjectMeta) -> bool {
+    existing.labels == desired.labels
         && existing.annotations.clone().unwrap_or_default()
-            == wanted.annotations.clone().unwrap_or_default()
+            == desired.annotations.clone().unwrap_or_default()
 }
 
 /// Labels and annotations are replaced; what else the copy has (owners, finalizers) stays.
-fn merged_metadata(existing: ObjectMeta, wanted: ObjectMeta) -> ObjectMeta {
+fn merged_metadata(existing: ObjectMeta, desired: ObjectMeta) -> ObjectMeta {
     ObjectMeta {
-        labels: wanted.labels,
-        annotations: wanted.annotations,
+        labels: desired.labels,
+        annotations: desired.annotations,
         managed_fields: None,
         ..existing
     }

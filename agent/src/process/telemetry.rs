@@ -32,8 +32,9 @@ pub struct LogOptions {
 
 /// Installs the process's subscriber, writing to standard error. A second call does nothing.
 pub fn init(options: &LogOptions) {
-    let wanted = EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
-    let filter = wanted.and(discreet());
+    let desired =
+        EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
+    let filter = desired.and(discreet());
     // A log that cannot be written (a full disk, a closed pipe) is lost; saying so on the same stream would panic.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)

@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,105 +15,24 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
-use crate::requests::Heard;
+use crate::client::health::Health;
+use crate::report::metrics::Metrics;
 
 /// A client that sends no complete request head within this time is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A cluster the agent cannot do without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Where BundleDeployments come from.
-    Upstream,
-    /// Where they are deployed to.
-    Local,
-}
-
-/// Whether both clusters answer; cheap to clone, all clones share.
-#[derive(Clone, Debug)]
-pub struct Health {
-    /// Since when each has not; `None` while all is well.
-    trouble_since: Arc<Mutex<[Option<Instant>; 2]>>,
-    heard: [Heard; 2],
-    unready_after: Duration,
-}
-
-impl Health {
-    /// Healthy until trouble lasts for `unready_after`.
-    pub fn new(unready_after: Duration) -> Self {
-        Self {
-            trouble_since: Arc::default(),
-            heard: <[Heard; 2]>::default(),
-            unready_after,
-        }
-    }
-
-    /// What the clients of this cluster are to be made with.
-    pub fn ear(&self, side: Side) -> &Heard {
-        &self.heard[side as usize]
-    }
-
-    /// Whether this cluster has been silent for so long that it should be asked for a sign of life. A watch is told something
-    /// about once a minute even where nothing happens.
-    pub fn is_silent(&self, side: Side) -> bool {
-        self.ear(side).last().elapsed() >= self.unready_after / 3
-    }
-
-    /// This cluster answered just now.
-    pub fn contact(&self, side: Side) {
-        self.lock()[side as usize] = None;
-    }
-
-    /// This cluster did not answer, or not as it should: since it was last heard.
-    pub fn trouble(&self, side: Side) {
-        let last = self.ear(side).last();
-        self.lock()[side as usize].get_or_insert(last);
-    }
-
-    /// Whether this cluster is not known to answer.
-    pub fn is_troubled(&self, side: Side) -> bool {
-        self.lock()[side as usize].is_some()
-    }
-
-    /// Whether the agent can do its work.
-    pub fn is_ready(&self) -> bool {
-        self.obstacle().is_none()
-    }
-
-    /// What has kept the agent from its work for too long.
-    fn obstacle(&self) -> Option<&'static str> {
-        let since = *self.lock();
-        let is_long = |since: Option<Instant>| {
-            since.is_some_and(|since| since.elapsed() >= self.unready_after)
-        };
-        match since.map(is_long) {
-            [true, _] => Some("upstream does not answer"),
-            [false, true] => Some("the local cluster does not answer"),
-            [false, false] => None,
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, [Option<Instant>; 2]> {
-        self.trouble_since
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 /// What a port answers.
 #[derive(Clone)]
-pub enum Site {
+pub enum Endpoint {
     /// `/metrics`.
     Metrics(Box<Metrics>),
     /// `/healthz` and `/readyz`.
     Probes(Health),
 }
 
-impl Site {
+impl Endpoint {
     fn answer(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, kind, body) = match (self, path) {
             (Self::Metrics(metrics), "/metrics") => (
@@ -156,7 +74,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Answers requests until the token is cancelled.
-pub async fn serve(listener: TcpListener, site: Site, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: CancellationToken) {
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -171,10 +89,10 @@ pub async fn serve(listener: TcpListener, site: Site, stop: CancellationToken) {
                 continue;
             }
         };
-        let (site, stop) = (site.clone(), stop.clone());
+        let (endpoint, stop) = (endpoint.clone(), stop.clone());
         tokio::spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
-                let response = site.answer(request.uri().path());
+                let response = endpoint.answer(request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -193,6 +111,7 @@ pub async fn serve(listener: TcpListener, site: Site, stop: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::health::Side;
 
     #[tokio::test(start_paused = true)]
     async fn readiness_follows_contact_with_both_clusters() {
@@ -202,7 +121,7 @@ mod tests {
 
     async fn readiness_follows(side: Side) {
         let health = Health::new(Duration::from_secs(300));
-        let probes = Site::Probes(health.clone());
+        let probes = Endpoint::Probes(health.clone());
         assert!(!health.is_silent(side));
         tokio::time::advance(Duration::from_secs(100)).await;
         assert!(health.is_silent(side));

@@ -20,10 +20,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::api::{GROUP, VERSION};
+use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
 use crate::error;
-use crate::identity::AgentClient;
-use crate::metrics::Metrics;
+use crate::report::metrics::Metrics;
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
@@ -153,69 +153,73 @@ impl Reason {
 
 /// One thing to tell; the bundle is empty for what is about the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct News {
+struct PendingEvent {
     reason: Reason,
     bundle: String,
     text: String,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
-    waiting: BTreeSet<News>,
+struct EventBuffer {
+    waiting: BTreeSet<PendingEvent>,
     /// Since when good news wait.
     unhurried_since: Option<Instant>,
-    told: HashMap<News, Instant>,
+    told: HashMap<PendingEvent, Instant>,
 }
 
-impl Desk {
+impl EventBuffer {
     /// Takes something in, unless it was told a moment ago.
-    fn take(&mut self, news: News, now: Instant) {
+    fn take(&mut self, event: PendingEvent, now: Instant) {
         self.told.retain(|_, at| now.duration_since(*at) < QUIET);
         // What was told when it was Deployed is told again when it is Deployed anew.
-        if news.reason == Reason::Deployed || !self.told.contains_key(&news) {
-            if !news.reason.is_warning() {
+        if event.reason == Reason::Deployed || !self.told.contains_key(&event) {
+            if !event.reason.is_warning() {
                 self.unhurried_since.get_or_insert(now);
             }
-            self.waiting.insert(news);
+            self.waiting.insert(event);
         }
     }
 
     /// What is to be written now: at most [`MOST`] Events and how many more there would be.
-    fn edition(&mut self, now: Instant) -> (Vec<News>, usize) {
+    fn drain(&mut self, now: Instant) -> (Vec<PendingEvent>, usize) {
         let mut waiting = std::mem::take(&mut self.waiting);
         let is_due = |since: &Instant| now.duration_since(*since) >= UNHURRIED;
         if self.unhurried_since.as_ref().is_some_and(is_due) {
             self.unhurried_since = None;
         } else {
-            let good = |news: &News| !news.reason.is_warning();
-            self.waiting = waiting.iter().filter(|news| good(news)).cloned().collect();
-            waiting.retain(|news| !good(news));
+            let good = |event: &PendingEvent| !event.reason.is_warning();
+            self.waiting = waiting
+                .iter()
+                .filter(|event| good(event))
+                .cloned()
+                .collect();
+            waiting.retain(|event| !good(event));
         }
         self.told
-            .extend(waiting.iter().map(|news| (news.clone(), now)));
-        let mut by_reason: BTreeMap<Reason, Vec<News>> = BTreeMap::new();
-        for news in waiting {
-            by_reason.entry(news.reason).or_default().push(news);
+            .extend(waiting.iter().map(|event| (event.clone(), now)));
+        let mut by_reason: BTreeMap<Reason, Vec<PendingEvent>> = BTreeMap::new();
+        for event in waiting {
+            by_reason.entry(event.reason).or_default().push(event);
         }
-        let mut edition = Vec::new();
-        for (reason, news) in by_reason {
-            if news.len() <= SINGLE {
-                edition.extend(news);
+        let mut drain = Vec::new();
+        for (reason, event) in by_reason {
+            if event.len() <= SINGLE {
+                drain.extend(event);
                 continue;
             }
-            let lines: Vec<_> = news
+            let lines: Vec<_> = event
                 .iter()
                 .map(|one| format!("{}: {}", one.bundle, one.text))
                 .collect();
-            edition.push(News {
+            drain.push(PendingEvent {
                 reason,
                 bundle: String::new(),
-                text: format!("{} bundles. {}", news.len(), lines.join("; ")),
+                text: format!("{} bundles. {}", event.len(), lines.join("; ")),
             });
         }
-        let dropped = edition.len().saturating_sub(MOST);
-        edition.truncate(MOST);
-        (edition, dropped)
+        let dropped = drain.len().saturating_sub(MOST);
+        drain.truncate(MOST);
+        (drain, dropped)
     }
 }
 
@@ -225,7 +229,7 @@ pub struct Events {
     namespace: String,
     host: String,
     metrics: Metrics,
-    desk: Mutex<Desk>,
+    buffer: Mutex<EventBuffer>,
     waiting: Notify,
 }
 
@@ -237,26 +241,26 @@ impl Events {
             namespace: namespace.to_owned(),
             host: host.to_owned(),
             metrics,
-            desk: Mutex::default(),
+            buffer: Mutex::default(),
             waiting: Notify::new(),
         }
     }
 
     /// Tells something about a bundle.
-    pub fn tell(&self, reason: Reason, bundle: &str, text: impl Into<String>) {
+    pub fn emit(&self, reason: Reason, bundle: &str, text: impl Into<String>) {
         self.metrics.happened(reason.as_str());
-        let news = News {
+        let event = PendingEvent {
             reason,
             bundle: bundle.to_owned(),
             text: text.into(),
         };
-        self.lock().take(news, Instant::now());
+        self.lock().take(event, Instant::now());
         self.waiting.notify_one();
     }
 
     /// Tells something about the agent.
-    pub fn tell_all(&self, reason: Reason, text: impl Into<String>) {
-        self.tell(reason, "", text);
+    pub fn emit_for_agent(&self, reason: Reason, text: impl Into<String>) {
+        self.emit(reason, "", text);
     }
 
     /// Writes what was told. Never returns. An Event that cannot be written is dropped.
@@ -269,12 +273,12 @@ impl Events {
                 self.waiting.notified().await;
             }
             tokio::time::sleep(COLLECTED).await;
-            let (edition, dropped) = self.lock().edition(Instant::now());
+            let (drain, dropped) = self.lock().drain(Instant::now());
             if dropped > 0 {
                 tracing::info!(dropped, "too many events at once");
             }
-            for news in edition {
-                let event = self.event(news, Timestamp::now());
+            for event in drain {
+                let event = self.event(event, Timestamp::now());
                 if let Err(failed) = self.events.create(&PostParams::default(), &event).await {
                     tracing::debug!(error = %error::text(&failed), "cannot write an event");
                 }
@@ -282,8 +286,8 @@ impl Events {
         }
     }
 
-    fn event(&self, news: News, now: Timestamp) -> Event {
-        let involved_object = match news.bundle.as_str() {
+    fn event(&self, event: PendingEvent, now: Timestamp) -> Event {
+        let involved_object = match event.bundle.as_str() {
             "" => ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Secret".into()),
@@ -307,10 +311,10 @@ impl Events {
                 ..Default::default()
             },
             involved_object,
-            reason: Some(news.reason.as_str().into()),
-            message: Some(cut(news.text)),
+            reason: Some(event.reason.as_str().into()),
+            message: Some(cut(event.text)),
             type_: Some(
-                if news.reason.is_warning() {
+                if event.reason.is_warning() {
                     "Warning"
                 } else {
                     "Normal"
@@ -328,8 +332,8 @@ impl Events {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, EventBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -350,8 +354,8 @@ fn cut(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    fn news(reason: Reason, bundle: &str, text: &str) -> News {
-        News {
+    fn event(reason: Reason, bundle: &str, text: &str) -> PendingEvent {
+        PendingEvent {
             reason,
             bundle: bundle.into(),
             text: text.into(),
@@ -360,36 +364,36 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_that_repeats_is_told_once_in_a_while() {
-        let mut desk = Desk::default();
-        let failed = news(Reason::ApplyFailed, "web", "no");
-        desk.take(failed.clone(), Instant::now());
-        assert_eq!(desk.edition(Instant::now()), (vec![failed.clone()], 0));
-        desk.take(failed.clone(), Instant::now());
-        assert!(desk.edition(Instant::now()).0.is_empty());
+        let mut buffer = EventBuffer::default();
+        let failed = event(Reason::ApplyFailed, "web", "no");
+        buffer.take(failed.clone(), Instant::now());
+        assert_eq!(buffer.drain(Instant::now()), (vec![failed.clone()], 0));
+        buffer.take(failed.clone(), Instant::now());
+        assert!(buffer.drain(Instant::now()).0.is_empty());
         tokio::time::advance(QUIET).await;
-        desk.take(failed.clone(), Instant::now());
-        assert_eq!(desk.edition(Instant::now()).0, [failed]);
+        buffer.take(failed.clone(), Instant::now());
+        assert_eq!(buffer.drain(Instant::now()).0, [failed]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_bundles_with_the_same_news_share_an_event() {
-        let mut desk = Desk::default();
+        let mut buffer = EventBuffer::default();
         for n in 0..50 {
             let name = format!("web-{n:02}");
-            desk.take(news(Reason::Deployed, &name, "revision 1"), Instant::now());
+            buffer.take(event(Reason::Deployed, &name, "revision 1"), Instant::now());
         }
-        let held = news(Reason::RemovalHeld, "old", "why");
-        desk.take(held.clone(), Instant::now());
-        assert_eq!(desk.edition(Instant::now()), (vec![held], 0));
+        let held = event(Reason::RemovalHeld, "old", "why");
+        buffer.take(held.clone(), Instant::now());
+        assert_eq!(buffer.drain(Instant::now()), (vec![held], 0));
         tokio::time::advance(UNHURRIED).await;
-        let (edition, dropped) = desk.edition(Instant::now());
-        assert_eq!((edition.len(), dropped), (1, 0));
+        let (drain, dropped) = buffer.drain(Instant::now());
+        assert_eq!((drain.len(), dropped), (1, 0));
         assert!(
-            edition[0]
+            drain[0]
                 .text
                 .starts_with("50 bundles. web-00: revision 1; web-01"),
             "{}",
-            edition[0].text
+            drain[0].text
         );
     }
 

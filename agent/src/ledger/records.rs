@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use release::action::BoxError;
 use release::storage::{Storage, Testimony, Witness};
 
-use crate::identity::DeploymentClient;
+use crate::client::identity::DeploymentClient;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
 
 /// Whose records they are.
@@ -28,35 +28,35 @@ pub struct Bundle {
 /// whose it is and its digest.
 pub fn records(
     ledger: &Arc<Ledger>,
-    acting: &DeploymentClient,
+    impersonated: &DeploymentClient,
     namespace: &str,
     bundle: Bundle,
 ) -> Storage {
-    acting
+    impersonated
         .records(namespace)
-        .witnessed_by(Arc::new(LedgerWitness {
+        .witnessed_by(Arc::new(LedgerDigests {
             ledger: Arc::clone(ledger),
             namespace: namespace.to_owned(),
             bundle,
         }))
 }
 
-struct LedgerWitness {
+struct LedgerDigests {
     ledger: Arc<Ledger>,
     namespace: String,
     bundle: Bundle,
 }
 
-impl std::fmt::Debug for LedgerWitness {
+impl std::fmt::Debug for LedgerDigests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LedgerWitness")
+        f.debug_struct("LedgerDigests")
             .field("namespace", &self.namespace)
             .field("bundle", &self.bundle.name)
             .finish_non_exhaustive()
     }
 }
 
-impl LedgerWitness {
+impl LedgerDigests {
     fn key(&self, release: &str) -> ReleaseKey {
         ReleaseKey {
             namespace: self.namespace.clone(),
@@ -65,7 +65,7 @@ impl LedgerWitness {
     }
 }
 
-impl Witness for LedgerWitness {
+impl Witness for LedgerDigests {
     fn recall(&self, release: &str, revision: i64) -> Testimony {
         match self.ledger.get(&self.key(release)) {
             None => Testimony::Unknown,

@@ -25,7 +25,7 @@ const LEDGER: &str = "fleet-agent-ledger";
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// An agent and its surroundings.
-pub struct Site<'b> {
+pub struct TestAgent<'b> {
     /// The bed it is in.
     pub bed: &'b Bed,
     /// Fleet's side; the bed's, unless the site was given one of its own.
@@ -45,7 +45,7 @@ pub struct Site<'b> {
     /// Fleet's controller.
     pub controller: Controller,
     /// The agent, when it was started.
-    pub agent: Option<AgentProcess>,
+    pub process: Option<AgentProcess>,
     /// What the registration granted, when it is known.
     pub granted: Option<Granted>,
     program: PathBuf,
@@ -53,7 +53,7 @@ pub struct Site<'b> {
     marks: (Mark, Mark),
 }
 
-impl<'b> Site<'b> {
+impl<'b> TestAgent<'b> {
     /// Namespaces, ConfigMap and controller, with no agent and no credential yet.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl<'b> Site<'b> {
             }),
         )
         .await?;
-        let site = Self {
+        let agent = Self {
             user: format!(
                 "agent-{}",
                 USERS.fetch_add(1, Ordering::Relaxed) % AGENT_USERS
@@ -129,15 +129,15 @@ impl<'b> Site<'b> {
             system_namespace,
             registration_namespace,
             controller,
-            agent: None,
+            process: None,
             granted: None,
             program,
         };
-        site.configure(
-            json!({ "clientID": site.id, "labels": { "env": "test" }, "agentTLSMode": "strict" }),
+        agent.configure(
+            json!({ "clientID": agent.id, "labels": { "env": "test" }, "agentTLSMode": "strict" }),
         )
         .await?;
-        Ok(site)
+        Ok(agent)
     }
 
     /// An agent that finds a working credential and starts with it: the usual case of a test.
@@ -153,10 +153,10 @@ impl<'b> Site<'b> {
     /// # Errors
     /// When the surroundings or the agent do not start.
     pub async fn registered_with(bed: &'b Bed, program: PathBuf) -> Result<Self> {
-        let mut site = Self::prepare_with(bed, program).await?;
-        site.grant().await?;
-        site.start(BTreeMap::new())?;
-        Ok(site)
+        let mut agent = Self::prepare_with(bed, program).await?;
+        agent.grant().await?;
+        agent.start(BTreeMap::new())?;
+        Ok(agent)
     }
 
     /// Writes the agent's ConfigMap.
@@ -274,7 +274,7 @@ impl<'b> Site<'b> {
             env,
             arguments: Vec::new(),
         };
-        self.agent = Some(AgentProcess::start(
+        self.process = Some(AgentProcess::start(
             self.bed.group.clone(),
             &format!("agent-{}", self.id),
             options,
@@ -286,8 +286,8 @@ impl<'b> Site<'b> {
     ///
     /// # Errors
     /// When none was started.
-    pub fn agent(&mut self) -> Result<&mut AgentProcess> {
-        self.agent.as_mut().context("no agent was started")
+    pub fn process(&mut self) -> Result<&mut AgentProcess> {
+        self.process.as_mut().context("no agent was started")
     }
 
     /// The namespace of the cluster's BundleDeployments.
@@ -525,7 +525,7 @@ impl<'b> Site<'b> {
     /// The end of the agent's log.
     pub fn agent_log_tail(&self, lines: usize) -> String {
         let text = self
-            .agent
+            .process
             .as_ref()
             .map(AgentProcess::log)
             .unwrap_or_default();

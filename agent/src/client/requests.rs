@@ -64,15 +64,15 @@ pub fn counts() -> impl prometheus_client::registry::Metric {
 
 /// When a server was last heard: an answer, or a part of one. Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
-pub struct Heard(Arc<Mutex<Instant>>);
+pub struct LastContact(Arc<Mutex<Instant>>);
 
-impl Default for Heard {
+impl Default for LastContact {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 }
 
-impl Heard {
+impl LastContact {
     /// The last sign of life; the beginning, if there was none yet.
     pub fn last(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +86,7 @@ impl Heard {
 /// A server took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
-struct Silent(Duration);
+struct AnswerTimeout(Duration);
 
 /// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
 /// as long as the server likes.
@@ -96,12 +96,12 @@ struct Silent(Duration);
 ///
 /// # Errors
 /// The configuration is no good.
-pub fn client(config: kube::Config, heard: &Heard) -> kube::Result<Client> {
+pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
     check_token(&config)?;
     let authority = config.cluster_url.authority();
     let common = Common {
         host: authority.map_or_else(String::new, ToString::to_string),
-        heard: heard.clone(),
+        last_contact: last_contact.clone(),
     };
     if config.proxy_url.is_some() {
         let kubes = ClientBuilder::try_from(config)?;
@@ -146,7 +146,7 @@ fn check_token(config: &kube::Config) -> kube::Result<()> {
 struct Common {
     /// The server all requests go to.
     host: String,
-    heard: Heard,
+    last_contact: LastContact,
 }
 
 impl<S> Layer<S> for Common {
@@ -179,11 +179,13 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().to_string();
         let path = request.uri().path().to_owned();
-        let Common { host, heard } = self.common.clone();
+        let Common { host, last_contact } = self.common.clone();
         let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
         let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
-            let answer = answer.await.unwrap_or_else(|_| Err(Silent(limit).into()));
+            let answer = answer
+                .await
+                .unwrap_or_else(|_| Err(AnswerTimeout(limit).into()));
             let code = answer.as_ref().map_or_else(
                 |_| NO_ANSWER.to_owned(),
                 |answer| answer.status().as_u16().to_string(),
@@ -191,12 +193,12 @@ where
             tracing::trace!(method, host, path, code, "request");
             REQUESTS.get_or_create(&Labels { code, method, host }).inc();
             let answer = answer?;
-            heard.now();
+            last_contact.now();
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
                 limit: (!is_watch).then_some(limit),
                 deadline: None,
-                heard,
+                last_contact,
             }))
         }
         .boxed()
@@ -222,7 +224,7 @@ struct Answer<B> {
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
     deadline: Option<Pin<Box<Sleep>>>,
-    heard: Heard,
+    last_contact: LastContact,
 }
 
 impl<B> HttpBody for Answer<B>
@@ -241,7 +243,7 @@ where
         if let Poll::Ready(part) = this.body.as_mut().poll_frame(context) {
             this.deadline = None;
             if let Some(Ok(_)) = part {
-                this.heard.now();
+                this.last_contact.now();
             }
             return Poll::Ready(part.map(|part| part.map_err(Into::into)));
         }
@@ -254,7 +256,7 @@ where
         deadline
             .as_mut()
             .poll(context)
-            .map(|()| Some(Err(Silent(limit).into())))
+            .map(|()| Some(Err(AnswerTimeout(limit).into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -282,7 +284,7 @@ mod tests {
     async fn a_token_that_cannot_be_sent_is_an_error() {
         let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
         config.auth_info.token = Some("s3cret\nmore".to_owned().into());
-        let failed = client(config, &Heard::default()).err().unwrap();
+        let failed = client(config, &LastContact::default()).err().unwrap();
         let text = crate::error::chain(&failed);
         assert!(
             text.contains("cannot be sent") && !text.contains("s3cret"),
@@ -311,7 +313,7 @@ mod tests {
             body: Box::pin(Never),
             limit,
             deadline: None,
-            heard: Heard::default(),
+            last_contact: LastContact::default(),
         };
         let failed = answer(Some(PATIENCE)).collect().await.unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 30s");
@@ -357,7 +359,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(answer_all(listener));
         let config = kube::Config::new(url.parse().unwrap());
-        let client = client(config, &Heard::default()).unwrap();
+        let client = client(config, &LastContact::default()).unwrap();
         let asking = (0..REQUESTS).map(|_| {
             let request = Request::get("/version").body(Vec::new()).unwrap();
             client.request_text(request)

@@ -15,10 +15,10 @@ use kube::runtime::watcher;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::queue::{Pass, Queue};
+use super::queue::{Queue, ReconcileKind};
+use crate::client::identity::Identities;
+use crate::client::watch::{self, Broken};
 use crate::error;
-use crate::identity::Identities;
-use crate::watching::{self, Broken};
 
 /// A definition is established some time after it was made, and served a moment after that.
 const LOOKS: [Duration; 3] = [
@@ -28,7 +28,7 @@ const LOOKS: [Duration; 3] = [
 ];
 
 /// Bundles that wait for a kind; shared by reference.
-pub struct Definitions {
+pub struct CrdWatch {
     identities: Arc<Identities>,
     queue: Arc<Queue>,
     waiting: Mutex<BTreeSet<String>>,
@@ -38,7 +38,7 @@ pub struct Definitions {
 type Changes =
     BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<DynamicObject>>>>;
 
-impl Definitions {
+impl CrdWatch {
     /// Nobody waits yet.
     pub fn new(identities: Arc<Identities>, queue: Arc<Queue>) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Definitions {
                     looks.pop_front();
                     self.identities.forget_discovery();
                     for bundle in &*self.lock() {
-                        self.queue.wake(bundle, Pass::Full);
+                        self.queue.wake(bundle, ReconcileKind::Full);
                     }
                 }
                 () = self.changed.notified() => {}
@@ -114,7 +114,7 @@ impl Definitions {
     fn changes(&self, group: &str, kind: &str) -> Changes {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api = Api::all_with(self.identities.agent().client(), &kind);
-        watching::watch(api, watcher::Config::default(), Broken::Relist)
+        watch::watch(api, watcher::Config::default(), Broken::Relist)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {

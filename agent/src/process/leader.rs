@@ -161,13 +161,13 @@ impl Candidate {
         ) {
             Claim::Respect => Ok(false),
             Claim::Write(spec) => {
-                let wanted = Lease {
+                let desired = Lease {
                     spec: Some(*spec),
                     ..lease
                 };
                 self.wrote(
                     self.leases
-                        .replace(AGENT_NAME, &PostParams::default(), &wanted)
+                        .replace(AGENT_NAME, &PostParams::default(), &desired)
                         .await,
                 )
             }

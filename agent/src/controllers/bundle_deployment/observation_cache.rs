@@ -10,7 +10,7 @@ use release::kube::{Object, Owner};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::observe::Fine;
+use super::observe::InSync;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 
 /// How much the remembered objects of all bundles may weigh, in bytes; further bundles are read in full.
@@ -21,8 +21,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Bundles that are coming up; shared by reference.
 #[derive(Default)]
-pub struct Recall {
-    bundles: Mutex<HashMap<String, Arc<Memory>>>,
+pub struct ObservationCache {
+    bundles: Mutex<HashMap<String, Arc<CachedObservation>>>,
     /// Statuses that were not sent upstream yet, with the version of what was wanted.
     held: Mutex<HashMap<String, (Version, BundleDeploymentStatus)>>,
 }
@@ -31,21 +31,21 @@ pub struct Recall {
 type Version = (Option<String>, Option<i64>);
 
 /// A bundle as it was found.
-pub struct Memory {
+pub struct CachedObservation {
     version: Version,
     /// As the status names it.
     release: String,
     pub owner: Owner,
-    pub wanted: Arc<Vec<Object>>,
-    pub fine: Fine,
-    /// Of `wanted`.
+    pub desired: Arc<Vec<Object>>,
+    pub in_sync: InSync,
+    /// Of `desired`.
     weight: usize,
     looked: Instant,
 }
 
-impl Recall {
+impl ObservationCache {
     /// What is known of the bundle, if it is still the same that is wanted and deployed.
-    pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<Memory>> {
+    pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<CachedObservation>> {
         self.forget_resting();
         let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = bundles.get(bundle.name())?;
@@ -59,23 +59,23 @@ impl Recall {
         bundle: &BundleDeployment,
         release: &str,
         owner: Owner,
-        wanted: Arc<Vec<Object>>,
-        fine: Fine,
+        desired: Arc<Vec<Object>>,
+        in_sync: InSync,
     ) {
         self.forget_resting();
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         bundles.remove(bundle.name());
         let held: usize = bundles.values().map(|memory| memory.weight).sum();
-        let weight = wanted.iter().map(|object| weight(&object.body)).sum();
+        let weight = desired.iter().map(|object| weight(&object.body)).sum();
         if held.saturating_add(weight) > MAX_WEIGHT {
             return;
         }
-        let memory = Memory {
+        let memory = CachedObservation {
             version: version(bundle),
             release: release.to_owned(),
             owner,
-            wanted,
-            fine,
+            desired,
+            in_sync,
             weight,
             looked: Instant::now(),
         };

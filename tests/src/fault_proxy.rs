@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::proxy::{self, Answer};
 
 /// A running meddler. It stands until the program ends.
-pub struct Meddler {
+pub struct FaultProxy {
     url: String,
     influence: Influence,
 }
@@ -44,7 +44,7 @@ pub fn expired() -> Value {
     refusal(410, "Expired", "too old resource version: 1 (2)")
 }
 
-impl Meddler {
+impl FaultProxy {
     /// A meddler who lets everything through. `kubeconfig` leads to the API server and says who asks there.
     ///
     /// # Errors

@@ -6,6 +6,8 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+pub mod records;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,8 +19,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use crate::api::AGENT_BUNDLE_PREFIX;
+use crate::client::identity::AgentClient;
 use crate::error;
-use crate::identity::AgentClient;
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
@@ -27,7 +29,7 @@ pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 /// again once nothing is held any more.
 pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
 
-/// Where the ledger keeps its [`Origin`], as JSON.
+/// Where the ledger keeps its [`UpstreamState`], as JSON.
 const ORIGIN_ANNOTATION: &str = "fleet.cattle.io/upstream";
 
 /// Revisions of a release that are remembered by digest: all that is ever gone back to.
@@ -82,7 +84,7 @@ pub struct LedgerEntry {
     /// Set when upstream was not what it was while this bundle was missing: its absence proves
     /// nothing until it was listed again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Break>,
+    pub lost: Option<ContinuityBreak>,
     /// Its removal was proven and has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
@@ -128,7 +130,7 @@ impl LedgerEntry {
 /// Why upstream is not the one the bundles came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Break {
+pub enum ContinuityBreak {
     /// Another server, or another namespace of it: the agent was registered elsewhere.
     Elsewhere,
     /// The same one in another state than it was left in: restored from a backup.
@@ -138,7 +140,7 @@ pub enum Break {
 /// The upstream that was seen last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Origin {
+pub struct UpstreamState {
     /// Address of its API server.
     pub server: String,
     /// Namespace of the BundleDeployments.
@@ -155,18 +157,18 @@ pub struct Origin {
     pub reported: Option<i64>,
 }
 
-impl Origin {
+impl UpstreamState {
     /// Whether `now`, seen later, is a continuation; why not otherwise.
-    pub fn continues(&self, now: &Self) -> Result<(), Break> {
+    pub fn continues(&self, now: &Self) -> Result<(), ContinuityBreak> {
         if self.server != now.server || self.namespace != now.namespace {
-            return Err(Break::Elsewhere);
+            return Err(ContinuityBreak::Elsewhere);
         }
         let (before, after) = (self.version, now.version);
         if before != 0 && after != 0 && (after < before || after - before > LEAP) {
-            return Err(Break::Restored);
+            return Err(ContinuityBreak::Restored);
         }
         if now.reported.is_some() && now.reported < self.reported {
-            return Err(Break::Restored);
+            return Err(ContinuityBreak::Restored);
         }
         Ok(())
     }
@@ -175,23 +177,23 @@ impl Origin {
 /// The ledger, read once and written through.
 pub struct Ledger {
     maps: Api<ConfigMap>,
-    book: std::sync::Mutex<Book>,
+    state: std::sync::Mutex<LedgerState>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    /// Breaks found by [`Ledger::survey`].
+struct LedgerState {
+    /// Breaks found by [`Ledger::check_continuity`].
     breaks: u64,
     entries: BTreeMap<ReleaseKey, LedgerEntry>,
-    origin: Option<Origin>,
+    origin: Option<UpstreamState>,
     /// Wanted, and not known to be written; `None` removes.
     pending: BTreeMap<ReleaseKey, Option<LedgerEntry>>,
 }
 
-impl Book {
-    fn wanted(&self, key: &ReleaseKey) -> Option<&LedgerEntry> {
+impl LedgerState {
+    fn desired(&self, key: &ReleaseKey) -> Option<&LedgerEntry> {
         match self.pending.get(key) {
             Some(pending) => pending.as_ref(),
             None => self.entries.get(key),
@@ -219,7 +221,7 @@ impl Ledger {
             entry
         };
         let data = map.data.unwrap_or_default();
-        let book = Book {
+        let state = LedgerState {
             breaks: 0,
             entries: data.into_iter().filter_map(read).collect(),
             origin,
@@ -227,7 +229,7 @@ impl Ledger {
         };
         Ok(Self {
             maps,
-            book: std::sync::Mutex::new(book),
+            state: std::sync::Mutex::new(state),
             writing: Mutex::default(),
         })
     }
@@ -243,11 +245,11 @@ impl Ledger {
             return Err(kube::Error::Service(problem.into()));
         }
         {
-            let mut book = self.lock();
-            if book.entries.get(&key) == Some(&entry) && !book.pending.contains_key(&key) {
+            let mut state = self.lock();
+            if state.entries.get(&key) == Some(&entry) && !state.pending.contains_key(&key) {
                 return Ok(());
             }
-            book.pending.insert(key.clone(), Some(entry));
+            state.pending.insert(key.clone(), Some(entry));
         }
         self.flush(Some(&key)).await
     }
@@ -260,13 +262,13 @@ impl Ledger {
 
     /// Forgets the digest of a revision that is gone; written with the next write.
     pub fn forget_revision(&self, key: &ReleaseKey, revision: i64) {
-        let mut book = self.lock();
-        let Some(mut entry) = book.wanted(key).cloned() else {
+        let mut state = self.lock();
+        let Some(mut entry) = state.desired(key).cloned() else {
             return;
         };
         let revisions = entry.revisions.as_mut();
         if revisions.is_some_and(|known| known.remove(&revision).is_some()) {
-            book.pending.insert(key.clone(), Some(entry));
+            state.pending.insert(key.clone(), Some(entry));
         }
     }
 
@@ -275,7 +277,7 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn forget(&self, key: &ReleaseKey) -> kube::Result<()> {
-        if self.lock().wanted(key).is_none() {
+        if self.lock().desired(key).is_none() {
             return Ok(());
         }
         self.lock().pending.insert(key.clone(), None);
@@ -316,11 +318,11 @@ impl Ledger {
     ) -> kube::Result<()> {
         let mut changed = None;
         {
-            let mut book = self.lock();
-            for (key, entry) in book.of_bundle(bundle) {
+            let mut state = self.lock();
+            for (key, entry) in state.of_bundle(bundle) {
                 let now = now(entry.clone());
-                if now != entry || book.pending.contains_key(&key) {
-                    book.pending.insert(key.clone(), Some(now));
+                if now != entry || state.pending.contains_key(&key) {
+                    state.pending.insert(key.clone(), Some(now));
                     changed = Some(key);
                 }
             }
@@ -351,23 +353,23 @@ impl Ledger {
     /// # Errors
     /// It cannot be written. Then the break is remembered in memory, and written with the next
     /// write.
-    pub async fn survey(
+    pub async fn check_continuity(
         &self,
-        now: Origin,
+        now: UpstreamState,
         floor: u64,
         listed: &BTreeSet<String>,
-    ) -> kube::Result<Option<Break>> {
+    ) -> kube::Result<Option<ContinuityBreak>> {
         let (found, must_write) = {
-            let mut book = self.lock();
-            let before = book.origin.clone().map(|origin| Origin {
+            let mut state = self.lock();
+            let before = state.origin.clone().map(|origin| UpstreamState {
                 version: floor,
                 ..origin
             });
-            let seen = book.origin.as_ref().map_or(0, |origin| origin.version);
+            let seen = state.origin.as_ref().map_or(0, |origin| origin.version);
             let found = before
                 .as_ref()
                 .and_then(|origin| origin.continues(&now).err());
-            let keys: Vec<_> = book.all().into_iter().collect();
+            let keys: Vec<_> = state.all().into_iter().collect();
             for (key, entry) in keys {
                 let lost = match (listed.contains(&entry.bundle), found) {
                     (true, _) => None,
@@ -375,11 +377,12 @@ impl Ledger {
                     (false, None) => entry.lost,
                 };
                 if lost != entry.lost {
-                    book.pending
+                    state
+                        .pending
                         .insert(key, Some(LedgerEntry { lost, ..entry }));
                 }
             }
-            book.breaks += u64::from(found.is_some());
+            state.breaks += u64::from(found.is_some());
             let mut origin = now;
             if let (Some(before), None) = (&before, found) {
                 origin.version = origin.version.max(seen);
@@ -390,8 +393,8 @@ impl Ledger {
             let is_news = before
                 .as_ref()
                 .is_none_or(|before| found.is_some() || before.has_own != origin.has_own);
-            book.origin = Some(origin);
-            (found, is_news || !book.pending.is_empty())
+            state.origin = Some(origin);
+            (found, is_news || !state.pending.is_empty())
         };
         if must_write {
             self.flush(None).await?;
@@ -414,22 +417,22 @@ impl Ledger {
     /// Takes note of a version upstream told, which no later list may fall behind.
     pub fn saw(&self, version: Option<&str>) {
         let version = version.and_then(|text| text.parse::<u64>().ok());
-        let mut book = self.lock();
-        if let (Some(origin), Some(version)) = (&mut book.origin, version) {
+        let mut state = self.lock();
+        if let (Some(origin), Some(version)) = (&mut state.origin, version) {
             origin.version = origin.version.max(version);
         }
     }
 
     /// The upstream seen last.
-    pub fn origin(&self) -> Option<Origin> {
+    pub fn origin(&self) -> Option<UpstreamState> {
         self.lock().origin.clone()
     }
 
     /// Whether the agent ever had a BundleDeployment of its own.
     pub fn had_own(&self) -> bool {
-        let book = self.lock();
-        book.origin.as_ref().is_some_and(|origin| origin.has_own)
-            || book
+        let state = self.lock();
+        state.origin.as_ref().is_some_and(|origin| origin.has_own)
+            || state
                 .all()
                 .iter()
                 .any(|(_, entry)| entry.bundle.starts_with(AGENT_BUNDLE_PREFIX))
@@ -437,7 +440,7 @@ impl Ledger {
 
     /// The entry of a release.
     pub fn get(&self, key: &ReleaseKey) -> Option<LedgerEntry> {
-        self.lock().wanted(key).cloned()
+        self.lock().desired(key).cloned()
     }
 
     /// The releases of a bundle.
@@ -477,11 +480,11 @@ impl Ledger {
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let _writing = self.writing.lock().await;
         let (changes, origin) = {
-            let book = self.lock();
-            if key.is_some_and(|key| !book.pending.contains_key(key)) {
+            let state = self.lock();
+            if key.is_some_and(|key| !state.pending.contains_key(key)) {
                 return Ok(());
             }
-            (book.pending.clone(), book.origin.clone())
+            (state.pending.clone(), state.origin.clone())
         };
         let mut data = Map::new();
         for (key, entry) in &changes {
@@ -496,14 +499,14 @@ impl Ledger {
             Err(failed) if error::has_code(&failed, 404) => self.create().await?,
             result => result?,
         }
-        let mut book = self.lock();
+        let mut state = self.lock();
         for (key, entry) in changes {
-            if book.pending.get(&key) == Some(&entry) {
-                book.pending.remove(&key);
+            if state.pending.get(&key) == Some(&entry) {
+                state.pending.remove(&key);
             }
             match entry {
-                Some(entry) => book.entries.insert(key, entry),
-                None => book.entries.remove(&key),
+                Some(entry) => state.entries.insert(key, entry),
+                None => state.entries.remove(&key),
             };
         }
         Ok(())
@@ -538,14 +541,14 @@ impl Ledger {
             .map(drop)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book
+    fn lock(&self) -> std::sync::MutexGuard<'_, LedgerState> {
+        self.state
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl LedgerState {
     fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
         let mut all = self.entries.clone();
         for (key, entry) in &self.pending {
@@ -578,7 +581,7 @@ fn text(entry: &LedgerEntry) -> kube::Result<Value> {
     Ok(Value::String(golib::json::encode(&tree(entry)?)))
 }
 
-fn origin_text(origin: &Origin) -> kube::Result<String> {
+fn origin_text(origin: &UpstreamState) -> kube::Result<String> {
     Ok(golib::json::encode(&tree(origin)?))
 }
 
@@ -613,8 +616,8 @@ mod tests {
         assert_eq!(key.is_storable(), expected);
     }
 
-    fn origin(server: &str, version: u64) -> Origin {
-        Origin {
+    fn origin(server: &str, version: u64) -> UpstreamState {
+        UpstreamState {
             server: server.into(),
             namespace: "cluster-a".into(),
             version,
@@ -627,13 +630,19 @@ mod tests {
     #[case::same_moment(origin("a", 7), Ok(()))]
     #[case::later(origin("a", 8), Ok(()))]
     #[case::versions_that_are_no_numbers(origin("a", 0), Ok(()))]
-    #[case::another_server(origin("b", 8), Err(Break::Elsewhere))]
-    #[case::another_namespace(Origin { namespace: "cluster-b".into(), ..origin("a", 8) }, Err(Break::Elsewhere))]
-    #[case::an_old_backup(origin("a", 6), Err(Break::Restored))]
-    #[case::an_old_backup_that_was_written_to(Origin { reported: Some(99), ..origin("a", 8) }, Err(Break::Restored))]
-    #[case::reports_that_cannot_be_read(Origin { reported: None, ..origin("a", 8) }, Ok(()))]
-    #[case::a_backup_whose_revisions_were_bumped(origin("a", 1_000_000_007), Err(Break::Restored))]
-    fn an_upstream_continues_or_not(#[case] now: Origin, #[case] expected: Result<(), Break>) {
+    #[case::another_server(origin("b", 8), Err(ContinuityBreak::Elsewhere))]
+    #[case::another_namespace(UpstreamState { namespace: "cluster-b".into(), ..origin("a", 8) }, Err(ContinuityBreak::Elsewhere))]
+    #[case::an_old_backup(origin("a", 6), Err(ContinuityBreak::Restored))]
+    #[case::an_old_backup_that_was_written_to(UpstreamState { reported: Some(99), ..origin("a", 8) }, Err(ContinuityBreak::Restored))]
+    #[case::reports_that_cannot_be_read(UpstreamState { reported: None, ..origin("a", 8) }, Ok(()))]
+    #[case::a_backup_whose_revisions_were_bumped(
+        origin("a", 1_000_000_007),
+        Err(ContinuityBreak::Restored)
+    )]
+    fn an_upstream_continues_or_not(
+        #[case] now: UpstreamState,
+        #[case] expected: Result<(), ContinuityBreak>,
+    ) {
         assert_eq!(origin("a", 7).continues(&now), expected);
     }
 }

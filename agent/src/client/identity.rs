@@ -16,8 +16,8 @@ use release::kube::Cluster;
 use release::storage::{Objects, RecordKind, Storage};
 use tokio::time::Instant;
 
+use crate::client::requests::{self, LastContact};
 use crate::error;
-use crate::requests::{self, Heard};
 
 /// The account used when a bundle names none, if it exists.
 const FALLBACK_ACCOUNT: &str = "fleet-default";
@@ -92,10 +92,10 @@ pub struct Identities {
     client: Client,
     cluster: Cluster,
     namespace: String,
-    heard: Heard,
+    last_contact: LastContact,
     /// By account; one handle each, so that what its bundles ask at the same time is asked once.
     accounts: Mutex<HashMap<String, (Client, Cluster)>>,
-    seen: Mutex<HashMap<String, Arc<Question>>>,
+    seen: Mutex<HashMap<String, Arc<AccountLookup>>>,
 }
 
 /// What an account is wanted for.
@@ -104,30 +104,30 @@ pub enum Purpose {
     /// To deploy.
     Deploy,
     /// To look at what was deployed, and to keep it so.
-    Look,
+    Monitor,
 }
 
 /// Whether an account exists; held while asking, so that many bundles ask once.
-type Question = tokio::sync::Mutex<Option<Answer>>;
+type AccountLookup = tokio::sync::Mutex<Option<LookupResult>>;
 
 /// An answer, and when it was asked for: it is one to everybody who wanted to know by then.
-struct Answer {
+struct LookupResult {
     asked: Instant,
     outcome: kube::Result<bool>,
 }
 
-impl Answer {
+impl LookupResult {
     /// Whether it is one to somebody who wants to know since `came`.
     fn is_for(&self, came: Instant, purpose: Purpose) -> bool {
         let is_lasting = match (&self.outcome, purpose) {
             (Ok(exists), Purpose::Deploy) => *exists,
-            (outcome, Purpose::Look) => outcome.is_ok(),
+            (outcome, Purpose::Monitor) => outcome.is_ok(),
             (Err(_), Purpose::Deploy) => false,
         };
         self.asked >= came || is_lasting && self.asked.elapsed() < REMEMBERED
     }
 
-    fn tell(&self) -> kube::Result<bool> {
+    fn to_result(&self) -> kube::Result<bool> {
         match &self.outcome {
             Ok(exists) => Ok(*exists),
             Err(kube::Error::Api(status)) => Err(kube::Error::Api(status.clone())),
@@ -140,18 +140,22 @@ impl Answer {
 }
 
 impl Identities {
-    /// Identities on the cluster `config` leads to; accounts live in `namespace`. What that cluster says is `heard`.
+    /// Identities on the cluster `config` leads to; accounts live in `namespace`. What that cluster says is `last_contact`.
     ///
     /// # Errors
     /// No client can be built from the configuration.
-    pub fn new(config: kube::Config, namespace: &str, heard: &Heard) -> kube::Result<Self> {
-        let client = requests::client(config.clone(), heard)?;
+    pub fn new(
+        config: kube::Config,
+        namespace: &str,
+        last_contact: &LastContact,
+    ) -> kube::Result<Self> {
+        let client = requests::client(config.clone(), last_contact)?;
         Ok(Self {
             cluster: Cluster::new(client.clone()),
             config,
             client,
             namespace: namespace.to_owned(),
-            heard: heard.clone(),
+            last_contact: last_contact.clone(),
             accounts: Mutex::default(),
             seen: Mutex::default(),
         })
@@ -179,14 +183,14 @@ impl Identities {
         named: &str,
         purpose: Purpose,
     ) -> Result<DeploymentClient, IdentityError> {
-        let wanted = if named.is_empty() {
+        let desired = if named.is_empty() {
             FALLBACK_ACCOUNT
         } else {
             named
         };
-        let exists = self.exists(wanted, purpose).await;
+        let exists = self.exists(desired, purpose).await;
         match exists {
-            Ok(true) => self.account(wanted),
+            Ok(true) => self.account(desired),
             Ok(false) if named.is_empty() => self.account(""),
             Ok(false) => Err(IdentityError::Account {
                 namespace: self.namespace.clone(),
@@ -195,7 +199,7 @@ impl Identities {
             }),
             Err(source) => Err(IdentityError::Account {
                 namespace: self.namespace.clone(),
-                name: wanted.to_owned(),
+                name: desired.to_owned(),
                 source,
             }),
         }
@@ -231,7 +235,7 @@ impl Identities {
         let mut config = self.config.clone();
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
-        let client = requests::client(config, &self.heard)?;
+        let client = requests::client(config, &self.last_contact)?;
         let made = (client.clone(), self.cluster.acting_as(client));
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)
@@ -248,16 +252,16 @@ impl Identities {
             .as_ref()
             .filter(|answer| answer.is_for(came, purpose))
         {
-            return answer.tell();
+            return answer.to_result();
         }
         let asked = Instant::now();
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
         let found = accounts.get_metadata_opt(name).await;
-        let answer = question.insert(Answer {
+        let answer = question.insert(LookupResult {
             asked,
             outcome: found.map(|found| found.is_some()),
         });
-        answer.tell()
+        answer.to_result()
     }
 }
 
@@ -286,7 +290,7 @@ mod tests {
     async fn that_an_account_is_missing_is_never_remembered_by_a_deploy() {
         let second = Duration::from_secs(1);
         let asked = Instant::now();
-        let answer = |outcome| Answer { asked, outcome };
+        let answer = |outcome| LookupResult { asked, outcome };
         let unreachable = || kube::Error::Service("no answer".into());
         // Those who came while it was on its way share it, whatever it is.
         for outcome in [Ok(true), Ok(false), Err(unreachable())] {
@@ -296,11 +300,11 @@ mod tests {
         let lasts = |outcome, purpose| answer(outcome).is_for(Instant::now(), purpose);
         assert!(lasts(Ok(true), Purpose::Deploy));
         assert!(!lasts(Ok(false), Purpose::Deploy));
-        assert!(lasts(Ok(false), Purpose::Look));
-        assert!(!lasts(Err(unreachable()), Purpose::Look));
+        assert!(lasts(Ok(false), Purpose::Monitor));
+        assert!(!lasts(Err(unreachable()), Purpose::Monitor));
         tokio::time::advance(second).await;
         assert!(!lasts(Ok(true), Purpose::Deploy));
-        let told = answer(Err(unreachable())).tell().unwrap_err();
-        assert_eq!(error::chain(&told), error::chain(&unreachable()));
+        let result = answer(Err(unreachable())).to_result().unwrap_err();
+        assert_eq!(error::chain(&result), error::chain(&unreachable()));
     }
 }

@@ -16,11 +16,11 @@ use kube::runtime::watcher;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::queue::{Pass, Queue};
+use super::queue::{Queue, ReconcileKind};
 use crate::api::LABEL_OBJECT_SET_HASH;
+use crate::client::identity::AgentClient;
+use crate::client::watch::{self, Broken};
 use crate::error;
-use crate::identity::AgentClient;
-use crate::watching::{self, Broken};
 
 /// Changes to a bundle that is not ready yet are looked at this soon: it is probably becoming so.
 const UNREADY_DELAY: Duration = Duration::from_millis(300);
@@ -83,11 +83,11 @@ struct Watched {
     seen: Seen,
     is_ready: bool,
     /// While a pass is under way: the last event of each object, to be judged by what it saw.
-    meanwhile: Option<HashMap<ObjectId, Option<String>>>,
+    during_pass: Option<HashMap<ObjectId, Option<String>>>,
     /// What changed since the last look.
-    news: BTreeSet<ObjectId>,
+    changes: BTreeSet<ObjectId>,
     /// When that was; never for a bundle that is new.
-    looked: Option<Instant>,
+    monitored: Option<Instant>,
 }
 
 impl Bundles {
@@ -100,48 +100,48 @@ impl Bundles {
     }
 
     /// A pass begins that may read live objects or write them. Without this, what happens between that
-    /// and the first [`Bundles::looked`] of a new bundle would be nobody's.
-    fn looking(&mut self, bundle: &str, hash: &str) {
+    /// and the first [`Bundles::monitored`] of a new bundle would be nobody's.
+    fn begun(&mut self, bundle: &str, hash: &str) {
         self.hash_of(bundle, hash);
         let watched = self.by_name.entry(bundle.to_owned()).or_insert(Watched {
             hash: String::new(),
             seen: Seen::new(),
             is_ready: false,
-            meanwhile: None,
-            news: BTreeSet::new(),
-            looked: None,
+            during_pass: None,
+            changes: BTreeSet::new(),
+            monitored: None,
         });
         hash.clone_into(&mut watched.hash);
-        watched.meanwhile = Some(HashMap::new());
+        watched.during_pass = Some(HashMap::new());
     }
 
     /// All live objects were read. Whether something newer has been told since.
-    fn looked(&mut self, bundle: &str, hash: &str, seen: Seen, is_ready: bool) -> bool {
+    fn monitored(&mut self, bundle: &str, hash: &str, seen: Seen, is_ready: bool) -> bool {
         self.hash_of(bundle, hash);
         let former = self.by_name.remove(bundle);
         let mut watched = Watched {
             hash: hash.to_owned(),
             seen,
             is_ready,
-            meanwhile: former.and_then(|former| former.meanwhile),
-            news: BTreeSet::new(),
-            looked: Some(Instant::now()),
+            during_pass: former.and_then(|former| former.during_pass),
+            changes: BTreeSet::new(),
+            monitored: Some(Instant::now()),
         };
-        let news = watched.judge();
+        let changes = watched.take_events();
         self.by_name.insert(bundle.to_owned(), watched);
-        news
+        changes
     }
 
     /// Some live objects were read again. Whether something newer has been told since.
-    fn looked_again(&mut self, bundle: &str, seen: Seen, is_ready: bool) -> bool {
+    fn monitored_partly(&mut self, bundle: &str, seen: Seen, is_ready: bool) -> bool {
         let Some(watched) = self.by_name.get_mut(bundle) else {
             return false;
         };
-        watched.news.retain(|object| !seen.contains_key(object));
+        watched.changes.retain(|object| !seen.contains_key(object));
         watched.seen.extend(seen);
         watched.is_ready = is_ready;
-        watched.looked = Some(Instant::now());
-        watched.judge()
+        watched.monitored = Some(Instant::now());
+        watched.take_events()
     }
 
     /// The pass ended, whether it looked or not. Whether something new was told meanwhile.
@@ -149,8 +149,8 @@ impl Bundles {
         let Some(watched) = self.by_name.get_mut(bundle) else {
             return false;
         };
-        if watched.looked.is_some() {
-            return watched.judge();
+        if watched.monitored.is_some() {
+            return watched.take_events();
         }
         if let Some(watched) = self.by_name.remove(bundle) {
             self.by_hash.remove(&watched.hash);
@@ -160,36 +160,41 @@ impl Bundles {
 
     /// An object is in a list of its kind. After a restore of the cluster it may have any version: one
     /// that is not the one we saw is news, older or not.
-    fn listed(&mut self, hash: &str, object: &ObjectId, version: &str) -> Vec<String> {
+    fn observed_in_list(&mut self, hash: &str, object: &ObjectId, version: &str) -> Vec<String> {
         let owner = self.by_hash.get(hash);
         let watched = owner.and_then(|owner| self.by_name.get(owner));
         let seen = watched.and_then(|watched| watched.seen.get(object));
         let is_other = seen.is_some_and(|seen| seen != version);
-        self.told(hash, object, Some(version).filter(|_| !is_other))
+        self.observed(hash, object, Some(version).filter(|_| !is_other))
     }
 
     /// A list of a kind is complete: what we saw and it does not have went while nobody watched. Gives
     /// the bundles to wake.
-    fn lacking(&mut self, kind: &str, listed: &HashSet<(String, ObjectId)>) -> Vec<String> {
+    fn missing_from_list(
+        &mut self,
+        kind: &str,
+        observed_in_list: &HashSet<(String, ObjectId)>,
+    ) -> Vec<String> {
         let mut woken = Vec::new();
         for (name, watched) in &mut self.by_name {
             let is_lacking = |object: &&ObjectId| {
                 let listing = (watched.hash.clone(), (*object).clone());
-                object.kind == kind && !listed.contains(&listing)
+                object.kind == kind && !observed_in_list.contains(&listing)
             };
-            let lacking: Vec<_> = watched.seen.keys().filter(is_lacking).cloned().collect();
-            let mut is_news = false;
-            for object in &lacking {
-                is_news |= watched.tell(object, None);
+            let missing_from_list: Vec<_> =
+                watched.seen.keys().filter(is_lacking).cloned().collect();
+            let mut is_newer = false;
+            for object in &missing_from_list {
+                is_newer |= watched.observe(object, None);
             }
-            woken.extend(is_news.then(|| name.clone()));
+            woken.extend(is_newer.then(|| name.clone()));
         }
         woken
     }
 
     /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to
     /// wake.
-    fn told(&mut self, hash: &str, object: &ObjectId, version: Option<&str>) -> Vec<String> {
+    fn observed(&mut self, hash: &str, object: &ObjectId, version: Option<&str>) -> Vec<String> {
         let owner = self.by_hash.get(hash);
         let is_known = owner
             .and_then(|owner| self.by_name.get(owner))
@@ -202,7 +207,7 @@ impl Bundles {
                 false if version.is_some() && !is_known => None,
                 false => continue,
             };
-            if watched.tell(object, version) {
+            if watched.observe(object, version) {
                 woken.push(name.clone());
             }
         }
@@ -212,30 +217,30 @@ impl Bundles {
 
 impl Watched {
     /// Judges what was told during a pass by what it saw. Whether any of it is news.
-    fn judge(&mut self) -> bool {
+    fn take_events(&mut self) -> bool {
         let seen = &self.seen;
-        let news = self.meanwhile.take().unwrap_or_default();
-        let news = news.into_iter().filter(|(object, told)| {
-            is_news(seen.get(object).map(String::as_str), told.as_deref())
+        let changes = self.during_pass.take().unwrap_or_default();
+        let changes = changes.into_iter().filter(|(object, observed)| {
+            is_newer(seen.get(object).map(String::as_str), observed.as_deref())
         });
-        let before = self.news.len();
-        self.news.extend(news.map(|(object, _)| object));
-        self.news.len() > before
+        let before = self.changes.len();
+        self.changes.extend(changes.map(|(object, _)| object));
+        self.changes.len() > before
     }
 
     /// Whether an event is news; during a pass that is decided later.
-    fn tell(&mut self, object: &ObjectId, version: Option<&str>) -> bool {
-        match &mut self.meanwhile {
-            Some(meanwhile) => {
-                meanwhile.insert(object.clone(), version.map(str::to_owned));
+    fn observe(&mut self, object: &ObjectId, version: Option<&str>) -> bool {
+        match &mut self.during_pass {
+            Some(during_pass) => {
+                during_pass.insert(object.clone(), version.map(str::to_owned));
                 false
             }
             None => {
-                let is_news = is_news(self.seen.get(object).map(String::as_str), version);
-                if is_news {
-                    self.news.insert(object.clone());
+                let is_newer = is_newer(self.seen.get(object).map(String::as_str), version);
+                if is_newer {
+                    self.changes.insert(object.clone());
                 }
-                is_news
+                is_newer
             }
         }
     }
@@ -245,7 +250,9 @@ impl Watched {
         if self.is_ready {
             return delay;
         }
-        let since = self.looked.map_or(UNREADY_PAUSE, |looked| looked.elapsed());
+        let since = self
+            .monitored
+            .map_or(UNREADY_PAUSE, |monitored| monitored.elapsed());
         delay.min(UNREADY_DELAY.max(UNREADY_PAUSE.saturating_sub(since)))
     }
 }
@@ -267,36 +274,38 @@ impl DriftWatches {
 
     /// A pass over a bundle begins: events are held until it has looked or ends.
     pub fn begin(&self, bundle: &str, hash: &str) {
-        self.shared.lock().looking(bundle, hash);
+        self.shared.lock().begun(bundle, hash);
     }
 
     /// The pass ended.
     pub fn end(&self, bundle: &str) {
-        let news = self.shared.lock().ended(bundle);
-        if news {
+        let changes = self.shared.lock().ended(bundle);
+        if changes {
             self.shared.wake(bundle);
         }
     }
 
     /// What changed since the bundle was last looked at; none if it never was.
-    pub fn news(&self, bundle: &str) -> Option<Vec<ObjectId>> {
+    pub fn changes(&self, bundle: &str) -> Option<Vec<ObjectId>> {
         let bundles = self.shared.lock();
         let watched = bundles.by_name.get(bundle)?;
-        watched.looked?;
-        Some(watched.news.iter().cloned().collect())
+        watched.monitored?;
+        Some(watched.changes.iter().cloned().collect())
     }
 
     /// Some objects of a watched bundle were looked at again.
     pub fn update(&self, bundle: &str, seen: Seen, is_ready: bool) {
-        let news = self.shared.lock().looked_again(bundle, seen, is_ready);
-        if news {
+        let changes = self.shared.lock().monitored_partly(bundle, seen, is_ready);
+        if changes {
             self.shared.wake(bundle);
         }
     }
 
     /// Asks for a look at a bundle in a while, whether something changes or not.
-    pub fn look_after(&self, bundle: &str, delay: Duration) {
-        self.shared.queue.wake_after(bundle, Pass::Drift, delay);
+    pub fn monitor_after(&self, bundle: &str, delay: Duration) {
+        self.shared
+            .queue
+            .wake_after(bundle, ReconcileKind::Drift, delay);
     }
 
     /// Watches these kinds for a bundle, and no others. `seen` are the objects as they are known:
@@ -309,21 +318,21 @@ impl DriftWatches {
         seen: Seen,
         is_ready: bool,
     ) {
-        let news = self.shared.lock().looked(bundle, hash, seen, is_ready);
-        if news {
+        let changes = self.shared.lock().monitored(bundle, hash, seen, is_ready);
+        if changes {
             self.shared.wake(bundle);
         }
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted: HashMap<_, _> = kinds
+        let desired: HashMap<_, _> = kinds
             .into_iter()
             .map(|kind| ((kind.api_version.clone(), kind.kind.clone()), kind))
             .collect();
         for (kind, watch) in watches.iter_mut() {
-            if !wanted.contains_key(kind) {
+            if !desired.contains_key(kind) {
                 watch.users.remove(bundle);
             }
         }
-        for (kind, resource) in wanted {
+        for (kind, resource) in desired {
             let watch = watches.entry(kind).or_insert_with(|| Watch {
                 handle: tokio::spawn(watch(
                     self.agent.clone(),
@@ -359,9 +368,9 @@ impl Shared {
     }
 
     /// Tells the bundles, and wakes those to which it is news.
-    fn tell(&self, tell: impl FnOnce(&mut Bundles) -> Vec<String>) {
-        let told = tell(&mut self.lock());
-        for bundle in told {
+    fn observe(&self, observe: impl FnOnce(&mut Bundles) -> Vec<String>) {
+        let observed = observe(&mut self.lock());
+        for bundle in observed {
             self.wake(&bundle);
         }
     }
@@ -372,19 +381,19 @@ impl Shared {
             .by_name
             .get(bundle)
             .map_or(self.delay, |watched| watched.pause(self.delay));
-        self.queue.wake_after(bundle, Pass::Drift, delay);
+        self.queue.wake_after(bundle, ReconcileKind::Drift, delay);
     }
 }
 
 /// Whether an event tells more than a monitor pass saw. Versions of one kind are numbers that
 /// grow; where they are not, a different one is news.
-fn is_news(seen: Option<&str>, told: Option<&str>) -> bool {
-    match (seen, told) {
+fn is_newer(seen: Option<&str>, observed: Option<&str>) -> bool {
+    match (seen, observed) {
         (None, None) => false,
         (None, Some(_)) | (Some(_), None) => true,
-        (Some(seen), Some(told)) => match (seen.parse::<u64>(), told.parse::<u64>()) {
-            (Ok(seen), Ok(told)) => told > seen,
-            _ => told != seen,
+        (Some(seen), Some(observed)) => match (seen.parse::<u64>(), observed.parse::<u64>()) {
+            (Ok(seen), Ok(observed)) => observed > seen,
+            _ => observed != seen,
         },
     }
 }
@@ -393,30 +402,30 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
     let kind = ObjectId::kind_of(&resource);
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
-    let mut events = watching::watch(api, config, Broken::Relist);
-    let mut listed = HashSet::new();
+    let mut events = watch::watch(api, config, Broken::Relist);
+    let mut observed_in_list = HashSet::new();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::Init) => observed_in_list.clear(),
             Ok(watcher::Event::InitApply(object)) => {
                 let Some((hash, id, version)) = identify(&kind, object.metadata) else {
                     continue;
                 };
-                shared.tell(|bundles| bundles.listed(&hash, &id, &version));
-                listed.insert((hash, id));
+                shared.observe(|bundles| bundles.observed_in_list(&hash, &id, &version));
+                observed_in_list.insert((hash, id));
             }
             Ok(watcher::Event::InitDone) => {
-                let listed = std::mem::take(&mut listed);
-                shared.tell(|bundles| bundles.lacking(&kind, &listed));
+                let observed_in_list = std::mem::take(&mut observed_in_list);
+                shared.observe(|bundles| bundles.missing_from_list(&kind, &observed_in_list));
             }
             Ok(watcher::Event::Apply(object)) => {
                 if let Some((hash, id, version)) = identify(&kind, object.metadata) {
-                    shared.tell(|bundles| bundles.told(&hash, &id, Some(&version)));
+                    shared.observe(|bundles| bundles.observed(&hash, &id, Some(&version)));
                 }
             }
             Ok(watcher::Event::Delete(object)) => {
                 if let Some((hash, id, _)) = identify(&kind, object.metadata) {
-                    shared.tell(|bundles| bundles.told(&hash, &id, None));
+                    shared.observe(|bundles| bundles.observed(&hash, &id, None));
                 }
             }
             Err(failed) => {
@@ -450,8 +459,8 @@ mod tests {
     #[case::deleted_and_known_missing(None, None, false)]
     #[case::appeared(None, Some("3"), true)]
     #[case::opaque(Some("a"), Some("b"), true)]
-    fn news(#[case] seen: Option<&str>, #[case] told: Option<&str>, #[case] expected: bool) {
-        assert_eq!(is_news(seen, told), expected);
+    fn changes(#[case] seen: Option<&str>, #[case] observed: Option<&str>, #[case] expected: bool) {
+        assert_eq!(is_newer(seen, observed), expected);
     }
 
     fn deployment() -> ObjectId {
@@ -471,26 +480,29 @@ mod tests {
     #[case::changed_unwatched(Some("8"), true)]
     #[case::of_a_backup(Some("6"), true)]
     #[case::gone_unwatched(None, true)]
-    fn a_list_tells_what_nobody_watched(#[case] listed: Option<&str>, #[case] expected: bool) {
+    fn a_list_tells_what_nobody_watched(
+        #[case] observed_in_list: Option<&str>,
+        #[case] expected: bool,
+    ) {
         let mut bundles = Bundles::default();
-        bundles.looked("web", "h", seen("7"), true);
+        bundles.monitored("web", "h", seen("7"), true);
         let mut woken = Vec::new();
         let mut list = HashSet::new();
-        if let Some(version) = listed {
-            woken.extend(bundles.listed("h", &deployment(), version));
+        if let Some(version) = observed_in_list {
+            woken.extend(bundles.observed_in_list("h", &deployment(), version));
             list.insert(("h".to_owned(), deployment()));
         }
-        woken.extend(bundles.lacking("/ConfigMap", &HashSet::new()));
-        woken.extend(bundles.lacking("apps/Deployment", &list));
+        woken.extend(bundles.missing_from_list("/ConfigMap", &HashSet::new()));
+        woken.extend(bundles.missing_from_list("apps/Deployment", &list));
         assert_eq!(woken, vec!["web"; usize::from(expected)]);
     }
 
     #[test]
     fn an_object_that_is_listed_as_anothers_is_lacking() {
         let mut bundles = Bundles::default();
-        bundles.looked("web", "h", seen("7"), true);
+        bundles.monitored("web", "h", seen("7"), true);
         let list = HashSet::from([("other".to_owned(), deployment())]);
-        assert_eq!(bundles.lacking("apps/Deployment", &list), ["web"]);
+        assert_eq!(bundles.missing_from_list("apps/Deployment", &list), ["web"]);
     }
 
     #[rstest]
@@ -498,60 +510,60 @@ mod tests {
     #[case::deleted_since(None, true)]
     #[case::echo(Some("7"), false)]
     fn what_is_told_while_a_new_bundle_is_read_counts(
-        #[case] told: Option<&str>,
+        #[case] observed: Option<&str>,
         #[case] expected: bool,
     ) {
         let mut bundles = Bundles::default();
-        assert!(bundles.told("h", &deployment(), Some("6")).is_empty());
-        bundles.looking("web", "h");
-        assert!(bundles.told("h", &deployment(), told).is_empty());
-        assert_eq!(bundles.looked("web", "h", seen("7"), false), expected);
-        let later = bundles.told("h", &deployment(), Some("9"));
+        assert!(bundles.observed("h", &deployment(), Some("6")).is_empty());
+        bundles.begun("web", "h");
+        assert!(bundles.observed("h", &deployment(), observed).is_empty());
+        assert_eq!(bundles.monitored("web", "h", seen("7"), false), expected);
+        let later = bundles.observed("h", &deployment(), Some("9"));
         assert_eq!(later, ["web"]);
     }
 
     #[test]
     fn an_object_that_another_bundle_takes_is_news_to_both() {
         let mut bundles = Bundles::default();
-        bundles.looked("former", "f", seen("7"), true);
-        bundles.looked("bystander", "b", Seen::new(), true);
-        bundles.looked("taker", "t", Seen::new(), true);
-        let mut woken = bundles.told("t", &deployment(), Some("8"));
+        bundles.monitored("former", "f", seen("7"), true);
+        bundles.monitored("bystander", "b", Seen::new(), true);
+        bundles.monitored("taker", "t", Seen::new(), true);
+        let mut woken = bundles.observed("t", &deployment(), Some("8"));
         woken.sort();
         assert_eq!(woken, ["former", "taker"]);
-        bundles.looked("former", "f", Seen::new(), false);
-        bundles.looked("taker", "t", seen("8"), true);
-        assert!(bundles.told("t", &deployment(), Some("8")).is_empty());
+        bundles.monitored("former", "f", Seen::new(), false);
+        bundles.monitored("taker", "t", seen("8"), true);
+        assert!(bundles.observed("t", &deployment(), Some("8")).is_empty());
         // Taken by somebody unknown, for instance the agent of another scope.
-        let lost = bundles.told("x", &deployment(), Some("9"));
+        let lost = bundles.observed("x", &deployment(), Some("9"));
         assert_eq!(lost, ["taker"]);
     }
 
     #[test]
     fn another_hash_takes_the_place_of_the_former() {
         let mut bundles = Bundles::default();
-        bundles.looked("web", "old", seen("7"), true);
-        bundles.looking("web", "new");
-        assert!(!bundles.looked("web", "new", seen("7"), true));
-        let woken = bundles.told("new", &deployment(), Some("8"));
+        bundles.monitored("web", "old", seen("7"), true);
+        bundles.begun("web", "new");
+        assert!(!bundles.monitored("web", "new", seen("7"), true));
+        let woken = bundles.observed("new", &deployment(), Some("8"));
         assert_eq!(woken, ["web"]);
     }
 
     #[test]
     fn what_happens_during_a_pass_is_news_unless_it_saw_it() {
         let mut bundles = Bundles::default();
-        let news = |bundles: &Bundles| bundles.by_name["web"].news.len();
-        bundles.looked("web", "h", seen("5"), false);
-        bundles.looking("web", "h");
-        assert!(bundles.told("h", &deployment(), Some("6")).is_empty());
-        assert!(!bundles.looked_again("web", seen("6"), false));
-        assert_eq!(news(&bundles), 0);
-        bundles.looking("web", "h");
-        assert!(bundles.told("h", &deployment(), Some("7")).is_empty());
+        let changes = |bundles: &Bundles| bundles.by_name["web"].changes.len();
+        bundles.monitored("web", "h", seen("5"), false);
+        bundles.begun("web", "h");
+        assert!(bundles.observed("h", &deployment(), Some("6")).is_empty());
+        assert!(!bundles.monitored_partly("web", seen("6"), false));
+        assert_eq!(changes(&bundles), 0);
+        bundles.begun("web", "h");
+        assert!(bundles.observed("h", &deployment(), Some("7")).is_empty());
         assert!(bundles.ended("web"));
-        assert_eq!(news(&bundles), 1);
+        assert_eq!(changes(&bundles), 1);
         // A pass that never came to look leaves nothing behind.
-        bundles.looking("other", "o");
+        bundles.begun("other", "o");
         assert!(!bundles.ended("other"));
         assert!(!bundles.by_name.contains_key("other") && !bundles.by_hash.contains_key("o"));
     }

@@ -18,8 +18,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use crate::client::requests;
 use crate::config::AGENT_NAME;
-use crate::requests;
 use workqueue::Workqueue;
 
 /// Which loop a figure belongs to.

@@ -14,15 +14,16 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::client::health::{Health, Side};
+use crate::client::identity::Identities;
 use crate::config::{self, AgentConfig, Settings};
-use crate::events::{Events, Reason};
-use crate::identity::Identities;
-use crate::leader::Candidate;
 use crate::ledger::Ledger;
-use crate::metrics::Metrics;
+use crate::process::leader::Candidate;
+use crate::process::server::{self, Endpoint};
+use crate::process::session::{Ended, Session};
 use crate::register::{Registrar, Upstream};
-use crate::server::{self, Health, Side, Site};
-use crate::session::{Ended, Session};
+use crate::report::events::{Events, Reason};
+use crate::report::metrics::Metrics;
 
 /// Time to reach the local API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,7 +82,11 @@ struct Process {
 async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
     let config = local_config(&settings).await?;
     let health = Health::new(settings.timing.unready_after);
-    let identities = Identities::new(config, &settings.namespace, health.ear(Side::Local));
+    let identities = Identities::new(
+        config,
+        &settings.namespace,
+        health.last_contact(Side::Local),
+    );
     let identities = Arc::new(identities.context("failed to create local client")?);
     let metrics = Metrics::default();
     let events = Events::new(
@@ -148,7 +153,7 @@ impl Process {
             hostname: settings.hostname.clone(),
             timing: settings.timing,
             events: Arc::clone(&self.events),
-            heard: self.health.ear(Side::Upstream).clone(),
+            last_contact: self.health.last_contact(Side::Upstream).clone(),
         };
         let health = &self.health;
         let mut servers = JoinSet::new();
@@ -190,7 +195,7 @@ impl Process {
                 health.trouble(Side::Upstream);
             }
             tracing::info!("{text}");
-            self.events.tell_all(reason, text);
+            self.events.emit_for_agent(reason, text);
         }
     }
 
@@ -218,22 +223,22 @@ impl Process {
         servers: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let sites = [
+        let endpoints = [
             (
                 self.settings.metrics_address,
-                Site::Metrics(Box::new(self.metrics.clone())),
+                Endpoint::Metrics(Box::new(self.metrics.clone())),
             ),
             (
                 self.settings.probe_address,
-                Site::Probes(self.health.clone()),
+                Endpoint::Probes(self.health.clone()),
             ),
         ];
-        for (address, site) in sites {
+        for (address, endpoint) in endpoints {
             let Some(address) = address else { continue };
             let listener = server::bind(address)
                 .await
                 .with_context(|| format!("failed to listen on {address}"))?;
-            servers.spawn(server::serve(listener, site, stop.clone()));
+            servers.spawn(server::serve(listener, endpoint, stop.clone()));
         }
         Ok(())
     }

@@ -10,80 +10,84 @@ use release::kube::{Object, Owner};
 use release::model::Release;
 use serde_json::Value;
 
-use super::{Current, Reconciler, Work};
+use super::{Current, ReconcileState, Reconciler};
 use crate::api::{BundleDeployment, ModifiedStatus};
 use crate::bundle::SetId;
+use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::status::{MONITORED, Observation, READY};
 use crate::controllers::bundle_deployment::{correct, deploy, plan};
-use crate::controllers::queue::Next;
+use crate::controllers::queue::Requeue;
 use crate::error;
-use crate::events::Reason;
-use crate::identity::{DeploymentClient, Purpose};
+use crate::report::events::Reason;
 
 /// At most so many objects are read one by one.
-const GLANCE: usize = 8;
+const MAX_REREAD: usize = 8;
 
 impl Reconciler {
     /// Compares live objects with the release and corrects them where that is wanted.
-    pub(super) async fn look(&self, work: &mut Work, current: Current) {
-        let is_wanted = plan::should_monitor(&work.bundle, &work.status);
+    pub(super) async fn monitor(&self, state: &mut ReconcileState, current: Current) {
+        let is_wanted = plan::should_monitor(&state.bundle, &state.status);
         // While the site holds changes, what was deployed before them is what there is to report.
-        let is_held = work.hold.is_some() && !work.status.release.is_empty();
+        let is_held = state.hold.is_some() && !state.status.release.is_empty();
         if !is_wanted && !is_held {
             return;
         }
-        let bundle = Arc::clone(&work.bundle);
-        let acting = match &work.acting {
-            Some(acting) => acting.clone(),
+        let bundle = Arc::clone(&state.bundle);
+        let impersonated = match &state.impersonated {
+            Some(impersonated) => impersonated.clone(),
             None => match self
-                .rooms
+                .context
                 .identities
-                .deployment(&bundle.spec.options.service_account, Purpose::Look)
+                .deployment(&bundle.spec.options.service_account, Purpose::Monitor)
                 .await
             {
-                Ok(acting) => acting,
+                Ok(impersonated) => impersonated,
                 Err(failed) => {
                     let message = error::chain(&failed);
-                    return work.fail(Reason::AccountMissing, "no account", &message);
+                    return state.fail(Reason::AccountMissing, "no account", &message);
                 }
             },
         };
         let release = match current.release {
             Some(release) => release,
             None if current.is_missing => return,
-            None => match self.stored(work, &acting).await {
+            None => match self.stored(state, &impersonated).await {
                 Ok(Some(release)) => release,
                 // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
-                Ok(None) if is_held || work.next == Next::Retry => return,
+                Ok(None) if is_held || state.next == Requeue::Retry => return,
                 Ok(None) => {
                     // A record that vanished: a full pass adopts what is live.
-                    work.next = Next::FullAfter(Duration::ZERO);
+                    state.next = Requeue::FullAfter(Duration::ZERO);
                     return;
                 }
                 Err(failed) => {
                     let message = error::chain(&failed);
-                    return work.fail(Reason::MonitorFailed, "no release", &message);
+                    return state.fail(Reason::MonitorFailed, "no release", &message);
                 }
             },
         };
-        match self.observe(work, &acting, &release, current.applied).await {
-            Ok(wanted) => {
-                work.status.set_condition(MONITORED, Ok(()), work.now);
-                if work.hold.is_none() {
-                    self.adopt_agent(work, &acting).await;
+        match self
+            .observe(state, &impersonated, &release, current.applied)
+            .await
+        {
+            Ok(desired) => {
+                state.status.set_condition(MONITORED, Ok(()), state.now);
+                if state.hold.is_none() {
+                    self.adopt_agent(state, &impersonated).await;
                     if bundle.metadata.deletion_timestamp.is_none()
-                        && plan::is_overwritten(&bundle.spec, &work.status)
+                        && plan::is_overwritten(&bundle.spec, &state.status)
                     {
-                        work.next = Next::FullAfter(self.timing.overwrite_retry);
+                        state.next = Requeue::FullAfter(self.timing.overwrite_retry);
                     }
-                    self.correct(work, &acting, &release, &wanted).await;
+                    self.correct(state, &impersonated, &release, &desired).await;
                 }
             }
             Err(message) => {
-                work.status
-                    .set_condition(MONITORED, Err(&message), work.now);
-                work.fail(
+                state
+                    .status
+                    .set_condition(MONITORED, Err(&message), state.now);
+                state.fail(
                     Reason::MonitorFailed,
                     "cannot monitor deployed bundle",
                     &message,
@@ -95,24 +99,24 @@ impl Reconciler {
     /// Looks at the live objects and keeps watching them; gives back what is wanted.
     async fn observe(
         &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
         release: &Release,
         applied: Vec<Value>,
     ) -> Result<Arc<Vec<Object>>, String> {
-        let bundle = Arc::clone(&work.bundle);
+        let bundle = Arc::clone(&state.bundle);
         let set = SetId::new(bundle.name(), &self.scope);
-        let wanted = correct::objects(acting.cluster(), release)
+        let desired = correct::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
-        let client = acting.client();
+        let client = impersonated.client();
         let written = match applied.is_empty() {
             true => None,
-            false => Live::written(set.hash(), &wanted, applied),
+            false => Live::written(set.hash(), &desired, applied),
         };
         let mut live = match written {
             Some(live) => live,
-            None => Live::read(&client, set.hash(), &wanted)
+            None => Live::read(&client, set.hash(), &desired)
                 .await
                 .map_err(|e| error::chain(&e))?,
         };
@@ -122,78 +126,81 @@ impl Reconciler {
             namespace: release.namespace.clone(),
         };
         let differences = live
-            .differences(acting.cluster(), &owner, &wanted, &rules)
+            .differences(impersonated.cluster(), &owner, &desired, &rules)
             .await;
-        let former = match live.has_others_than(&wanted) {
-            true => self.former_objects(&bundle, acting, release).await,
+        let former = match live.has_others_than(&desired) {
+            true => self.former_objects(&bundle, impersonated, release).await,
             false => Vec::new(),
         };
-        let view = self.view(&bundle, &rules, work.now);
-        let found = live.compare(&wanted, &former, &differences, &view);
-        if !found.modified.is_empty() && work.bundle.status.non_modified {
-            work.news.push((Reason::DriftFound, names(&found.modified)));
+        let view = self.view(&bundle, &rules, state.now);
+        let found = live.compare(&desired, &former, &differences, &view);
+        if !found.modified.is_empty() && state.bundle.status.non_modified {
+            state
+                .events
+                .push((Reason::DriftFound, names(&found.modified)));
         }
-        let wanted = Arc::new(wanted);
-        let kinds = observe::kinds(&wanted);
-        self.take_in(work, found, owner, &wanted);
-        let is_ready = work.status.condition(READY) == "True";
-        let (drift, name) = (&self.rooms.drift, bundle.name());
+        let desired = Arc::new(desired);
+        let kinds = observe::kinds(&desired);
+        self.take_in(state, found, owner, &desired);
+        let is_ready = state.status.condition(READY) == "True";
+        let (drift, name) = (&self.context.drift, bundle.name());
         drift.refresh(name, set.hash(), kinds, live.seen(), is_ready);
-        Ok(wanted)
+        Ok(desired)
     }
 
     /// Looks only at what changed since the last look at a bundle. False if that is not enough to
     /// tell how it is.
-    pub(super) async fn glance(&self, work: &mut Work) -> bool {
-        let bundle = Arc::clone(&work.bundle);
+    pub(super) async fn monitor_changed(&self, state: &mut ReconcileState) -> bool {
+        let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
-        if !work.status.non_modified || !plan::should_monitor(&bundle, &work.status) {
+        if !state.status.non_modified || !plan::should_monitor(&bundle, &state.status) {
             return false;
         }
-        let (Some(news), Some(memory)) = (
-            self.rooms.drift.news(name),
-            self.recall.of(&bundle, &work.status.release),
+        let (Some(events), Some(memory)) = (
+            self.context.drift.changes(name),
+            self.observation_cache.of(&bundle, &state.status.release),
         ) else {
             return false;
         };
-        let Some(fine) = observe::unchanged(&memory.fine, &memory.wanted, &news) else {
+        let Some(in_sync) = observe::unchanged(&memory.in_sync, &memory.desired, &events) else {
             return false;
         };
-        if memory.wanted.len() - fine.len() > GLANCE {
+        if memory.desired.len() - in_sync.len() > MAX_REREAD {
             return false;
         }
         let account = &bundle.spec.options.service_account;
-        let Ok(acting) = self
-            .rooms
+        let Ok(impersonated) = self
+            .context
             .identities
-            .deployment(account, Purpose::Look)
+            .deployment(account, Purpose::Monitor)
             .await
         else {
             return false;
         };
         // What is ready may be without its record by now: somebody deleted it.
-        if work.status.ready && !matches!(self.stored(work, &acting).await, Ok(Some(_))) {
+        if state.status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
             return false;
         }
-        let client = acting.client();
+        let client = impersonated.client();
         let set = SetId::new(name, &self.scope);
-        let Some(mut live) = Live::reread(&client, set.hash(), &memory.wanted, fine).await else {
+        let Some(mut live) = Live::reread(&client, set.hash(), &memory.desired, in_sync).await
+        else {
             return false;
         };
         let rules = observe::rules(&bundle.spec.options);
-        let (owner, wanted) = (&memory.owner, &memory.wanted);
+        let (owner, desired) = (&memory.owner, &memory.desired);
         let differences = live
-            .differences(acting.cluster(), owner, wanted, &rules)
+            .differences(impersonated.cluster(), owner, desired, &rules)
             .await;
-        let view = self.view(&bundle, &rules, work.now);
-        let found = live.compare(wanted, &[], &differences, &view);
+        let view = self.view(&bundle, &rules, state.now);
+        let found = live.compare(desired, &[], &differences, &view);
         if !found.modified.is_empty() {
             return false;
         }
-        self.take_in(work, found, owner.clone(), wanted);
-        work.status.set_condition(MONITORED, Ok(()), work.now);
-        let is_ready = work.status.condition(READY) == "True";
-        self.rooms.drift.update(name, live.seen(), is_ready);
+        self.take_in(state, found, owner.clone(), desired);
+        state.status.set_condition(MONITORED, Ok(()), state.now);
+        let is_ready = state.status.condition(READY) == "True";
+        self.context.drift.update(name, live.seen(), is_ready);
         true
     }
 
@@ -215,21 +222,21 @@ impl Reconciler {
     /// Takes what was found into the status, and remembers a bundle in motion.
     fn take_in(
         &self,
-        work: &mut Work,
+        state: &mut ReconcileState,
         found: Observation,
         owner: Owner,
-        wanted: &Arc<Vec<Object>>,
+        desired: &Arc<Vec<Object>>,
     ) {
-        let bundle = &work.bundle;
+        let bundle = &state.bundle;
         if found.modified.is_empty() {
-            let (release, fine) = (&work.status.release, observe::fine(&found));
-            self.recall
-                .keep(bundle, release, owner, Arc::clone(wanted), fine);
+            let (release, in_sync) = (&state.status.release, observe::in_sync(&found));
+            self.observation_cache
+                .keep(bundle, release, owner, Arc::clone(desired), in_sync);
         } else {
-            self.recall.forget(bundle.name());
+            self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        work.status.observe(found, generation, work.now);
+        state.status.observe(found, generation, state.now);
     }
 
     /// Objects of the revision before, to tell left-overs from copies of our label. A record that
@@ -237,15 +244,15 @@ impl Reconciler {
     async fn former_objects(
         &self,
         bundle: &BundleDeployment,
-        acting: &DeploymentClient,
+        impersonated: &DeploymentClient,
         release: &Release,
     ) -> Vec<Object> {
-        let storage = self.records(bundle, acting, &release.namespace);
+        let storage = self.records(bundle, impersonated, &release.namespace);
         match storage
             .get(&release.name, release.revision.saturating_sub(1))
             .await
         {
-            Ok(former) => correct::stored_objects(acting.cluster(), &former)
+            Ok(former) => correct::stored_objects(impersonated.cluster(), &former)
                 .await
                 .unwrap_or_default(),
             Err(_) => Vec::new(),
@@ -254,17 +261,17 @@ impl Reconciler {
 
     /// The agent's own bundle adopts what the import left: objects left over from the former agent
     /// go. What is changed or missing is corrected, asked or not.
-    async fn adopt_agent(&self, work: &Work, acting: &DeploymentClient) {
-        if !work.bundle.is_agent_bundle() {
+    async fn adopt_agent(&self, state: &ReconcileState, impersonated: &DeploymentClient) {
+        if !state.bundle.is_agent_bundle() {
             return;
         }
-        for extra in work
+        for extra in state
             .status
             .modified_status
             .iter()
             .filter(|entry| entry.extra)
         {
-            let deleted = correct::delete(acting, extra, &DeleteParams::background()).await;
+            let deleted = correct::delete(impersonated, extra, &DeleteParams::background()).await;
             if let Err(failed) = deleted {
                 tracing::warn!(error = %failed, "failed cleaning old agent");
             }
@@ -274,14 +281,14 @@ impl Reconciler {
     /// Puts drifted objects right, if that is wanted and did not just fail to help.
     async fn correct(
         &self,
-        work: &mut Work,
-        acting: &DeploymentClient,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
         release: &Release,
-        wanted: &[Object],
+        desired: &[Object],
     ) {
-        let bundle = Arc::clone(&work.bundle);
+        let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
-        if work.status.non_modified {
+        if state.status.non_modified {
             self.corrections
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -300,32 +307,40 @@ impl Reconciler {
                 .unwrap_or_else(PoisonError::into_inner);
             all.entry(name.to_owned())
                 .or_default()
-                .due(&work.status.modified_status)
+                .due(&state.status.modified_status)
         };
         if let Some(pause) = due {
-            work.next = Next::After(pause);
+            state.next = Requeue::After(pause);
             return;
         }
         // Upstream learns what was found before it is put right.
-        self.write_status(work).await;
-        let drifted = &work.status.modified_status;
-        match correct::apply(acting.cluster(), release, wanted, drifted, wish.force).await {
+        self.write_status(state).await;
+        let drifted = &state.status.modified_status;
+        match correct::apply(
+            impersonated.cluster(),
+            release,
+            desired,
+            drifted,
+            wish.force,
+        )
+        .await
+        {
             Ok(conflicts) => {
                 let text = names(drifted);
                 tracing::info!(bundle = name, objects = drifted.len(), "corrected drift");
-                work.news.push((Reason::DriftCorrected, text));
-                self.tell(work, &conflicts);
-                work.next = Next::After(self.timing.drift_delay.min(Duration::from_secs(1)));
+                state.events.push((Reason::DriftCorrected, text));
+                self.tell(state, &conflicts);
+                state.next = Requeue::After(self.timing.drift_delay.min(Duration::from_secs(1)));
             }
             Err(failed) => {
                 let message = error::chain(&failed);
                 if wish.keep_fail_history {
                     let kept = deploy::max_history(&bundle.spec.options);
-                    let records = self.records(&bundle, acting, &release.namespace);
+                    let records = self.records(&bundle, impersonated, &release.namespace);
                     correct::record_failure(&records, release, &message, kept).await;
                 }
-                work.status.set_condition(READY, Err(&message), work.now);
-                work.fail(
+                state.status.set_condition(READY, Err(&message), state.now);
+                state.fail(
                     Reason::CorrectionFailed,
                     "failed reconciling drift",
                     &message,

@@ -17,27 +17,27 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::BundleDeployment;
+use crate::client::health::{Health, Side};
+use crate::client::identity::Identities;
+use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, AgentConfig, BOOTSTRAP_NAME, Settings};
 use crate::controllers::bundle_deployment::deploy::Deployer;
-use crate::controllers::bundle_deployment::reconcile::{Reconciler, Rooms};
+use crate::controllers::bundle_deployment::reconcile::{Context, Reconciler};
 use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;
-use crate::controllers::definitions::Definitions;
-use crate::controllers::drift::DriftWatches;
+use crate::controllers::crd_watch::CrdWatch;
+use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{self, Collector};
-use crate::controllers::queue::{Backoff, Next, Pass, Queue, Room};
+use crate::controllers::queue::{Backoff, FreeWorkers, Queue, ReconcileKind, Requeue};
 use crate::controllers::store::{Store, Wake};
 use crate::error;
-use crate::events::{Events, Reason};
-use crate::identity::Identities;
 use crate::ledger::Ledger;
-use crate::memory;
-use crate::metrics::{Controller, Metrics, Outcome};
+use crate::process::memory;
 use crate::register::{Registrar, Upstream};
+use crate::report::events::{Events, Reason};
+use crate::report::metrics::{Controller, Metrics, Outcome};
 use crate::schemas::Schemas;
-use crate::server::{Health, Side};
-use crate::watching::{self, Broken};
 
 /// How long passes in progress may go on after a termination was requested.
 const GRACE: Duration = Duration::from_secs(5);
@@ -105,11 +105,11 @@ impl Session {
             timing.drift_delay,
         ));
         let identities = Arc::clone(&self.identities);
-        let definitions = Arc::new(Definitions::new(identities, Arc::clone(&queue)));
+        let crd_watch = Arc::new(CrdWatch::new(identities, Arc::clone(&queue)));
         let collector = Arc::new(Collector::new(
             &self.upstream,
             &self.settings.namespace,
-            garbage::Rooms {
+            garbage::Context {
                 identities: &self.identities,
                 store: &store,
                 ledger: &ledger,
@@ -132,12 +132,12 @@ impl Session {
             facts: Arc::clone(&facts),
             mode: self.settings.cluster_values,
         };
-        let rooms = Rooms {
+        let context = Context {
             identities: Arc::clone(&self.identities),
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
             drift: Arc::clone(&drift),
-            definitions: Arc::clone(&definitions),
+            crd_watch: Arc::clone(&crd_watch),
             events: Arc::clone(&self.events),
             health: self.health.clone(),
             collector: Arc::clone(&collector),
@@ -152,7 +152,7 @@ impl Session {
                 Schemas::new(self.settings.remote_schemas),
             ),
         };
-        let reconciler = Reconciler::new(&self.settings, &self.upstream, rooms);
+        let reconciler = Reconciler::new(&self.settings, &self.upstream, context);
         let heartbeat = Heartbeat {
             upstream: self.upstream.client.clone(),
             cluster_namespace: self.upstream.cluster_namespace.clone(),
@@ -176,7 +176,7 @@ impl Session {
             .limit(Controller::Drift, self.settings.drift_workers);
         let interval = self.config.garbage_collection_interval;
         let restart = Notify::new();
-        let watching = Watching {
+        let watch = Watching {
             store: &store,
             queue: &queue,
             collector: &collector,
@@ -186,10 +186,10 @@ impl Session {
         tokio::select! {
             // Ends by itself once termination is requested and passes have finished.
             () = workers.run(stop) => Ended::Stopped,
-            ended = self.watch_bundles(&watching) => ended,
+            ended = self.watch_bundles(&watch) => ended,
             ended = self.watch_credentials() => ended,
             () = facts.run() => Ended::Stopped,
-            () = definitions.run() => Ended::Stopped,
+            () = crd_watch.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, interval) => Ended::Stopped,
             ended = self.check_clusters(&ledger, &restart) => ended,
@@ -209,38 +209,38 @@ impl Session {
     }
 
     /// Keeps the store like upstream and wakes bundles; ends when the credential is dead.
-    async fn watch_bundles(&self, watching: &Watching<'_>) -> Ended {
+    async fn watch_bundles(&self, watch: &Watching<'_>) -> Ended {
         loop {
             tokio::select! {
-                ended = self.watch_once(watching) => return ended,
-                () = watching.restart.notified() => {}
+                ended = self.watch_once(watch) => return ended,
+                () = watch.restart.notified() => {}
             }
         }
     }
 
-    async fn watch_once(&self, watching: &Watching<'_>) -> Ended {
+    async fn watch_once(&self, watch: &Watching<'_>) -> Ended {
         let Watching {
             store,
             queue,
             collector,
             ledger,
             ..
-        } = watching;
+        } = watch;
         let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
             self.upstream.client.clone(),
             &self.upstream.namespace,
         );
-        let mut events = watching::watch(api, watcher::Config::default(), Broken::Resume);
+        let mut events = watch::watch(api, watcher::Config::default(), Broken::Resume);
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
                 Err(failed) => {
                     self.health.trouble(Side::Upstream);
                     tracing::warn!(error = %error::chain(&failed), "watching bundledeployments");
-                    if watching::is_credential_dead(&failed) {
+                    if watch::is_credential_dead(&failed) {
                         return Ended::CredentialDead;
                     }
-                    if watching::is_refused(&failed) {
+                    if watch::is_refused(&failed) {
                         // What was seen before may have been the namespace or the type going.
                         store.forget_deletions();
                     }
@@ -253,7 +253,7 @@ impl Session {
                     store.relist();
                     Wake::default()
                 }
-                watcher::Event::InitApply(guard) => watching.applied(guard),
+                watcher::Event::InitApply(guard) => watch.applied(guard),
                 watcher::Event::Apply(guard) => {
                     // Not while listing: what a list says is surveyed first.
                     let version = match &guard.0 {
@@ -261,11 +261,11 @@ impl Session {
                         Err(invalid) => &invalid.metadata.resource_version,
                     };
                     ledger.saw(version.as_deref());
-                    watching.applied(guard)
+                    watch.applied(guard)
                 }
                 watcher::Event::InitDone => {
                     let mut wake = store.relisted();
-                    if let Err(failed) = collector.survey().await {
+                    if let Err(failed) = collector.check_continuity().await {
                         // Every removal looks again.
                         tracing::warn!(error = %error::chain(&failed), "surveying upstream");
                     }
@@ -283,7 +283,7 @@ impl Session {
                 }
             };
             for name in names {
-                queue.wake(&name, Pass::Full);
+                queue.wake(&name, ReconcileKind::Full);
             }
         }
         // The stream has no end of its own.
@@ -325,7 +325,7 @@ impl Session {
                 Ok(listed) => listed,
                 Err(failed) => {
                     self.health.trouble(Side::Upstream);
-                    if watching::is_refusal_of_credential(&failed) {
+                    if watch::is_refusal_of_credential(&failed) {
                         return Ended::CredentialDead;
                     }
                     continue;
@@ -359,7 +359,7 @@ impl Session {
         );
         let watch = |name: &str| {
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            watching::watch(secrets.clone(), config, Broken::Relist)
+            watch::watch(secrets.clone(), config, Broken::Relist)
         };
         let mut bootstrap = watch(BOOTSTRAP_NAME);
         let mut credential = watch(AGENT_NAME);
@@ -397,7 +397,7 @@ impl Session {
     /// Whether the stored credential is another one that works. One that does not is tried again
     /// until it does, or is the one in use again.
     async fn is_replaced(&self, changes: &mut CredentialWatch) -> bool {
-        let mut backoff = watching::Backoff::default();
+        let mut backoff = watch::Backoff::default();
         loop {
             let current = &self.upstream.credential;
             let failed = match self.registrar.has_replacement_of(current).await {
@@ -408,7 +408,7 @@ impl Session {
                 error = failed,
                 "the new credential does not work, keeping the old one"
             );
-            self.events.tell_all(
+            self.events.emit_for_agent(
                 Reason::CredentialRefused,
                 format!("the new credential does not work, the old one is kept: {failed}"),
             );
@@ -472,18 +472,18 @@ impl Workers {
         // When there is memory to give back once more.
         let mut settled = None;
         loop {
-            let room = Room {
+            let room = FreeWorkers {
                 full: running.len() - drifting < self.limit,
                 drift: drifting < self.drift_limit,
             };
             tokio::select! {
                 () = stop.cancelled() => break,
                 (name, pass) = self.queue.take(room), if room.full || room.drift => {
-                    drifting += usize::from(pass == Pass::Drift);
+                    drifting += usize::from(pass == ReconcileKind::Drift);
                     running.push(self.pass(name, pass));
                 }
                 Some(pass) = running.next() => {
-                    drifting -= usize::from(pass == Pass::Drift);
+                    drifting -= usize::from(pass == ReconcileKind::Drift);
                     if running.is_empty() {
                         memory::give_back();
                         settled = Some(Instant::now() + SETTLED);
@@ -503,19 +503,19 @@ impl Workers {
     }
 
     /// One pass, with its panic caught and its figures kept; gives back what it was for.
-    async fn pass(&self, name: String, pass: Pass) -> Pass {
+    async fn pass(&self, name: String, pass: ReconcileKind) -> ReconcileKind {
         let controller = pass.controller();
         let running = self.metrics.begin(controller);
         let passing = AssertUnwindSafe(Box::pin(self.reconciler.reconcile(&name, pass)));
         let next = passing.catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(name, "a reconcile panicked");
             self.metrics.panicked(controller);
-            Next::Retry
+            Requeue::Retry
         });
         let outcome = match next {
-            Next::Idle => Outcome::Success,
-            Next::After(_) | Next::FullAfter(_) => Outcome::RequeueAfter,
-            Next::Retry => Outcome::Error,
+            Requeue::Idle => Outcome::Success,
+            Requeue::After(_) | Requeue::FullAfter(_) => Outcome::RequeueAfter,
+            Requeue::Retry => Outcome::Error,
         };
         running.end(outcome);
         self.queue.finish(&name, pass, next);

@@ -1,0 +1,7 @@
+//! Clients of the two clusters: how requests are made and bounded, with whose rights, how watches
+//! go on, and whether the clusters answer.
+
+pub mod health;
+pub mod identity;
+pub mod requests;
+pub mod watch;

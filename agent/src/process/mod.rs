@@ -1,0 +1,8 @@
+//! The life of the process: start and signals, lease, sessions with upstream, ports, log and memory.
+
+pub mod leader;
+pub mod memory;
+pub mod run;
+pub mod server;
+pub mod session;
+pub mod telemetry;
