@@ -3,8 +3,6 @@
 //! Go's words. Chart.yaml (through YAML, which also turns plain scalars into text where a string is
 //! wanted) and release records are read by it.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use golib::time::{RFC3339, Zone};
 use serde_json::{Map, Value};
 
@@ -35,8 +33,8 @@ pub enum DecodeError {
         wanted: &'static str,
     },
     /// A byte field is not base64.
-    #[error("illegal base64 data at input byte {0}")]
-    Base64(usize),
+    #[error(transparent)]
+    Base64(#[from] golib::base64::CorruptInputError),
     /// A time field is no RFC 3339 time.
     #[error("{0}")]
     Time(#[source] golib::time::ParseError),
@@ -248,19 +246,7 @@ impl<'a> At<'a> {
     pub(crate) fn base64(&self, value: &Value) -> Result<Option<Vec<u8>>, DecodeError> {
         match value {
             Value::Null => Ok(None),
-            Value::String(text) => {
-                // Go's decoder skips line breaks.
-                let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-                STANDARD
-                    .decode(packed.as_bytes())
-                    .map(Some)
-                    .map_err(|error| match error {
-                        base64::DecodeError::InvalidByte(at, _)
-                        | base64::DecodeError::InvalidLastSymbol(at, _) => DecodeError::Base64(at),
-                        base64::DecodeError::InvalidLength(at) => DecodeError::Base64(at),
-                        base64::DecodeError::InvalidPadding => DecodeError::Base64(packed.len()),
-                    })
-            }
+            Value::String(text) => Ok(Some(golib::base64::decode(text)?)),
             other => Err(self.mismatch(other, "[]uint8")),
         }
     }
@@ -284,5 +270,5 @@ impl<'a> At<'a> {
 
 /// Go's encoding of `[]byte` in JSON.
 pub(crate) fn to_base64(data: &[u8]) -> String {
-    STANDARD.encode(data)
+    golib::base64::encode(data)
 }

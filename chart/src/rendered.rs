@@ -310,7 +310,7 @@ fn texts(files: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, String>, R
             let (source, output) = (manifest::SortError::new(path, source), String::new());
             return Err(RenderedError::Sort { source, output });
         }
-        texts.insert(path, golib::json::text_of(bytes));
+        texts.insert(path, golib::utf8::to_string(bytes));
     }
     Ok(texts)
 }

@@ -5,6 +5,8 @@
 //! of the maps it encodes. What Go would print is printed by this crate ([`json`], [`yaml`], [`toml`], [`strconv`]), never
 //! by a serde serializer: Go's float format, escapes and key order differ from all of them.
 
+pub mod base32;
+pub mod base64;
 pub mod duration;
 pub mod glob;
 pub mod json;
@@ -14,5 +16,7 @@ pub mod semver;
 pub mod strconv;
 pub mod time;
 pub mod toml;
+pub mod unicode;
+pub mod utf8;
 pub mod weight;
 pub mod yaml;

@@ -3,6 +3,8 @@
 //! Pure text: nothing here looks at a file system. On the systems we run on, Go's `filepath`
 //! behaves the same. Paths are bytes, like Go's strings.
 
+use crate::utf8;
+
 /// The last element, without trailing slashes: `.` for nothing, `/` for only slashes.
 pub fn base(path: &[u8]) -> &[u8] {
     if path.is_empty() {
@@ -141,7 +143,7 @@ fn match_chunk<'n>(chunk: &[u8], name: &'n [u8]) -> Result<Option<&'n [u8]>, Bad
             b'[' => {
                 let mut wanted = '\0';
                 if !failed {
-                    (wanted, name) = first_char(name);
+                    (wanted, name) = first_rune(name);
                 }
                 let (within, rest) = match_class(&chunk[1..], wanted)?;
                 chunk = rest;
@@ -150,7 +152,7 @@ fn match_chunk<'n>(chunk: &[u8], name: &'n [u8]) -> Result<Option<&'n [u8]>, Bad
             b'?' => {
                 if !failed {
                     failed = name[0] == b'/';
-                    name = first_char(name).1;
+                    name = first_rune(name).1;
                 }
                 chunk = &chunk[1..];
             }
@@ -193,34 +195,23 @@ fn match_class(class: &[u8], wanted: char) -> Result<(bool, &[u8]), BadPattern> 
     }
 }
 
+/// The first character (U+FFFD of nothing) and the rest.
+fn first_rune(text: &[u8]) -> (char, &[u8]) {
+    utf8::split_first(text).unwrap_or((char::REPLACEMENT_CHARACTER, text))
+}
+
 fn class_char(text: &[u8]) -> Result<(char, &[u8]), BadPattern> {
     let text = match text.first() {
         None | Some(b'-' | b']') => return Err(BadPattern),
         Some(b'\\') => &text[1..],
         Some(_) => text,
     };
-    let (c, rest) = first_char(text);
+    let (c, rest) = first_rune(text);
     let is_invalid_byte = c == char::REPLACEMENT_CHARACTER && text.len() - rest.len() == 1;
     if is_invalid_byte || rest.is_empty() {
         Err(BadPattern)
     } else {
         Ok((c, rest))
-    }
-}
-
-/// The first character (U+FFFD for an invalid byte or nothing) and the rest.
-fn first_char(text: &[u8]) -> (char, &[u8]) {
-    let head = &text[..text.len().min(4)];
-    match head
-        .utf8_chunks()
-        .next()
-        .and_then(|chunk| chunk.valid().chars().next())
-    {
-        Some(c) => (c, &text[c.len_utf8()..]),
-        None => (
-            char::REPLACEMENT_CHARACTER,
-            text.get(1..).unwrap_or_default(),
-        ),
     }
 }
 

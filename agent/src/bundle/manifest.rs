@@ -6,8 +6,6 @@
 
 use std::io::Read;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -50,20 +48,10 @@ impl Resource {
             other => other.strip_prefix("base64+"),
         };
         let (data, encoding) = match rest {
-            // Go's decoder overlooks line breaks.
-            Some(rest) => {
-                let text: Vec<u8> = self
-                    .content
-                    .bytes()
-                    .filter(|byte| !matches!(byte, b'\r' | b'\n'))
-                    .collect();
-                (
-                    STANDARD
-                        .decode(text)
-                        .map_err(|error| invalid(error.to_string()))?,
-                    rest,
-                )
-            }
+            Some(rest) => (
+                golib::base64::decode(&self.content).map_err(|error| invalid(error.to_string()))?,
+                rest,
+            ),
             None => (self.content.clone().into_bytes(), self.encoding.as_str()),
         };
         if encoding == "gz" {
@@ -299,7 +287,7 @@ mod tests {
         assert_eq!(decode("eA==", "").unwrap(), b"eA==");
         assert_eq!(decode("e\nA==", "base64").unwrap(), b"x");
         assert_eq!(
-            decode(&STANDARD.encode(gzip(b"x")), "base64+gz").unwrap(),
+            decode(&golib::base64::encode(gzip(b"x")), "base64+gz").unwrap(),
             b"x"
         );
         assert_eq!(decode("eA==", "base64+zip").unwrap(), b"x");

@@ -4,8 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use chart::source::Credentials;
 use serde_json::Value;
 
@@ -51,7 +49,7 @@ fn stored_in(config: &Value, registry: &str) -> Option<(String, String)> {
         let (user, password) = (text("username"), text("password"));
         return (!user.is_empty()).then_some((user, password));
     }
-    let pair = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
+    let pair = String::from_utf8(golib::base64::decode(encoded).ok()?).ok()?;
     let (user, password) = pair.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }
@@ -81,7 +79,7 @@ mod tests {
     #[case::broken("broken.example", None)]
     #[case::unknown("example", None)]
     fn logins(#[case] registry: &str, #[case] want: Option<(&str, &str)>) {
-        let auth = |pair: &str| json!({ "auth": STANDARD.encode(pair) });
+        let auth = |pair: &str| json!({ "auth": golib::base64::encode(pair) });
         let config = json!({ "auths": {
             "r.example:5000": auth("a:p:q"),
             "https://old.example/v1/": auth("b:p"),

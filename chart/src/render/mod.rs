@@ -90,7 +90,7 @@ pub fn render(
     values: &serde_json::Value,
     options: &RenderOptions<'_>,
 ) -> Result<BTreeMap<String, String>, RenderError> {
-    let text = |(path, bytes)| (path, golib::json::text_of(bytes));
+    let text = |(path, bytes)| (path, golib::utf8::to_string(bytes));
     Ok(render_bytes(chart, &mut || values.clone(), options)?
         .into_iter()
         .map(text)

@@ -1,6 +1,8 @@
 //! Matching (`match`). Lengths count characters and places count bytes, as in the library, which mixes them up where
 //! characters are wider than a byte; a search may therefore begin inside of one.
 
+use crate::utf8::decode_rune;
+
 /// What a pattern, or a part of it, became.
 #[derive(Debug, Clone)]
 pub(super) enum Matcher {
@@ -362,7 +364,7 @@ fn tree_matches(
                 }
             }
         }
-        offset = start + decode(&s[start..]).map_or(0, |(_, width)| width);
+        offset = start + decode_rune(&s[start..]).map_or(0, |(_, width)| width);
         if offset == start {
             break;
         }
@@ -372,28 +374,17 @@ fn tree_matches(
 
 /// The only character; U+FFFD where there is none at all.
 fn only(s: &[u8]) -> Option<char> {
-    match decode(s) {
+    match decode_rune(s) {
         None => Some(char::REPLACEMENT_CHARACTER),
         Some((c, width)) => (s.len() <= width).then_some(c),
     }
-}
-
-/// The first character and its width; a byte that is none is U+FFFD, one byte wide.
-fn decode(s: &[u8]) -> Option<(char, usize)> {
-    let first = *s.first()?;
-    if first.is_ascii() {
-        return Some((char::from(first), 1));
-    }
-    let chunk = s.get(..4.min(s.len())).and_then(|s| s.utf8_chunks().next());
-    let c = chunk.and_then(|chunk| chunk.valid().chars().next());
-    Some(c.map_or((char::REPLACEMENT_CHARACTER, 1), |c| (c, c.len_utf8())))
 }
 
 /// Characters with their places and widths.
 fn runes(s: &[u8]) -> impl Iterator<Item = (usize, char, usize)> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let (c, width) = decode(&s[at..])?;
+        let (c, width) = decode_rune(&s[at..])?;
         let start = at;
         at += width;
         Some((start, c, width))

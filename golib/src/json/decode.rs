@@ -3,8 +3,8 @@
 use serde_json::{Map, Number, Value};
 
 use super::Error;
-use crate::strconv;
 use crate::weight::Budget;
+use crate::{strconv, utf8};
 
 /// Go's limit for nested arrays and objects.
 const MAX_DEPTH: usize = 10_000;
@@ -268,7 +268,7 @@ impl Parser<'_> {
                 .iter()
                 .position(|&byte| byte < b' ' || matches!(byte, b'"' | b'\\'));
             let run = &rest[..length.unwrap_or(rest.len())];
-            push_go_utf8(&mut out, run);
+            utf8::push(&mut out, run);
             self.at += run.len();
             match self.peek() {
                 Some(b'"') => {
@@ -364,23 +364,6 @@ impl Parser<'_> {
             }
         };
         Error::Syntax(format!("invalid character {shown} {context}"))
-    }
-}
-
-/// Bytes as the text that Go's JSON makes of them: one U+FFFD for each byte that is not UTF-8.
-pub fn text_of(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| {
-        let mut text = String::new();
-        push_go_utf8(&mut text, error.as_bytes());
-        text
-    })
-}
-
-/// Appends text as Go reads it: one U+FFFD for each byte that is not UTF-8.
-pub(crate) fn push_go_utf8(out: &mut String, bytes: &[u8]) {
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(chunk.valid());
-        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
     }
 }
 

@@ -7,9 +7,8 @@
 mod decode;
 mod encode;
 
-pub(crate) use decode::push_go_utf8;
 pub use decode::{
-    decode, decode_list, decode_map, decode_partly, decode_partly_within, decode_within, text_of,
+    decode, decode_list, decode_map, decode_partly, decode_partly_within, decode_within,
 };
 pub use encode::{encode, encode_indent, encode_raw, format_number};
 

@@ -5,6 +5,8 @@ use std::ops::Range;
 use regex::bytes::CaptureLocations;
 
 use super::{Regexp, Subject};
+use crate::unicode::{is_digit, is_letter};
+use crate::utf8;
 
 impl Regexp {
     /// Replaces each match by the template, in which `$1`, `${1}` and `$name` stand for groups
@@ -120,10 +122,10 @@ fn group_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
         None => (text, false),
     };
     let mut length = 0;
-    while let Some(c) = first_char(&inner[length..])
-        && (c == '_' || c.is_alphabetic() || c.is_numeric())
+    while let Some((c, width)) = utf8::decode_rune(&inner[length..])
+        && (c == '_' || is_letter(c) || is_digit(c))
     {
-        length += c.len_utf8();
+        length += width;
     }
     if length == 0 {
         return None;
@@ -133,12 +135,6 @@ fn group_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
         true => Some((name, after.strip_prefix(b"}")?)),
         false => Some((name, after)),
     }
-}
-
-/// The first character, if it is valid UTF-8. Looks at no more than that: templates may have a million names.
-fn first_char(text: &[u8]) -> Option<char> {
-    let head = &text[..text.len().min(4)];
-    head.utf8_chunks().next()?.valid().chars().next()
 }
 
 /// A name of digits without a leading zero is a group's number.

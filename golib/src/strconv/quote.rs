@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::printable::PRINTABLE;
+use crate::utf8;
 
 /// Go's `Quote` (`%q`): a double-quoted Go string literal; bytes that are not UTF-8 become `\x..`.
 pub fn quote(text: impl AsRef<[u8]>) -> String {
@@ -122,7 +123,7 @@ pub fn unquote_char(text: &[u8], mark: u8) -> Option<Unquoted<'_>> {
         return None;
     }
     if first >= 0x80 {
-        let (c, tail) = decode_rune(text);
+        let (c, tail) = utf8::split_first(text)?;
         return Some(Unquoted {
             value: c.into(),
             multibyte: true,
@@ -223,19 +224,6 @@ pub fn unquote(literal: impl AsRef<[u8]>) -> Option<Vec<u8>> {
             (*mark == b'"').then_some(out)
         }
         _ => None,
-    }
-}
-
-/// The first rune as Go decodes it: U+FFFD and one byte when it is not UTF-8.
-fn decode_rune(text: &[u8]) -> (char, &[u8]) {
-    let head = &text[..text.len().min(4)];
-    match head
-        .utf8_chunks()
-        .next()
-        .and_then(|chunk| chunk.valid().chars().next())
-    {
-        Some(c) => (c, &text[c.len_utf8()..]),
-        None => (char::REPLACEMENT_CHARACTER, &text[1..]),
     }
 }
 

@@ -4,6 +4,7 @@ use super::Value;
 use super::is_bare_key_char;
 use crate::strconv::{NumErrorKind, parse_float, parse_int, quote, quote_rune};
 use crate::time::{Time, Zone};
+use crate::utf8;
 
 /// What is wrong, and on which line.
 pub(super) struct Problem {
@@ -38,20 +39,16 @@ impl<'a> Scanner<'a> {
         if first == b'\n' {
             self.line += 1;
         }
-        let head = &rest[..rest.len().min(4)];
-        let Some(c) = head
-            .utf8_chunks()
-            .next()
-            .and_then(|chunk| chunk.valid().chars().next())
-        else {
+        let (c, width) = utf8::decode_rune(rest).unwrap_or_default();
+        if (c, width) == (char::REPLACEMENT_CHARACTER, 1) {
             return Err(self.problem(format!("invalid UTF-8 byte: 0x{first:02x}")));
-        };
+        }
         let lone_return = c == '\r' && rest.get(1) != Some(&b'\n');
         if lone_return || matches!(c, '\0'..' ' | '\x7f') && !matches!(c, '\t' | '\r' | '\n') {
             let message = format!("TOML files cannot contain control characters: '0x{first:02x}'");
             return Err(self.problem(message));
         }
-        self.at += c.len_utf8();
+        self.at += width;
         Ok(Some(c))
     }
 

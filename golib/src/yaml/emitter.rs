@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::encode::Dialect;
+use super::tree::Dialect;
 
 const INDENT: isize = 2;
 /// Longer keys are written behind a `?`; in bytes.

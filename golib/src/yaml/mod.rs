@@ -25,6 +25,7 @@ mod resolve;
 mod scalar;
 mod scanner;
 mod token;
+mod tree;
 mod value;
 
 pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};

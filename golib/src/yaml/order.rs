@@ -1,11 +1,9 @@
 //! The natural order of keys in written YAML (`sorter.go` of yaml.v2 and yaml.v3).
 
 use std::cmp::Ordering;
-use std::sync::LazyLock;
 
-use regex::Regex;
-
-use super::encode::{Dialect, Scalar};
+use super::tree::{Dialect, Scalar};
+use crate::unicode::{is_digit, is_letter};
 
 /// Sorts entries by their keys. The order of strings with digits is no total order (`a10` < `a1b` < `a2` < `a10`), which the
 /// standard library's sort may answer with a panic: hence a merge sort that takes whatever the comparison says.
@@ -123,24 +121,4 @@ fn leading_number(text: &str, start: i64) -> (i64, usize) {
             let digit = i64::from(u32::from(c)) - i64::from(u32::from('0'));
             (number.wrapping_mul(10).wrapping_add(digit), count + 1)
         })
-}
-
-fn is_letter(c: char) -> bool {
-    static LETTER: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\A\p{L}\z").expect("a valid pattern"));
-    if c.is_ascii() {
-        c.is_ascii_alphabetic()
-    } else {
-        LETTER.is_match(c.encode_utf8(&mut [0; 4]))
-    }
-}
-
-fn is_digit(c: char) -> bool {
-    static DIGIT: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\A\p{Nd}\z").expect("a valid pattern"));
-    if c.is_ascii() {
-        c.is_ascii_digit()
-    } else {
-        DIGIT.is_match(c.encode_utf8(&mut [0; 4]))
-    }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::encode::{Dialect, Node, Scalar, Tree, write};
+use super::encode::write;
+use super::tree::{Dialect, Node, Scalar, Tree};
 
 /// What yaml.v3 is given: it sees Go's own values, not their JSON.
 #[derive(Debug, Clone, PartialEq)]

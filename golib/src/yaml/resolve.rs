@@ -6,9 +6,9 @@ use serde_json::{Number, Value};
 
 use super::Error;
 use super::value::Raw;
-use crate::json::push_go_utf8;
 use crate::strconv::{parse_float, parse_int, parse_uint};
 use crate::time::{Time, Zone};
+use crate::{base64, utf8};
 
 const PREFIX: &str = "tag:yaml.org,2002:";
 
@@ -61,9 +61,9 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
     }
     if tag.strip_prefix(PREFIX) == Some("binary") {
         let mut out = String::new();
-        let data = decode_base64(value)
-            .ok_or_else(|| Error::yaml("!!binary value contains invalid base64 data"))?;
-        push_go_utf8(&mut out, &data);
+        let data = base64::decode(value)
+            .map_err(|_| Error::yaml("!!binary value contains invalid base64 data"))?;
+        utf8::push(&mut out, &data);
         return Ok(Raw::Str(out));
     }
     let Some(wanted) = Tag::parse(tag) else {
@@ -118,20 +118,6 @@ pub(super) fn plain_value(value: Cow<'_, str>, floats: bool) -> Option<Value> {
         Plain::Float(value) => Number::from_f64(value)?.into(),
         Plain::Str => Value::String(value.into_owned()),
     })
-}
-
-/// Go's `base64.StdEncoding`: padded, line breaks ignored.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    use base64::Engine as _;
-    use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-    const ENGINE: GeneralPurpose = GeneralPurpose::new(
-        &base64::alphabet::STANDARD,
-        GeneralPurposeConfig::new()
-            .with_decode_allow_trailing_bits(true)
-            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
-    );
-    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-    ENGINE.decode(text).ok()
 }
 
 /// Whether an untagged scalar may be the value of any key, and whether it may be a key, as far as JSON can hold it. Rather no

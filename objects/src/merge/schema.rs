@@ -253,8 +253,7 @@ fn fits_struct(own: &Struct, value: &Value) -> bool {
 }
 
 fn is_base64(text: &str) -> bool {
-    use base64::{Engine, prelude::BASE64_STANDARD};
-    BASE64_STANDARD.decode(text).is_ok()
+    golib::base64::decode(text).is_ok()
 }
 
 fn is_time(text: &str) -> bool {

@@ -6,13 +6,11 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use super::{decode as fields, go_base64, go_json};
+use super::{decode as fields, go_json};
 use crate::model::Release;
 
 /// How much a Secret may hold, all its values together.
@@ -27,8 +25,8 @@ const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The payload is no base64.
-    #[error("illegal base64 data at input byte {0}")]
-    Base64(usize),
+    #[error(transparent)]
+    Base64(#[from] golib::base64::CorruptInputError),
     /// The compressed data ends too early.
     #[error("unexpected EOF")]
     Truncated,
@@ -113,7 +111,9 @@ pub fn encode(release: &Release) -> Result<String, RecordError> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(&to_json(release)?)
         .map_err(RecordError::Compress)?;
-    Ok(STANDARD.encode(gzip.finish().map_err(RecordError::Compress)?))
+    Ok(golib::base64::encode(
+        gzip.finish().map_err(RecordError::Compress)?,
+    ))
 }
 
 /// The payload that stores `release`, leaving out what no action reads if it must: first the
@@ -151,7 +151,7 @@ pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), 
 /// # Errors
 /// The payload is damaged, too large, or holds no release.
 pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
-    let data = go_base64::decode(payload).map_err(RecordError::Base64)?;
+    let data = golib::base64::decode(payload)?;
     let json = if data.starts_with(GZIP_MAGIC) && data.len() > GZIP_MAGIC.len() {
         gunzip(&data)?
     } else {

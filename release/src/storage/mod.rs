@@ -9,7 +9,6 @@
 
 mod decode;
 mod encoding;
-mod go_base64;
 mod go_json;
 mod history;
 mod labels;

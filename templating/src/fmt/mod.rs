@@ -3,9 +3,10 @@
 mod number;
 mod printf;
 
+use golib::utf8::{decode_rune, rune_count};
+
 use crate::error::Error;
 use crate::exec::State;
-use crate::parse::decode_rune;
 use crate::value::{Kind, Object, Str, Type, Value};
 
 /// How deep a printed value may nest. Go would print a map that contains itself until its stack is full.
@@ -503,18 +504,4 @@ impl Printer {
             }
         }
     }
-}
-
-/// Characters, an invalid byte counting as one.
-fn rune_count(text: &[u8]) -> usize {
-    if text.is_ascii() {
-        return text.len();
-    }
-    let mut rest = text;
-    let mut count = 0;
-    while let Some((_, width)) = decode_rune(rest) {
-        rest = &rest[width..];
-        count += 1;
-    }
-    count
 }

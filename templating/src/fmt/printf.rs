@@ -1,8 +1,8 @@
 //! The format language of `printf`. Mirrors `doPrintf` of Go's `fmt/print.go`.
 
 use super::{Flags, Printer};
-use crate::parse::decode_rune;
 use crate::value::Value;
+use golib::utf8::decode_rune;
 
 /// Widths and precisions beyond this are taken for mistakes.
 const TOO_LARGE: i64 = 1_000_000;

@@ -347,7 +347,7 @@ fn html(text: &[u8]) -> Vec<u8> {
 fn js(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((c, width)) = crate::parse::decode_rune(rest) {
+    while let Some((c, width)) = golib::utf8::decode_rune(rest) {
         match c {
             '\\' => out.extend(br"\\"),
             '\'' => out.extend(br"\'"),

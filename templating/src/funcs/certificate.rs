@@ -4,11 +4,11 @@
 use std::any::Any;
 use std::net::IpAddr;
 
+use golib::base64;
 use golib::time::{Time, Zone};
 use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SigningKey as _};
 use sha2::{Digest as _, Sha256};
 
-use super::base_n::decode64;
 use super::der::{self, Item};
 use super::{Argument, Functions, moment};
 use crate::error::Error;
@@ -611,9 +611,10 @@ fn read_issuer(certificate: &[u8]) -> Option<Issuer> {
 }
 
 fn build_custom_cert(state: &mut State<'_>, cert: Str, key: Str) -> Result<Certificate, Error> {
-    let cert =
-        decode64(&cert).map_err(|_| Error::message("unable to decode base64 certificate"))?;
-    let key = decode64(&key).map_err(|_| Error::message("unable to decode base64 private key"))?;
+    let cert = base64::decode(&*cert)
+        .map_err(|_| Error::message("unable to decode base64 certificate"))?;
+    let key =
+        base64::decode(&*key).map_err(|_| Error::message("unable to decode base64 private key"))?;
     let block =
         der::from_pem(&cert).ok_or_else(|| Error::message("unable to decode certificate"))?;
     if certificate_fields(&block.content).is_none() {

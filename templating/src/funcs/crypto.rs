@@ -1,15 +1,13 @@
 //! Sprig's `crypto.go` without its certificates: digests, passwords, AES, and everything random.
 
 use aes::Aes256;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use cbc::cipher::block_padding::NoPadding;
 use cbc::cipher::{BlockModeDecrypt as _, BlockModeEncrypt as _, KeyIvInit as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::{Functions, base_n};
+use super::Functions;
 use crate::error::Error;
 use crate::exec::State;
 use crate::host::Host;
@@ -51,7 +49,7 @@ pub(super) fn add(f: &mut Functions) {
             state.spend_bytes(count as u64)?;
             let mut bytes = vec![0; count];
             state.host().fill_random(&mut bytes);
-            Ok(STANDARD.encode(bytes))
+            Ok(base64::encode(bytes))
         },
     );
     let alphabet: Vec<u8> = (b' '..=b'~').collect();
@@ -116,7 +114,7 @@ fn random_text(state: &mut State<'_>, count: i64, characters: &[u8]) -> Result<V
 
 fn shuffle(state: &mut State<'_>, s: Str) -> Result<String, Error> {
     state.spend_steps(s.len() as u64)?;
-    let mut characters: Vec<char> = super::runes::runes(&s).map(|(c, _)| c).collect();
+    let mut characters: Vec<char> = golib::utf8::runes(&s).map(|(c, _)| c).collect();
     for last in (1..characters.len()).rev() {
         let other = random_below(state.host(), last as u64 + 1) as usize;
         characters.swap(last, other);
@@ -243,14 +241,14 @@ fn encrypt_aes(state: &mut State<'_>, password: Str, text: Str) -> Result<String
     content.resize(content.len() + padding, padding as u8);
     let encryptor = cbc::Encryptor::<Aes256>::new(&aes_key(&password).into(), &iv.into());
     let encrypted = encryptor.encrypt_padded_vec::<NoPadding>(&content);
-    Ok(STANDARD.encode([iv.as_slice(), &encrypted].concat()))
+    Ok(base64::encode([iv.as_slice(), &encrypted].concat()))
 }
 
 fn decrypt_aes(password: &[u8], text: &[u8]) -> Result<Vec<u8>, Error> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let encrypted = base_n::decode64(text).map_err(Error::message)?;
+    let encrypted = base64::decode(text).map_err(|error| Error::message(error.to_string()))?;
     let out_of_range = |what: String| Err(super::strings::out_of_range(&what));
     let Some((iv, encrypted)) = encrypted.split_at_checked(AES_BLOCK_BYTES) else {
         // Go checks against the capacity of the decoder's buffer.

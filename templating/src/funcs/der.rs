@@ -1,9 +1,6 @@
 //! As much of ASN.1's DER and of PEM as certificates and keys need.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::base_n::decode64;
+use golib::base64;
 
 /// Tags of the values we read and write.
 pub(super) const INTEGER: u8 = 0x02;
@@ -117,7 +114,7 @@ pub(super) struct Block {
 
 /// The text of a block, in lines of 64 characters.
 pub(super) fn to_pem(label: &str, content: &[u8]) -> String {
-    let encoded = STANDARD.encode(content);
+    let encoded = base64::encode(content);
     let mut out = format!("-----BEGIN {label}-----\n");
     for line in encoded.as_bytes().chunks(64) {
         out.push_str(&String::from_utf8_lossy(line));
@@ -141,7 +138,7 @@ pub(super) fn from_pem(text: &[u8]) -> Option<Block> {
         // A failed block may hold the beginning of the next, so look ahead without consuming.
         for line in lines.clone() {
             if line == end {
-                if let Ok(content) = decode64(body.as_bytes()) {
+                if let Ok(content) = base64::decode(&body) {
                     return Some(Block {
                         label: label.to_owned(),
                         content,

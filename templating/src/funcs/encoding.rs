@@ -1,9 +1,9 @@
-//! Data formats: Sprig's JSON functions, and Helm's YAML, JSON and TOML functions of `pkg/engine/funcs.go`.
+//! Data formats: Sprig's JSON, base64 and base32 functions, and Helm's YAML, JSON and TOML functions of `pkg/engine/funcs.go`.
 
 use std::collections::BTreeMap;
 
 use golib::weight::{Budget, TooHeavy};
-use golib::{json, toml, yaml};
+use golib::{base32, base64, json, toml, yaml};
 
 use super::Functions;
 use super::moment::{self, Moment};
@@ -34,6 +34,14 @@ pub(super) fn add(f: &mut Functions) {
         or_fail(state, &value, json::encode_raw)
     });
     f.alias("toRawJson", "mustToRawJson");
+    f.add("b64enc", |s: Str| base64::encode(&*s));
+    f.add("b64dec", |s: Str| {
+        base64::decode(&*s).unwrap_or_else(|error| error.to_string().into_bytes())
+    });
+    f.add("b32enc", |s: Str| base32::encode(&*s));
+    f.add("b32dec", |s: Str| {
+        base32::decode(&*s).unwrap_or_else(|error| error.to_string().into_bytes())
+    });
     f.add("fromJson", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
         match json::decode_within(&text, &mut state.budget()) {

@@ -5,7 +5,6 @@
 //! [`Rest`] for variadic functions. A closure that needs the clock, randomness or limits takes a [`State`] first.
 
 mod argument;
-mod base_n;
 mod builtins;
 mod certificate;
 mod crypto;
@@ -26,7 +25,6 @@ mod path;
 mod pretty;
 mod reflect;
 mod regex;
-mod runes;
 mod semver;
 mod sprig;
 mod strings;

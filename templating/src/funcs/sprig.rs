@@ -1,8 +1,8 @@
 //! All of Sprig 3.3.0, a file per family, and what Helm adds to it or replaces.
 
 use super::{
-    Functions, base_n, certificate, crypto, date, defaults, dict, encoding, list, network, numeric,
-    path, reflect, regex, semver, strings, url,
+    Functions, certificate, crypto, date, defaults, dict, encoding, list, network, numeric, path,
+    reflect, regex, semver, strings, url,
 };
 use crate::error::Error;
 use crate::value::Str;
@@ -11,7 +11,6 @@ use crate::value::Str;
 pub(super) fn add_sprig(functions: &mut Functions) {
     let families = [
         strings::add,
-        base_n::add,
         list::add,
         dict::add,
         defaults::add,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use golib::strconv;
+use golib::utf8::{decode_last_rune, runes, split_first};
 
-use super::runes::{first_rune, runes};
 use super::text::{to_text, to_texts};
 use super::{Functions, Rest, words};
 use crate::error::Error;
@@ -115,31 +115,17 @@ fn trim<'t>(text: &'t [u8], cutset: &[u8]) -> &'t [u8] {
 
 fn trim_where(text: &[u8], cut: impl Fn(char) -> bool) -> &[u8] {
     let mut text = text;
-    while let Some((c, rest)) = first_rune(text)
+    while let Some((c, rest)) = split_first(text)
         && cut(c)
     {
         text = rest;
     }
-    while let Some((c, length)) = last_rune(text)
+    while let Some((c, length)) = decode_last_rune(text)
         && cut(c)
     {
         text = &text[..text.len() - length];
     }
     text
-}
-
-/// The last character and its length; an invalid byte is U+FFFD.
-fn last_rune(text: &[u8]) -> Option<(char, usize)> {
-    text.last()?;
-    for length in 1..=text.len().min(4) {
-        let tail = &text[text.len() - length..];
-        if let Ok(valid) = std::str::from_utf8(tail)
-            && let Some(c) = valid.chars().next()
-        {
-            return Some((c, length));
-        }
-    }
-    Some((char::REPLACEMENT_CHARACTER, 1))
 }
 
 /// Keeps the first `count` bytes, or with a negative count the last.
@@ -337,7 +323,7 @@ fn split(
     let mut parts: Vec<Str> = Vec::new();
     if separator.is_empty() {
         let mut rest = text;
-        while let Some((_, after)) = first_rune(rest)
+        while let Some((_, after)) = split_first(rest)
             && parts.len() < limit - 1
         {
             spend_part(state, parts.len())?;

@@ -1,11 +1,13 @@
 //! What Sprig takes from goutils and xstrings: letter case, wrapping, abbreviating, and names in snake, kebab and camel
 //! case.
 
-use super::Functions;
-use super::runes::{
-    first_rune, is_digit, is_letter, is_lower, is_number, is_punctuation, is_title, is_upper, map,
-    runes, to_lower, to_title, to_upper,
+use golib::unicode::{
+    is_digit, is_letter, is_lower, is_number, is_punctuation, is_title, is_upper, to_lower,
+    to_title, to_upper,
 };
+use golib::utf8::{runes, split_first};
+
+use super::Functions;
 use crate::error::Error;
 use crate::exec::State;
 use crate::value::Str;
@@ -78,6 +80,11 @@ fn change_case(
         (true, true) => Str::from(ascii(&text)),
         (false, _) => Str::from(map(&text, change)),
     }
+}
+
+/// `strings.Map`: rewrites each character. Invalid bytes become U+FFFD.
+fn map(text: &[u8], mut change: impl FnMut(char) -> char) -> String {
+    runes(text).map(|(c, _)| change(c)).collect()
 }
 
 /// `strings.Title`: the first letter of each word, where letters, digits and underscores make words.
@@ -369,7 +376,7 @@ fn is_alphabet(c: char) -> bool {
 /// where there is none.
 fn next_valid(text: &[u8], previous: char) -> (char, usize) {
     let mut rest = text;
-    while let Some((c, after)) = first_rune(rest) {
+    while let Some((c, after)) = split_first(rest) {
         rest = after;
         if c != char::REPLACEMENT_CHARACTER {
             return (c, text.len() - rest.len());

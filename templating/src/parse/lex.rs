@@ -1,6 +1,8 @@
 //! Text to tokens, one at a time. Mirrors Go's `text/template/parse/lex.go`.
 
-use super::unicode::{decode_rune, describe, is_alphanumeric};
+use golib::strconv::is_print;
+use golib::unicode::{is_digit, is_letter};
+use golib::utf8::decode_rune;
 
 /// What a token is; the order has no meaning, but see [`TokenKind::is_keyword`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -543,5 +545,20 @@ impl<'s> Lexer<'s> {
             return false;
         }
         true
+    }
+}
+
+/// Whether the character may be part of an identifier: `_`, a letter or a digit.
+fn is_alphanumeric(c: char) -> bool {
+    c == '_' || is_letter(c) || is_digit(c)
+}
+
+/// Go's `%#U`: the code point, and the character if it can be printed.
+fn describe(c: char) -> String {
+    let code = u32::from(c);
+    if is_print(c) {
+        format!("U+{code:04X} '{c}'")
+    } else {
+        format!("U+{code:04X}")
     }
 }

@@ -6,7 +6,6 @@ mod node;
 mod number;
 mod parser;
 mod reads;
-mod unicode;
 
 use std::sync::Arc;
 
@@ -18,7 +17,6 @@ pub(crate) use number::Number;
 pub(crate) use parser::{MAX_WEIGHT, parse};
 pub use reads::Reads;
 pub(crate) use reads::reads;
-pub(crate) use unicode::decode_rune;
 
 /// A named template: a file's own text or a `define` in it.
 #[derive(Debug)]

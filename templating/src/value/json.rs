@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
-
 use super::{List, MAP, Map, Str, Value};
 use crate::error::Error;
 
@@ -228,7 +226,7 @@ impl Value {
             },
             Value::Complex(..) => return Err(Error::message("json: unsupported type: complex128")),
             Value::Str(text) => text.to_str_lossy().into(),
-            Value::Bytes(Some(bytes)) => BASE64_STANDARD.encode(bytes.as_bytes()).into(),
+            Value::Bytes(Some(bytes)) => golib::base64::encode(bytes.as_bytes()).into(),
             Value::List(list) if list.is_nil() => serde_json::Value::Null,
             Value::List(list) => return Ok(Plain::List(list.clone())),
             Value::Map(map) if map.is_nil() => serde_json::Value::Null,

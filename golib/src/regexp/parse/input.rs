@@ -1,6 +1,7 @@
 //! Reading a pattern character by character, and blaming a part of it.
 
 use crate::regexp::{Error, ErrorCode};
+use crate::utf8;
 
 pub(super) fn fail<T>(code: ErrorCode, expression: &[u8]) -> Result<T, Error> {
     Err(Error {
@@ -16,17 +17,10 @@ pub(super) fn before<'p>(from: &'p [u8], rest: &[u8]) -> &'p [u8] {
 
 /// The first character and what follows it; `None` at the end.
 pub(super) fn next_char(text: &[u8]) -> Result<Option<(char, &[u8])>, Error> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let head = &text[..text.len().min(4)];
-    match head
-        .utf8_chunks()
-        .next()
-        .and_then(|chunk| chunk.valid().chars().next())
-    {
-        Some(c) => Ok(Some((c, &text[c.len_utf8()..]))),
-        None => fail(ErrorCode::InvalidUtf8, text),
+    match utf8::decode_rune(text) {
+        None => Ok(None),
+        Some((char::REPLACEMENT_CHARACTER, 1)) => fail(ErrorCode::InvalidUtf8, text),
+        Some((c, width)) => Ok(Some((c, &text[width..]))),
     }
 }
 

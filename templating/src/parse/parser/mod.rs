@@ -238,7 +238,7 @@ impl<'s> Parser<'s> {
                 }
                 let mut end = 0;
                 for _ in 0..10 {
-                    end += super::decode_rune(&bytes[end..]).map_or(0, |(_, width)| width);
+                    end += golib::utf8::decode_rune(&bytes[end..]).map_or(0, |(_, width)| width);
                 }
                 format!("{}...", golib::strconv::quote(&bytes[..end]))
             }

@@ -1,45 +1,22 @@
-//! Characters as Go sees them: runes decoded from bytes, Unicode classes by general category, and the one-to-one case
-//! mappings of Go's `unicode` package. (Rust's classes are by derived properties and its mappings may grow a string.)
+//! Classes and case of characters as Go's `unicode` package has them: classes by general category, and case mappings that
+//! give one character for one. (Rust's classes are by derived properties and its mappings may grow a string.)
+//!
+//! ```
+//! use golib::unicode;
+//!
+//! assert!(unicode::is_letter('é') && unicode::is_digit('٣') && !unicode::is_digit('Ⅷ'));
+//! assert_eq!(unicode::to_upper('ß'), 'ß');
+//! assert_eq!(unicode::to_title('ǆ'), 'ǅ');
+//! ```
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The characters of a string with their bytes; an invalid byte is U+FFFD, as in Go.
-pub(super) fn runes(text: &[u8]) -> impl Iterator<Item = (char, &[u8])> {
-    text.utf8_chunks().flat_map(|chunk| {
-        let (valid, invalid) = (chunk.valid(), chunk.invalid().chunks(1));
-        let bytes = valid.as_bytes();
-        let valid = valid
-            .char_indices()
-            .map(move |(at, c)| (c, &bytes[at..at + c.len_utf8()]));
-        valid.chain(invalid.map(|byte| (char::REPLACEMENT_CHARACTER, byte)))
-    })
-}
-
-/// The first character and the bytes after it.
-pub(super) fn first_rune(text: &[u8]) -> Option<(char, &[u8])> {
-    let head = &text[..text.len().min(4)];
-    runes(head)
-        .next()
-        .map(|(c, bytes)| (c, &text[bytes.len()..]))
-}
-
-/// Rewrites each character. Invalid bytes become U+FFFD.
-pub(super) fn map(text: &[u8], change: impl FnMut(char) -> char) -> String {
-    text.utf8_chunks()
-        .flat_map(|chunk| {
-            let invalid = chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER);
-            chunk.valid().chars().chain(invalid)
-        })
-        .map(change)
-        .collect()
-}
-
 macro_rules! category {
     ($(#[$doc:meta])* $name:ident, $class:literal, $ascii:expr) => {
         $(#[$doc])*
-        pub(super) fn $name(c: char) -> bool {
+        pub fn $name(c: char) -> bool {
             static CLASS: LazyLock<Regex> = LazyLock::new(|| {
                 Regex::new(concat!("^", $class)).expect("a constant pattern, covered by tests")
             });
@@ -61,7 +38,7 @@ category!(/** Any punctuation. */ is_punctuation, r"\p{P}", |b: &u8| b.is_ascii_
     && !b"$+<=>^`|~".contains(b));
 
 /// Go's `unicode.ToUpper`.
-pub(super) fn to_upper(c: char) -> char {
+pub fn to_upper(c: char) -> char {
     match c {
         // Lower-case letters whose full mapping has more characters but which have a simple one, to title case.
         '\u{1F80}'..='\u{1F87}' | '\u{1F90}'..='\u{1F97}' | '\u{1FA0}'..='\u{1FA7}' => offset(c, 8),
@@ -72,7 +49,7 @@ pub(super) fn to_upper(c: char) -> char {
 }
 
 /// Go's `unicode.ToLower`.
-pub(super) fn to_lower(c: char) -> char {
+pub fn to_lower(c: char) -> char {
     match c {
         '\u{130}' => 'i',
         _ => single(c, c.to_lowercase()),
@@ -80,7 +57,7 @@ pub(super) fn to_lower(c: char) -> char {
 }
 
 /// Go's `unicode.ToTitle`.
-pub(super) fn to_title(c: char) -> char {
+pub fn to_title(c: char) -> char {
     match c {
         '\u{1C4}'..='\u{1C6}' => '\u{1C5}',
         '\u{1C7}'..='\u{1C9}' => '\u{1C8}',
@@ -107,15 +84,17 @@ fn offset(c: char, distance: u32) -> char {
 mod tests {
     use super::*;
 
+    fn map(text: &str, change: impl FnMut(char) -> char) -> String {
+        text.chars().map(change).collect()
+    }
+
     #[test]
     fn classes_and_mappings_are_those_of_go() {
         assert!(is_upper('Ä') && !is_upper('Ⓐ') && is_lower('ß') && !is_lower('ª'));
         assert!(is_title('ǅ') && is_digit('٣') && is_number('Ⅷ') && !is_digit('Ⅷ'));
         assert!(is_punctuation('!') && !is_punctuation('$') && is_punctuation('«'));
-        assert_eq!(map("ßǆᾳİ".as_bytes(), to_upper), "ßǄᾼİ");
-        assert_eq!(map("İÄ".as_bytes(), to_lower), "iä");
+        assert_eq!(map("ßǆᾳİ", to_upper), "ßǄᾼİ");
+        assert_eq!(map("İÄ", to_lower), "iä");
         assert_eq!(to_title('ǆ'), 'ǅ');
-        assert_eq!(map(b"a\xffb", to_upper), "A\u{FFFD}B");
-        assert_eq!(runes(b"\xc3\xa9\xff").collect::<Vec<_>>().len(), 2);
     }
 }
