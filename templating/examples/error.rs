@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use templating::{Dialect, ErrorKind, Limits, State, SystemHost, Value};
+use templating::{Dialect, ErrorKind, Limits, Renderer, SystemHost, Value};
 
 fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout();
@@ -17,8 +17,8 @@ fn main() -> std::io::Result<()> {
         return writeln!(out, "{error}");
     }
     let data = Value::from(serde_json::json!({ "name": "web", "size": 5 }));
-    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
-    if let Err(error) = state.render("values.yaml", &data) {
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    if let Err(error) = renderer.render("values.yaml", &data) {
         writeln!(out, "{error}\n")?;
         if let ErrorKind::Exec(exec) = error.kind() {
             let place = &exec.location;

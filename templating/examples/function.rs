@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use templating::funcs::Rest;
-use templating::{Error, Functions, Limits, Map, State, Str, SystemHost, TemplateSet};
+use templating::{Error, Functions, Limits, Map, Renderer, State, Str, SystemHost, TemplateSet};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut functions = Functions::builtin();
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut set = TemplateSet::new("example", Arc::new(functions));
     set.parse("t", "{{ .name | shout }} {{ total 1 2 3 }} {{ stars 5 }}\n")?;
     let data = Map::from_iter([("name", "world")]).into();
-    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
-    std::io::stdout().write_all(&state.render("t", &data)?)?;
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    std::io::stdout().write_all(&renderer.render("t", &data)?)?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use templating::{Dialect, Error, Host, Limits, State, Value};
+use templating::{Dialect, Error, Host, Limits, Renderer, Value};
 
 struct Frozen;
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         r#"{{ now | date "2006-01-02" }} {{ (lookup "v1" "Secret" "default" "db").data.user | b64dec }} {{ uuidv4 }}
 "#,
     )?;
-    let mut state = State::new(Arc::new(set), &Frozen, Limits::default());
-    std::io::stdout().write_all(&state.render("t", &Value::Nil)?)?;
+    let mut renderer = Renderer::new(Arc::new(set), &Frozen, Limits::default());
+    std::io::stdout().write_all(&renderer.render("t", &Value::Nil)?)?;
     Ok(())
 }

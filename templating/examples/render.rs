@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use templating::{Dialect, Limits, State, SystemHost, Value};
+use templating::{Dialect, Limits, Renderer, SystemHost, Value};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut set = Dialect::Helm.template_set("example");
@@ -17,8 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
 
     let data = Value::from(serde_json::json!({ "name": "web", "ports": [80, 443] }));
-    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
-    let output = state.render("service.yaml", &data)?;
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    let output = renderer.render("service.yaml", &data)?;
     std::io::stdout().write_all(&output)?;
     Ok(())
 }

@@ -6,17 +6,22 @@
 //!
 #![doc = include_str!("../README.md")]
 
+mod dialect;
 pub mod error;
 pub mod exec;
 pub mod fmt;
 pub mod funcs;
 pub mod host;
+mod memory;
 mod parse;
+mod state;
 pub mod value;
 
+pub use dialect::Dialect;
 pub use error::{Error, ErrorKind};
-pub use exec::{MissingKey, Operand, State, TemplateCache, TemplateSet};
-pub use funcs::{Dialect, Functions};
+pub use exec::{MissingKey, Renderer, TemplateCache, TemplateSet};
+pub use funcs::Functions;
 pub use host::{Host, Limits, SystemHost};
 pub use parse::Reads;
-pub use value::{Kind, List, Map, Object, Str, Type, Value};
+pub use state::State;
+pub use value::{Kind, List, Map, Method, Object, Operand, Str, Type, Value};

@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use templating::{Dialect, Error, Limits, State, SystemHost, Value};
+use templating::{Dialect, Error, Limits, Renderer, SystemHost, Value};
 
 const STACK_BYTES: usize = 2 << 20;
 const LIMITS: Limits = Limits {
@@ -346,7 +346,7 @@ const DEEP: &[(&str, &str)] = &[
 fn render(text: &str) -> Result<Vec<u8>, Error> {
     let mut set = Dialect::Helm.template_set("t");
     set.parse("t", format!("{PRELUDE}{text}"))?;
-    State::new(Arc::new(set), &SystemHost, LIMITS).render("t", &Value::Nil)
+    Renderer::new(Arc::new(set), &SystemHost, LIMITS).render("t", &Value::Nil)
 }
 
 fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use templating::{Dialect, Host, Limits, Reads, State};
+use templating::{Dialect, Host, Limits, Reads, Renderer};
 
 use super::cluster::ClusterFacts;
 use super::{Values, inline};
@@ -246,7 +246,7 @@ impl Templates<'_> {
             ..Limits::default()
         };
         let dot = templating::Value::from(&self.context);
-        State::new(Arc::new(set), self.host, limits)
+        Renderer::new(Arc::new(set), self.host, limits)
             .render(name, &dot)
             .map_err(TemplateError::Render)
     }

@@ -18,7 +18,7 @@ use anyhow::Result;
 use chart::render::{RenderOptions, render};
 use chart::{Capabilities, Chart, ReleaseInfo, values};
 use templating::value::CycleGuard;
-use templating::{Dialect, Limits, Map, State, SystemHost, TemplateSet, Value};
+use templating::{Dialect, Limits, Map, Renderer, SystemHost, TemplateSet, Value};
 
 use generated::Generated;
 use measure::{Cost, LONG, SHORT, measure};
@@ -129,13 +129,13 @@ fn dot(chart: &Chart, values: &serde_json::Value) -> Map {
 }
 
 fn execute(set: &Arc<TemplateSet>, chart: &Chart, dot: &Map) -> Result<usize> {
-    let mut state = State::new(Arc::clone(set), &SystemHost, Limits::default());
+    let mut renderer = Renderer::new(Arc::clone(set), &SystemHost, Limits::default());
     let mut bytes = 0;
     for file in chart.templates.iter() {
         if file.name.contains("/_") {
             continue;
         }
-        let output = state
+        let output = renderer
             .render(&full_name(chart, file), &Value::Map(dot.clone()))
             .map_err(|error| anyhow::anyhow!("{error}"))?;
         bytes += templating::funcs::without_no_value(output).len();

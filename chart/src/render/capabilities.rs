@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use templating::funcs::Method;
+use templating::Method;
 use templating::value::ListType;
 use templating::{Error, Kind, List, Object, Operand, State, Str, Type, Value};
 

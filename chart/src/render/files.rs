@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use golib::glob::Glob;
-use templating::funcs::Method;
+use templating::Method;
 use templating::value::MapType;
 use templating::{Error, List, Map, Operand, State, Str, Type, Value};
 

@@ -17,7 +17,7 @@ use scope::Template;
 use templating::funcs::without_no_value;
 use templating::value::CycleGuard;
 use templating::{
-    Dialect, Error, Host, Limits, MissingKey, State, TemplateCache, TemplateSet, Value,
+    Dialect, Error, Host, Limits, MissingKey, Renderer, TemplateCache, TemplateSet, Value,
 };
 
 use crate::{Capabilities, Chart, ReleaseInfo};
@@ -175,13 +175,13 @@ fn render_here(
         stack_bytes,
         ..options.limits
     };
-    let mut state = State::new(set, options.host, limits);
-    let rendered = execute(&mut state, &templates, order);
-    (room == Room::Large || !state.ran_out_of_stack()).then_some(rendered)
+    let mut renderer = Renderer::new(set, options.host, limits);
+    let rendered = execute(&mut renderer, &templates, order);
+    (room == Room::Large || !renderer.ran_out_of_stack()).then_some(rendered)
 }
 
 fn execute(
-    state: &mut State<'_>,
+    renderer: &mut Renderer<'_>,
     templates: &BTreeMap<String, Template<'_>>,
     order: Vec<&str>,
 ) -> Result<Files, RenderError> {
@@ -192,7 +192,7 @@ fn execute(
         }
         let template = &templates[name];
         let dot = template.dot(name);
-        let output = state
+        let output = renderer
             .render(name, &Value::Map(dot))
             .map_err(|error| RenderError::execute(name, error))?;
         rendered.insert(name.to_owned(), without_no_value(output));

@@ -1,6 +1,6 @@
 //! `.Values`: Helm's `common.Values`, a map with methods. The methods shadow keys of their names.
 
-use templating::funcs::Method;
+use templating::Method;
 use templating::value::MapType;
 use templating::{Error, Map, Operand, State, Str, Type, Value};
 

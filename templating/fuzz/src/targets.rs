@@ -7,7 +7,7 @@ use golib::regexp::Regexp;
 use golib::{json, yaml};
 use serde_json::Value as Json;
 use templating::value::Value;
-use templating::{Dialect, Error, Host, Limits, List, Map, State, TemplateSet};
+use templating::{Dialect, Error, Host, Limits, List, Map, Renderer, TemplateSet};
 
 use crate::Choices;
 use crate::grammar::{self, Vocabulary};
@@ -101,7 +101,7 @@ pub fn execute(data: &[u8]) {
 }
 
 fn render(set: &Arc<TemplateSet>, dot: &Value) -> Result<Vec<u8>, Error> {
-    let output = State::new(Arc::clone(set), &StillWorld, LIMITS).render("t", dot)?;
+    let output = Renderer::new(Arc::clone(set), &StillWorld, LIMITS).render("t", dot)?;
     assert!(output.len() as u64 <= LIMITS.bytes);
     Ok(output)
 }

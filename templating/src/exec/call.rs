@@ -1,12 +1,11 @@
 //! Calling functions and methods: counting, checking and converting arguments. Mirrors `evalCall` of Go's
 //! `text/template/exec.go`.
 
-use super::Operand;
 use super::machine::Machine;
 use crate::error::{Cause, Error};
-use crate::funcs::{Body, Function, Method};
+use crate::funcs::{Body, Callee, Function};
 use crate::parse::{Expr, NodeRef};
-use crate::value::{Type, Value};
+use crate::value::{Method, Operand, Type, Value};
 
 impl<'t> Machine<'t, '_, '_> {
     /// Calls a function of the table. `call` is the node that an error of the function is reported at.
@@ -27,7 +26,7 @@ impl<'t> Machine<'t, '_, '_> {
         } = function;
         let (params, variadic) = (&signature.params[..], signature.variadic);
         self.check_count(name, params.len(), variadic, args.len(), last.is_some())?;
-        let native = match body {
+        let callee = match body {
             Body::And => return self.and_or(dot, args, last, false),
             Body::Or => return self.and_or(dot, args, last, true),
             Body::Call => {
@@ -41,16 +40,22 @@ impl<'t> Machine<'t, '_, '_> {
                 let error = not_callable(&callee, self.args.get(base));
                 return Err(self.call_error(name, error));
             }
-            Body::Native(native) => native,
+            Body::Function(callee) => callee,
         };
         let base = self.arguments(dot, params, variadic, args, last)?;
         let effort = self.args[base..].iter().map(effort).sum::<u64>();
-        let spent = self.state.spend_steps(1 + effort);
+        let spent = self.renderer.state.spend_steps(1 + effort);
         self.limited(spent)?;
-        let result = native(self.state, &mut self.args[base..]).and_then(|result| {
+        let args = &mut self.args[base..];
+        let result = match callee {
+            Callee::Native(native) => native(&mut self.renderer.state, args),
+            Callee::Include => self.renderer.include(args),
+            Callee::Tpl => self.renderer.tpl(args),
+        };
+        let result = result.and_then(|result| {
             match &result.value {
-                Value::Str(text) => self.state.spend_bytes(text.len() as u64)?,
-                Value::List(_) | Value::Map(_) => self.state.check_memory(0)?,
+                Value::Str(text) => self.renderer.state.spend_bytes(text.len() as u64)?,
+                Value::List(_) | Value::Map(_) => self.renderer.state.check_memory(0)?,
                 _ => {}
             }
             Ok(result)
@@ -74,7 +79,7 @@ impl<'t> Machine<'t, '_, '_> {
         let params = method.params;
         self.check_count(method.name, params.len(), false, args.len(), last.is_some())?;
         let base = self.arguments(dot, params, false, args, last)?;
-        let result = (method.call)(self.state, receiver, &mut self.args[base..]);
+        let result = (method.call)(&mut self.renderer.state, receiver, &mut self.args[base..]);
         self.args.truncate(base);
         result.map_err(|error| {
             self.at(NodeRef::Expr(expr));

@@ -1,10 +1,10 @@
 //! Evaluating expressions: pipelines, commands, fields. Mirrors the `eval` functions of Go's `text/template/exec.go`.
 
+use super::MissingKey;
 use super::machine::Machine;
-use super::{MissingKey, Operand};
 use crate::error::Error;
 use crate::parse::{Command, Expr, ExprKind, Fields, NodeRef, Number, Pipe};
-use crate::value::{Kind, Type, Value};
+use crate::value::{Kind, Operand, Type, Value};
 
 impl<'t> Machine<'t, '_, '_> {
     /// The value of a pipeline; its variables are declared or assigned.
@@ -69,7 +69,7 @@ impl<'t> Machine<'t, '_, '_> {
 
     /// A pipeline in parentheses.
     fn nested(&mut self, dot: &Operand, pipe: &'t Pipe) -> Result<Operand, Error> {
-        let checked = self.state.check_stack();
+        let checked = self.renderer.state.check_stack();
         self.limited(checked)?;
         self.pipeline(dot, pipe)
     }

@@ -4,11 +4,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Operand, State, TemplateSet};
+use super::TemplateSet;
+use super::renderer::Renderer;
 use crate::error::{Cause, Error, ErrorKind, ExecError, Location};
 use crate::fmt;
 use crate::parse::{Branch, List, Node, NodeRef, Source, Tree};
-use crate::value::{self, Object, Str, Type, Value};
+use crate::value::{self, Object, Operand, Str, Type, Value};
 
 /// What is left to do.
 enum Frame<'t> {
@@ -111,7 +112,7 @@ impl Iterator for Items {
 
 /// The execution of one template and of those it calls with `{{template}}`.
 pub(super) struct Machine<'t, 's, 'a> {
-    pub(super) state: &'s mut State<'a>,
+    pub(super) renderer: &'s mut Renderer<'a>,
     pub(super) set: &'t TemplateSet,
     tree: &'t Tree,
     /// Where errors are reported: the node last looked at.
@@ -126,9 +127,13 @@ pub(super) struct Machine<'t, 's, 'a> {
 }
 
 impl<'t, 's, 'a> Machine<'t, 's, 'a> {
-    pub(super) fn new(state: &'s mut State<'a>, set: &'t TemplateSet, tree: &'t Tree) -> Self {
+    pub(super) fn new(
+        renderer: &'s mut Renderer<'a>,
+        set: &'t TemplateSet,
+        tree: &'t Tree,
+    ) -> Self {
         Self {
-            state,
+            renderer,
             set,
             tree,
             node: None,
@@ -141,7 +146,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
     }
 
     pub(super) fn run(mut self, dot: Operand) -> Result<(), Error> {
-        self.state.check_stack()?;
+        self.renderer.state.check_stack()?;
         self.push_var("$", dot.clone());
         self.push_nodes(&self.tree.root, dot);
         while let Some(frame) = self.frames.last_mut() {
@@ -252,11 +257,14 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
 
     fn step(&mut self, node: &'t Node, dot: Operand) -> Result<(), Error> {
         self.at(NodeRef::Node(node));
-        let spent = self.state.spend_steps(1);
+        let spent = self.renderer.state.spend_steps(1);
         self.limited(spent)?;
         match node {
             Node::Text { start, end } => {
-                let written = self.state.write(self.tree.source.range(*start, *end));
+                let written = self
+                    .renderer
+                    .state
+                    .write(self.tree.source.range(*start, *end));
                 self.limited(written)
             }
             Node::Action { pipe, .. } => {
@@ -290,15 +298,15 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
 
     fn print(&mut self, value: &Operand) -> Result<(), Error> {
         if value.is_invalid() {
-            return self.state.write(b"<no value>");
+            return self.renderer.state.write(b"<no value>");
         }
         if value.is_addressable
             && let Value::Object(object) = &value.value
             && let Some(text) = object.text_by_address()
         {
-            return self.state.write(&text);
+            return self.renderer.state.write(&text);
         }
-        fmt::write(self.state, &value.value)
+        fmt::write(&mut self.renderer.state, &value.value)
     }
 
     fn branch(&mut self, branch: &'t Branch, dot: Operand, is_with: bool) -> Result<(), Error> {
@@ -375,7 +383,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
     }
 
     fn text(&mut self, value: &Value) -> Result<Str, Error> {
-        let text = fmt::to_text(self.state, value);
+        let text = fmt::to_text(&mut self.renderer.state, value);
         self.limited(text)
     }
 
@@ -397,7 +405,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             self.frames.pop();
             return Ok(());
         };
-        let spent = self.state.spend_steps(1);
+        let spent = self.renderer.state.spend_steps(1);
         self.limited(spent)?;
         let is_assign = branch.pipe.is_assign();
         match (branch.pipe.names(), is_assign) {
@@ -440,7 +448,7 @@ impl<'t, 's, 'a> Machine<'t, 's, 'a> {
             let name = golib::strconv::quote(name);
             return self.fail(format!("template {name} not defined"));
         };
-        let max_depth = self.state.limits().template_depth;
+        let max_depth = self.renderer.state.limits().template_depth;
         if self.depth == max_depth {
             return self.fail(format!("exceeded maximum template depth ({max_depth})"));
         }

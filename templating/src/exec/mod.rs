@@ -1,4 +1,4 @@
-//! Executing templates: a set of parsed templates, the state of a render, and the walk over the trees.
+//! Executing templates: a set of parsed templates, a render of some of them, and the walk over the trees.
 //!
 //! Statements are walked with an explicit stack, so `{{template}}` may nest as deep as Go allows; expressions and
 //! `include` use the native stack and are bounded by [`Limits`](crate::Limits).
@@ -7,12 +7,9 @@ mod cache;
 mod call;
 mod eval;
 mod machine;
-mod operand;
+mod renderer;
 mod set;
-mod state;
 
 pub use cache::TemplateCache;
-pub use operand::Operand;
+pub use renderer::Renderer;
 pub use set::{MissingKey, TemplateSet};
-pub use state::State;
-pub(crate) use state::TplError;

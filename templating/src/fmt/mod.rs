@@ -6,7 +6,7 @@ mod printf;
 use golib::utf8::{decode_rune, rune_count};
 
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::{Kind, Object, Str, Type, Value};
 
 /// How deep a printed value may nest. Go would print a map that contains itself until its stack is full.

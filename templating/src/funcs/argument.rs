@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use super::Signature;
 use crate::error::Error;
-use crate::exec::{Operand, State};
-use crate::value::{LIST, List, MAP, Map, STRING_MAP, Str, Type, Value};
+use crate::state::State;
+use crate::value::{LIST, List, MAP, Map, Operand, STRING_MAP, Str, Type, Value};
 
 /// A Rust type that can be a parameter.
 ///
@@ -191,7 +191,10 @@ fn mismatch() -> Error {
     Error::message("reflect: argument does not have the type of its parameter")
 }
 
-fn next<T: Argument>(args: &mut std::slice::IterMut<'_, Operand>) -> Result<T, Error> {
+/// The next of the arguments that a function was called with.
+pub(crate) fn next_argument<T: Argument>(
+    args: &mut std::slice::IterMut<'_, Operand>,
+) -> Result<T, Error> {
     args.next()
         .map(std::mem::take)
         .and_then(T::take)
@@ -221,7 +224,7 @@ macro_rules! typed {
             ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
                 move |_, args| {
                     let mut args = args.iter_mut();
-                    self($(next::<$arg>(&mut args)?),*).into_result()
+                    self($(next_argument::<$arg>(&mut args)?),*).into_result()
                 }
             }
         }
@@ -242,7 +245,7 @@ macro_rules! typed {
             ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
                 move |state, args| {
                     let mut args = args.iter_mut();
-                    self(state, $(next::<$arg>(&mut args)?),*).into_result()
+                    self(state, $(next_argument::<$arg>(&mut args)?),*).into_result()
                 }
             }
         }
@@ -264,7 +267,7 @@ macro_rules! typed {
             ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
                 move |_, args| {
                     let mut args = args.iter_mut();
-                    self($(next::<$arg>(&mut args)?,)* rest(args)?).into_result()
+                    self($(next_argument::<$arg>(&mut args)?,)* rest(args)?).into_result()
                 }
             }
         }
@@ -286,7 +289,7 @@ macro_rules! typed {
             ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
                 move |state, args| {
                     let mut args = args.iter_mut();
-                    self(state, $(next::<$arg>(&mut args)?,)* rest(args)?).into_result()
+                    self(state, $(next_argument::<$arg>(&mut args)?,)* rest(args)?).into_result()
                 }
             }
         }

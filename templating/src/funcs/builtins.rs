@@ -2,9 +2,9 @@
 
 use super::{Argument, Body, Functions, Rest, Signature};
 use crate::error::Error;
-use crate::exec::{Operand, State};
 use crate::fmt;
-use crate::value::{Kind, List, Str, Value, same_scalar};
+use crate::state::State;
+use crate::value::{Kind, List, Operand, Str, Value, same_scalar};
 
 pub(super) fn add(functions: &mut Functions) {
     let at_least_one = || Signature {

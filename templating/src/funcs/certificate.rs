@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use super::der::{self, Item};
 use super::{Argument, Functions, moment};
 use crate::error::Error;
-use crate::exec::{Operand, State};
 use crate::fmt;
-use crate::value::{LIST, List, Object, Str, Type, Value};
+use crate::state::State;
+use crate::value::{LIST, List, Object, Operand, Str, Type, Value};
 
 /// Work that making a key counts for, by what it takes beside the other steps: some 150 ms.
 const KEY_STEPS: u64 = 2_000_000;

@@ -9,9 +9,10 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::Functions;
 use crate::error::Error;
-use crate::exec::State;
 use crate::host::Host;
+use crate::state::State;
 use crate::value::Str;
+use golib::base64;
 
 /// Work that one password hash counts for, by what it takes beside the other steps: some 50 ms.
 const HASH_STEPS: u64 = 1_000_000;

@@ -7,7 +7,7 @@ use golib::time::{Time, Zone};
 use super::Functions;
 use super::moment::{Moment, Span, local_zone, now, object};
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::{Str, Value};
 
 /// The layout of an HTML date field.

@@ -5,7 +5,7 @@
 use super::text::to_text;
 use super::{Functions, Rest, merge};
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::{List, MAP, Map, Str, Value};
 
 pub(super) fn add(f: &mut Functions) {

@@ -9,7 +9,7 @@ use super::Functions;
 use super::moment::{self, Moment};
 use super::pretty::pretty;
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::json::from_json;
 use crate::value::{LIST, List, MAP, Map, Str, Value};
 

@@ -1,15 +1,20 @@
 //! Functions that steer a render: `include`, `tpl`, `required`, `fail` and `lookup`, as Helm's engine defines them in
 //! `pkg/engine/engine.go`.
 
-use super::Functions;
+use super::{Argument as _, Body, Callee, Functions, Signature};
 use crate::error::Error;
-use crate::exec::{State, TplError};
+use crate::state::State;
 use crate::value::{Map, Str, Value};
 
 /// Adds Helm's `include`, `tpl`, `required`, `fail` and `lookup`.
-pub fn add_flow(functions: &mut Functions) {
-    functions.add("include", include);
-    functions.add("tpl", tpl);
+pub(crate) fn add_flow(functions: &mut Functions) {
+    // Both take a string and any value.
+    let signature = || Signature {
+        params: vec![Str::TYPE, Value::TYPE],
+        variadic: false,
+    };
+    functions.insert("include", signature(), Body::Function(Callee::Include));
+    functions.insert("tpl", signature(), Body::Function(Callee::Tpl));
     functions.add("required", |message: Str, value: Value| {
         if is_missing(&value) {
             Err(Error::refused(message.to_string()))
@@ -33,7 +38,7 @@ pub fn add_flow(functions: &mut Functions) {
 }
 
 /// The same as Helm's linter sees them: `required` and `fail` let everything pass, `lookup` finds nothing.
-pub fn add_flow_lint(functions: &mut Functions) {
+pub(crate) fn add_flow_lint(functions: &mut Functions) {
     add_flow(functions);
     functions.add("required", |_message: Str, value: Value| {
         if is_missing(&value) {
@@ -51,38 +56,6 @@ fn is_missing(value: &Value) -> bool {
         Value::Nil => true,
         Value::Str(text) => text.is_empty(),
         _ => false,
-    }
-}
-
-fn include(state: &mut State<'_>, name: Str, data: Value) -> Result<Str, Error> {
-    let max_depth = state.limits().include_depth;
-    let depth = state.including.entry(name.clone()).or_insert(0);
-    if *depth > max_depth {
-        return Err(
-            Error::message("unable to execute template").context(format!(
-                "rendering template has a nested reference name: {name}"
-            )),
-        );
-    }
-    *depth += 1;
-    let result = state.render_with(&name.to_str_lossy(), &data, |output| Str::from(output));
-    if let Some(depth) = state.including.get_mut(&name) {
-        *depth -= 1;
-    }
-    result
-}
-
-fn tpl(state: &mut State<'_>, text: Str, data: Value) -> Result<Vec<u8>, Error> {
-    match state.render_text(&text, &data) {
-        Ok(output) => Ok(without_no_value(output)),
-        Err(TplError::Parse(error)) => Err(error.context(format!(
-            "cannot parse template {}",
-            golib::strconv::quote(&text)
-        ))),
-        Err(TplError::Execute(error)) => Err(error.context(format!(
-            "error during tpl function execution for {}",
-            golib::strconv::quote(&text)
-        ))),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::text::{to_text, to_texts};
 use super::{Functions, Rest, defaults, numeric};
 use crate::error::Error;
-use crate::exec::State;
-use crate::value::memory::ELEMENT;
+use crate::state::State;
+use crate::value::size::ELEMENT;
 use crate::value::{LIST, LISTS, List, Str, Value, deep_equal_counted};
 
 pub(super) fn add(f: &mut Functions) {

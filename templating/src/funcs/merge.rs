@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use super::{Functions, Rest};
 use crate::error::Error;
-use crate::exec::State;
-use crate::value::memory::ELEMENT;
+use crate::state::State;
+use crate::value::size::ELEMENT;
 use crate::value::{Kind, List, ListType, Map, MapType, Str, Type, Value};
 
 pub(super) fn add(f: &mut Functions) {

@@ -12,7 +12,6 @@ mod date;
 mod decimal;
 mod defaults;
 mod der;
-mod dialect;
 mod dict;
 mod encoding;
 mod flow;
@@ -36,13 +35,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use argument::next_argument;
 pub use argument::{Argument, Int64, IntoResult, Rest, Typed};
-pub use dialect::Dialect;
-pub use flow::{add_flow, add_flow_lint, without_no_value};
+pub use flow::without_no_value;
+pub(crate) use flow::{add_flow, add_flow_lint};
+pub(crate) use sprig::{add_helm, add_sprig};
 
 use crate::error::Error;
-use crate::exec::{Operand, State};
-use crate::value::{Type, Value};
+use crate::state::State;
+use crate::value::{Operand, Type};
 
 /// The Go signature of a function.
 #[derive(Clone, Debug)]
@@ -61,13 +62,21 @@ pub struct Function {
     pub(crate) body: Body,
 }
 
-/// `and`, `or` and `call` are known to the engine, all others are Rust code.
+/// `and`, `or` and `call` look at their arguments in a way of their own.
 #[derive(Clone)]
 pub(crate) enum Body {
     And,
     Or,
     Call,
+    Function(Callee),
+}
+
+/// What is given its arguments: Rust code, or a function that executes templates, which only the engine can.
+#[derive(Clone)]
+pub(crate) enum Callee {
     Native(Arc<Native>),
+    Include,
+    Tpl,
 }
 
 type Native = dyn Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync;
@@ -87,17 +96,6 @@ impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{:?}", self.name, self.signature)
     }
-}
-
-/// A method of a host type: a function whose receiver is the value itself.
-#[derive(Debug)]
-pub struct Method {
-    /// What follows the dot.
-    pub name: &'static str,
-    /// The parameters after the receiver.
-    pub params: &'static [Type],
-    /// What it does; the arguments have the types of `params`.
-    pub call: fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>,
 }
 
 /// All functions that the templates of a set may name. Templates are parsed against a table: a name that is not in it is
@@ -121,7 +119,7 @@ impl Functions {
         self.insert(
             name,
             signature,
-            Body::Native(Arc::new(function.into_native())),
+            Body::Function(Callee::Native(Arc::new(function.into_native()))),
         );
     }
 
@@ -171,7 +169,7 @@ impl Functions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Str;
+    use crate::value::{Str, Value};
 
     #[test]
     fn closures_tell_their_go_signature() {

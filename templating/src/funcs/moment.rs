@@ -5,10 +5,10 @@ use std::any::Any;
 use golib::duration::Duration;
 use golib::time::{Time, Zone};
 
-use super::{Argument, Method};
+use super::Argument;
 use crate::error::Error;
-use crate::exec::{Operand, State};
-use crate::value::{Kind, Object, Str, Type, Value};
+use crate::state::State;
+use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
 
 const TIME: &str = "time.Time";
 const DURATION: &str = "time.Duration";

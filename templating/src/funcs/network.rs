@@ -2,7 +2,7 @@
 
 use super::{Functions, crypto};
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::Str;
 
 pub(super) fn add(f: &mut Functions) {

@@ -5,8 +5,8 @@ use golib::strconv;
 use super::decimal::Decimal;
 use super::{Functions, Int64, Rest, crypto};
 use crate::error::Error;
-use crate::exec::State;
 use crate::fmt;
+use crate::state::State;
 use crate::value::{List, Str, Value};
 
 pub(super) fn add(f: &mut Functions) {

@@ -4,7 +4,7 @@ use golib::yaml::Pretty;
 
 use super::moment::{self, Moment};
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::{Object, Value};
 
 /// The value as yaml.v3 sees it: nil lists and maps are empty ones, bytes are numbers, times are times.

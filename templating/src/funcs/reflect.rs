@@ -2,7 +2,7 @@
 
 use super::Functions;
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::{Str, Value, deep_equal_counted};
 
 pub(super) fn add(f: &mut Functions) {

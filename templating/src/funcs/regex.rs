@@ -6,8 +6,8 @@ use golib::regexp::{Error as SyntaxError, ErrorCode, Regexp, must_compile_messag
 
 use super::Functions;
 use crate::error::Error;
-use crate::exec::State;
-use crate::value::{List, STRINGS, Str, memory};
+use crate::state::State;
+use crate::value::{List, STRINGS, Str, size};
 
 /// Makes an error of a bad pattern.
 type Refuse = fn(&[u8], SyntaxError) -> Error;
@@ -127,7 +127,7 @@ fn find_all(state: &mut State<'_>, regexp: &Regexp, s: &[u8], n: i64) -> Result<
 fn spend_parts(state: &mut State<'_>, s: &[u8]) -> Result<(), Error> {
     const LARGE: usize = 256 << 10;
     state.spend_steps(s.len() as u64)?;
-    state.check_memory(s.len().saturating_sub(LARGE) as u64 * memory::ENTRY)
+    state.check_memory(s.len().saturating_sub(LARGE) as u64 * size::ENTRY)
 }
 
 fn bytes_left(state: &State<'_>) -> usize {

@@ -4,10 +4,9 @@ use std::any::Any;
 
 use golib::semver::{Constraint, Version};
 
-use super::{Argument, Functions, Method};
+use super::{Argument, Functions};
 use crate::error::Error;
-use crate::exec::Operand;
-use crate::value::{Kind, Object, Str, Type, Value};
+use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
 
 pub(super) fn add(f: &mut Functions) {
     f.add(

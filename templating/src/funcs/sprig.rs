@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::value::Str;
 
 /// Adds Sprig's functions. `env` and `expandenv` are left out: no program we stand for offers them.
-pub(super) fn add_sprig(functions: &mut Functions) {
+pub(crate) fn add_sprig(functions: &mut Functions) {
     let families = [
         strings::add,
         list::add,
@@ -36,7 +36,7 @@ pub(super) fn add_sprig(functions: &mut Functions) {
 }
 
 /// Adds what Helm's engine has beyond Sprig: data formats and durations.
-pub(super) fn add_helm(functions: &mut Functions) {
+pub(crate) fn add_helm(functions: &mut Functions) {
     encoding::add_helm(functions);
     date::add_helm(functions);
 }

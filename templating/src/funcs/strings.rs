@@ -8,9 +8,9 @@ use golib::utf8::{decode_last_rune, runes, split_first};
 use super::text::{to_text, to_texts};
 use super::{Functions, Rest, words};
 use crate::error::Error;
-use crate::exec::State;
 use crate::fmt;
-use crate::value::{List, STRINGS, Str, Value, memory};
+use crate::state::State;
+use crate::value::{List, STRINGS, Str, Value, size};
 
 pub(super) fn add(f: &mut Functions) {
     f.add("hello", || "Hello!");
@@ -354,7 +354,7 @@ fn split(
 /// Counts one more part of a text that has been cut into so many.
 pub(super) fn spend_part(state: &mut State<'_>, parts: usize) -> Result<(), Error> {
     state.spend_steps(1)?;
-    state.check_memory(parts as u64 * memory::ENTRY)
+    state.check_memory(parts as u64 * size::ENTRY)
 }
 
 /// Sprig's way to return several strings: `_0`, `_1`, and so on.

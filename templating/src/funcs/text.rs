@@ -1,8 +1,8 @@
 //! Values as text: Sprig's `strval` and `strslice`.
 
 use crate::error::Error;
-use crate::exec::State;
 use crate::fmt;
+use crate::state::State;
 use crate::value::{Str, Value};
 
 /// Sprig's `strval`: strings and bytes as they are, what has a `String` method by that, anything else as `%v` prints it.

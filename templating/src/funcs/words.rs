@@ -9,7 +9,7 @@ use golib::utf8::{runes, split_first};
 
 use super::Functions;
 use crate::error::Error;
-use crate::exec::State;
+use crate::state::State;
 use crate::value::Str;
 
 pub(super) fn add(f: &mut Functions) {

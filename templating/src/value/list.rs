@@ -5,9 +5,10 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::drop::Children;
-use super::memory::{ELEMENT, Held};
+use super::size::ELEMENT;
 use super::types::{INTS, LIST, ListType, STRINGS};
 use super::{Str, Value};
+use crate::memory::Held;
 
 /// A list of one Go type, possibly nil. Cloning shares the elements.
 #[derive(Clone)]

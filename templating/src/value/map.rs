@@ -8,10 +8,11 @@ use std::rc::Rc;
 
 use super::cycles;
 use super::drop::Children;
-use super::memory::{self, Held};
+use super::size;
 use super::types::{MAP, MapType};
 use super::{Str, Value};
 use crate::error::Error;
+use crate::memory::Held;
 
 /// A map of one Go type, possibly nil. Cloning gives another reference to the same map.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ impl Map {
 
     /// A map of the given type; the values must be of its element type.
     pub fn typed(ty: &'static MapType, entries: BTreeMap<Str, Value>) -> Self {
-        let held = Held::new(memory::entries(entries.len()));
+        let held = Held::new(size::entries(entries.len()));
         Self {
             ty,
             entries: Some(Rc::new(Entries(RefCell::new(entries), held))),
@@ -106,7 +107,7 @@ impl Map {
         let mut map = entries.0.borrow_mut();
         let old = map.insert(key.into(), value);
         if old.is_none() {
-            entries.1.set(memory::entries(map.len()));
+            entries.1.set(size::entries(map.len()));
         }
         drop(map);
         drop(old);
@@ -118,7 +119,7 @@ impl Map {
         let entries = self.entries.as_ref()?;
         let mut map = entries.0.borrow_mut();
         let old = map.remove(key.as_ref())?;
-        entries.1.set(memory::entries(map.len()));
+        entries.1.set(size::entries(map.len()));
         Some(old)
     }
 

@@ -9,8 +9,9 @@ mod drop;
 pub(crate) mod json;
 mod list;
 mod map;
-pub(crate) mod memory;
 mod object;
+mod operand;
+pub(crate) mod size;
 mod text;
 mod types;
 
@@ -24,9 +25,10 @@ pub use cycles::CycleGuard;
 pub use list::List;
 pub use map::Map;
 pub use object::Object;
+pub use operand::Operand;
 pub use text::Str;
 pub use types::{
-    BYTES_MAP, INTS, Kind, LIST, LISTS, ListType, MAP, MapType, STRING_MAP, STRINGS, Type,
+    BYTES_MAP, INTS, Kind, LIST, LISTS, ListType, MAP, MapType, Method, STRING_MAP, STRINGS, Type,
 };
 
 /// A Go value.

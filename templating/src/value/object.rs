@@ -2,8 +2,7 @@
 
 use std::any::Any;
 
-use super::{Kind, Str, Value};
-use crate::funcs::Method;
+use super::{Kind, Method, Str, Value};
 
 /// A Go struct, pointer or named scalar that a template can hold.
 ///

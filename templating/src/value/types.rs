@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::Value;
-use crate::funcs::Method;
+use super::{Operand, Value};
+use crate::error::Error;
+use crate::state::State;
 
 /// What Go's `reflect.Kind` calls a value; prints as Go does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,17 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// A method of a host type: a function whose receiver is the value itself.
+#[derive(Debug)]
+pub struct Method {
+    /// What follows the dot.
+    pub name: &'static str,
+    /// The parameters after the receiver.
+    pub params: &'static [Type],
+    /// What it does; the arguments have the types of `params`.
+    pub call: fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>,
 }
 
 /// A list type such as `[]string`. Two lists have the same type when they refer to the same `ListType`.

@@ -6,13 +6,13 @@ mod render;
 
 use std::sync::Arc;
 
-use templating::{Dialect, Error, Limits, State, SystemHost, Value};
+use templating::{Dialect, Error, Limits, Renderer, SystemHost, Value};
 
 /// Renders one template named `t` in Helm's dialect.
 fn render_with(text: &str, data: Value, limits: Limits) -> Result<String, Error> {
     let mut set = Dialect::Helm.template_set("t");
     set.parse("t", text)?;
-    let output = State::new(Arc::new(set), &SystemHost, limits).render("t", &data)?;
+    let output = Renderer::new(Arc::new(set), &SystemHost, limits).render("t", &data)?;
     Ok(String::from_utf8(output).expect("the tests print text"))
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 
 use templating::{
-    Dialect, Error, Functions, Host, Limits, Map, MissingKey, State, Str, SystemHost, TemplateSet,
-    Value,
+    Dialect, Error, Functions, Host, Limits, Map, MissingKey, Renderer, Str, SystemHost,
+    TemplateSet, Value,
 };
 
 use crate::{render, render_with};
@@ -19,7 +19,7 @@ fn a_set_is_shared_between_threads() {
         .map(|_| {
             let set = Arc::clone(&set);
             thread::spawn(move || {
-                State::new(set, &SystemHost, Limits::default()).render("t", &Value::Nil)
+                Renderer::new(set, &SystemHost, Limits::default()).render("t", &Value::Nil)
             })
         })
         .collect();
@@ -46,8 +46,8 @@ fn own_functions_take_rust_types() {
     });
     let mut set = TemplateSet::new("set", Arc::new(functions));
     set.parse("t", r#"{{ 2 | greet "you" }}"#).unwrap();
-    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
-    assert_eq!(state.render("t", &Value::Nil).unwrap(), b"you!you!");
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    assert_eq!(renderer.render("t", &Value::Nil).unwrap(), b"you!you!");
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn lookup_asks_the_host() {
         r#"{{ $o := lookup "v1" "Pod" "ns" "a" }}{{ $o.name }} {{ printf "%T" $o.replicas }}"#,
     )
     .unwrap();
-    let mut state = State::new(Arc::new(set), &Cluster, Limits::default());
-    assert_eq!(state.render("t", &Value::Nil).unwrap(), b"ns/a int64");
+    let mut renderer = Renderer::new(Arc::new(set), &Cluster, Limits::default());
+    assert_eq!(renderer.render("t", &Value::Nil).unwrap(), b"ns/a int64");
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn fleets_dialect_has_its_own_delimiters() {
     set.parse("values", "{{ x }} ${ .a } ${- /* no */ -} }")
         .unwrap();
     let set = Arc::new(set.with_missing_key(MissingKey::Error));
-    let mut state = State::new(set, &SystemHost, Limits::default());
+    let mut renderer = Renderer::new(set, &SystemHost, Limits::default());
     let data = Map::from_iter([("a", "b")]).into();
-    assert_eq!(state.render("values", &data).unwrap(), b"{{ x }} b}");
-    assert!(state.render("values", &Map::new().into()).is_err());
+    assert_eq!(renderer.render("values", &data).unwrap(), b"{{ x }} b}");
+    assert!(renderer.render("values", &Map::new().into()).is_err());
     assert!(Dialect::Fleet.functions().get("include").is_none());
 }
 

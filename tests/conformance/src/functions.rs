@@ -1,7 +1,7 @@
 //! functions.json: the names that each kind of template may call.
 
+use templating::Dialect;
 use templating::Functions;
-use templating::funcs::Dialect;
 
 use crate::{Case, Outcome};
 

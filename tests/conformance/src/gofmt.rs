@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use golib::json;
 use serde_json::Value as Json;
-use templating::{Dialect, Limits, State, SystemHost, TemplateSet, Value};
+use templating::{Dialect, Limits, Renderer, SystemHost, TemplateSet, Value};
 
 use crate::{Case, Outcome};
 
@@ -43,8 +43,10 @@ fn output(case: &Case, mut set: TemplateSet) -> Result<Vec<u8>, String> {
         stack_bytes: STACK_BYTES - (16 << 20),
         ..Limits::default()
     };
-    let mut state = State::new(Arc::new(set), &SystemHost, limits);
-    state.render("t", &data).map_err(|error| error.to_string())
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, limits);
+    renderer
+        .render("t", &data)
+        .map_err(|error| error.to_string())
 }
 
 fn compare(case: &Case, output: Result<Vec<u8>, String>) -> Outcome {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use golib::json::floats;
 use golib::regexp::Regexp;
 use serde_json::Value as Data;
-use templating::funcs::Dialect;
-use templating::{Error, Limits, MissingKey, State, SystemHost, TemplateSet, Value};
+use templating::Dialect;
+use templating::{Error, Limits, MissingKey, Renderer, SystemHost, TemplateSet, Value};
 
 use crate::{Case, Outcome};
 
@@ -52,5 +52,5 @@ fn render(case: &Case) -> Result<Vec<u8>, Error> {
     set.parse(NAME, case.text("template").unwrap_or_default())?;
     let data = case.get("data").cloned().unwrap_or(Data::Null);
     let dot = Value::from(&floats(data));
-    State::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot)
+    Renderer::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot)
 }

@@ -15,7 +15,7 @@ use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptio
 use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
 use serde_json::Value;
-use templating::{Dialect, Host, Limits, State, SystemHost, TemplateSet};
+use templating::{Dialect, Host, Limits, Renderer, SystemHost, TemplateSet};
 
 use super::chart_flags::{ChartFlags, Located};
 use super::console::{log, log_warnings, say};
@@ -448,7 +448,7 @@ fn template_name(text: &str) -> Result<String, String> {
     let mut set = TemplateSet::new(NAME, Dialect::Fleet.functions());
     set.parse(NAME, text).map_err(|error| error.to_string())?;
     let dot = templating::Value::from(&Value::Null);
-    let rendered = State::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot);
+    let rendered = Renderer::new(Arc::new(set), &SystemHost, Limits::default()).render(NAME, &dot);
     let rendered = rendered.map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&rendered).into_owned())
 }

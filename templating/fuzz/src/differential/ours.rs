@@ -7,7 +7,7 @@ use golib::glob::Glob;
 use golib::semver::{Constraint, Version};
 use golib::{json, path, yaml};
 use serde_json::Value as Json;
-use templating::{Dialect, Functions, Limits, State, SystemHost, TemplateSet, Value};
+use templating::{Dialect, Functions, Limits, Renderer, SystemHost, TemplateSet, Value};
 
 use super::{Answer, Question};
 
@@ -66,8 +66,10 @@ fn template(question: &Question) -> Answer {
             .map_err(|error| error.to_string())?;
     }
     let dot = Value::from(json::floats(question.data.clone()));
-    let mut state = State::new(Arc::new(set), &SystemHost, Limits::default());
-    state.render("t", &dot).map_err(|error| error.to_string())
+    let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    renderer
+        .render("t", &dot)
+        .map_err(|error| error.to_string())
 }
 
 /// As the Go program puts the question into a chart.

@@ -1,6 +1,6 @@
 //! A value on its way through an expression.
 
-use crate::value::{Type, Value};
+use super::{Type, Value};
 
 /// A value together with what Go's `reflect` knows of where it came from.
 ///

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::sprig::{add_helm, add_sprig};
-use super::{Functions, flow};
 use crate::exec::{MissingKey, TemplateSet};
+use crate::funcs::{Functions, add_flow, add_flow_lint, add_helm, add_sprig};
 
 /// A function table with a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +47,11 @@ impl Dialect {
         match self {
             Dialect::Helm => {
                 add_helm(&mut functions);
-                flow::add_flow(&mut functions);
+                add_flow(&mut functions);
             }
             Dialect::HelmLint => {
                 add_helm(&mut functions);
-                flow::add_flow_lint(&mut functions);
+                add_flow_lint(&mut functions);
             }
             Dialect::Fleet => functions.remove("getHostByName"),
         }
