@@ -3,17 +3,6 @@
 //! Without a subcommand the binary is the agent, whose flags are [`AgentArgs`]. As with Fleet's agent
 //! (`internal/cmd/agent/root.go`), unknown flags and every start-up failure exit with 1.
 
-pub mod address;
-pub mod chart_flags;
-pub mod console;
-pub mod dependencies;
-pub mod fetch_errors;
-pub mod helm_home;
-mod logins;
-pub mod pflag;
-pub mod repositories;
-pub mod template;
-pub mod value_flags;
 pub mod values;
 
 use std::ffi::OsString;
@@ -21,9 +10,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use helmcli::{pflag, template};
 
-use crate::config::{AgentArgs, Environment, Settings};
+use crate::config::{AgentArgs, Environment, Settings, fetches_schemas};
 use crate::process::telemetry;
+use crate::schemas::Schemas;
 
 /// Rancher Fleet's downstream agent.
 #[derive(Debug, Parser)]
@@ -78,7 +69,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     match &cli.command {
-        Some(Command::Template(args)) => return template::run(args),
+        Some(Command::Template(args)) => {
+            let schemas = Schemas::new(fetches_schemas(&Environment::of_process()));
+            return template::run(args, &schemas);
+        }
         Some(Command::Values(args)) => return values::run(args),
         None => {}
     }

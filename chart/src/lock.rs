@@ -1,32 +1,93 @@
-//! `Chart.lock`: the hash that ties it to `Chart.yaml`, and locking what lies on disk.
+//! `Chart.lock`: from the constraints of `Chart.yaml` to exact versions, and the hash that ties the two.
 //!
-//! Mirrors `internal/resolver/resolver.go`. Locking against repositories and registries is not done
-//! here; installing never looks at the lock.
+//! Mirrors `internal/resolver/resolver.go`. Where versions come from is the caller's business ([`Versions`]); installing never
+//! looks at the lock.
+
+use std::collections::BTreeMap;
 
 use golib::json;
-use golib::path;
 use golib::semver::{Constraint, Version};
 use golib::strconv::quote;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Dependency, Lock, Metadata, Time};
+use crate::Dependency;
 
-/// A lock that cannot be made or does not fit. The text is Helm's.
+/// The versions there are of a dependency. What is answered instead is shown to people, in Helm's words.
+pub trait Versions {
+    /// Checks that a path is there, seen from the chart.
+    ///
+    /// # Errors
+    /// It is not.
+    fn exists(&self, path: &str) -> Result<(), String>;
+
+    /// The version of the chart in a directory, seen from the chart.
+    ///
+    /// # Errors
+    /// There is no chart.
+    fn local(&self, path: &str) -> Result<String, String>;
+
+    /// The versions of a chart that a repository offers for download, newest first; `None` where it does not have the chart.
+    ///
+    /// # Errors
+    /// The repository's index cannot be had.
+    fn listed(&self, repository: &str, chart: &str) -> Result<Option<Vec<String>>, String>;
+
+    /// The versions of a chart that a registry has, newest first.
+    ///
+    /// # Errors
+    /// The registry does not tell.
+    fn tags(&self, repository: &str, chart: &str) -> Result<Vec<String>, String>;
+}
+
+/// Dependencies that cannot be locked. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LockError {
     /// A version constraint cannot be read.
-    #[error("dependency {} has an invalid version/constraint format: {why}", quote(.name))]
+    #[error("dependency {} has an invalid version/constraint format: {problem}", quote(.name))]
     Constraint {
         /// The dependency.
         name: String,
         /// What is wrong with the constraint.
-        why: String,
+        problem: String,
     },
-    /// A chart that should lie on disk does not.
-    #[error("directory {0} not found")]
-    NotFound(String),
-    /// Charts on disk have versions nobody wants.
+    /// A dependency in `charts/` has a name that is no directory's.
+    #[error("chart name {} {problem}", quote(.name))]
+    Name {
+        /// The dependency.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A chart on disk is missing, or none.
+    #[error("{0}")]
+    Local(String),
+    /// The index of a repository cannot be had.
+    #[error("no cached repository for {repository} found. (try 'helm repo update'): {problem}")]
+    Index {
+        /// The repository's name.
+        repository: String,
+        /// Why not.
+        problem: String,
+    },
+    /// A repository does not have the chart.
+    #[error("{name} chart not found in repo {repository}")]
+    NotFound {
+        /// The dependency.
+        name: String,
+        /// The repository's address.
+        repository: String,
+    },
+    /// A registry does not tell its tags.
+    #[error("could not retrieve list of tags for repository {repository}: {problem}")]
+    Tags {
+        /// The registry's address.
+        repository: String,
+        /// Why not.
+        problem: String,
+    },
+    /// Of some dependencies there is no version that fits.
     #[error(
         "can't get a valid version for {} subchart(s): {}. Make sure a matching chart version \
          exists in the repo, or change the version constraint in Chart.yaml",
@@ -34,20 +95,114 @@ pub enum LockError {
         .0.join(", ")
     )]
     NoVersion(Vec<String>),
-    /// A dependency comes from a repository.
-    #[error("dependency {} comes from {repository}: only local charts can be locked", quote(.name))]
-    Remote {
-        /// The dependency.
-        name: String,
-        /// Its repository.
-        repository: String,
-    },
-    /// `Chart.yaml` has changed since the lock was made.
-    #[error(
-        "the lock file (Chart.lock) is out of sync with the dependencies file (Chart.yaml). Please \
-         update the dependencies with 'helm dependency update'"
-    )]
-    OutOfSync,
+}
+
+/// Finds the newest version that satisfies each constraint. `repositories` has the name of a dependency's repository by the
+/// dependency's name, as [`Versions::listed`] is to be asked for it.
+///
+/// # Errors
+/// A constraint is malformed, versions cannot be had, or none fits.
+pub fn resolve(
+    declared: &[Dependency],
+    repositories: &BTreeMap<String, String>,
+    versions: &dyn Versions,
+) -> Result<Vec<Dependency>, LockError> {
+    let mut locked = Vec::new();
+    let mut missing = Vec::new();
+    for dependency in declared {
+        let Dependency {
+            name, repository, ..
+        } = dependency;
+        match version(dependency, repositories, versions)? {
+            Some(version) => locked.push(Dependency {
+                name: name.clone(),
+                repository: repository.clone(),
+                version,
+                ..Dependency::default()
+            }),
+            None => missing.push(format!(
+                "{} (repository {}, version {})",
+                quote(name),
+                quote(repository),
+                quote(&dependency.version)
+            )),
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(locked),
+        false => Err(LockError::NoVersion(missing)),
+    }
+}
+
+/// The version to take; `None` where none fits.
+fn version(
+    dependency: &Dependency,
+    repositories: &BTreeMap<String, String>,
+    versions: &dyn Versions,
+) -> Result<Option<String>, LockError> {
+    let Dependency {
+        name,
+        repository,
+        version,
+        ..
+    } = dependency;
+    let constraint = Constraint::parse(version).map_err(|error| LockError::Constraint {
+        name: name.clone(),
+        problem: error.to_string(),
+    })?;
+    let fits = |version: &String| Version::parse(version).is_ok_and(|v| constraint.check(&v));
+    if repository.is_empty() {
+        check_name(name)?;
+        let path = format!("charts/{name}");
+        versions.exists(&path).map_err(LockError::Local)?;
+        return Ok(Some(version.clone()));
+    }
+    if let Some(path) = repository.strip_prefix("file://") {
+        versions.exists(path).map_err(LockError::Local)?;
+        let version = versions.local(path).map_err(LockError::Local)?;
+        return Ok(Some(version).filter(fits));
+    }
+    if repository.starts_with("oci://") {
+        // A registry is asked only where the version leaves a choice; what does not fit is found out when it is pulled.
+        let known = match Version::parse(version) {
+            Ok(_) => vec![version.clone()],
+            Err(_) => versions
+                .tags(repository, name)
+                .map_err(|problem| LockError::Tags {
+                    repository: repository.clone(),
+                    problem,
+                })?,
+        };
+        let picked = known.into_iter().find(fits);
+        return Ok(Some(picked.unwrap_or_else(|| version.clone())));
+    }
+    let Some(known) = repositories.get(name).filter(|known| !known.is_empty()) else {
+        return Ok(Some(version.clone()));
+    };
+    let listed = versions
+        .listed(known, name)
+        .map_err(|problem| LockError::Index {
+            repository: known.clone(),
+            problem,
+        })?;
+    let listed = listed.ok_or_else(|| LockError::NotFound {
+        name: name.clone(),
+        repository: repository.clone(),
+    })?;
+    Ok(listed.into_iter().find(fits))
+}
+
+/// A chart in `charts/` is not looked for elsewhere.
+fn check_name(name: &str) -> Result<(), LockError> {
+    let problem = match name {
+        "" | "." | ".." => "is not allowed",
+        _ if name.contains(['/', '\\']) => "must not contain path separators",
+        _ => return Ok(()),
+    };
+    Err(LockError::Name {
+        name: name.to_owned(),
+        problem,
+    })
 }
 
 /// The digest of declared and locked dependencies.
@@ -106,98 +261,84 @@ fn go_json(dependency: &Dependency) -> String {
     format!("{{{}}}", shown.join(","))
 }
 
-/// Locks the dependencies of a chart that all lie on disk. `version_of` tells the version of the chart
-/// in a directory, given relative to the parent of `base`.
-///
-/// # Errors
-/// A constraint is malformed, a chart is missing or has the wrong version, or comes from elsewhere.
-pub fn resolve_local(
-    metadata: &Metadata,
-    base: &str,
-    version_of: &dyn Fn(&str) -> Option<String>,
-) -> Result<Lock, LockError> {
-    let mut locked = Vec::new();
-    let mut missing = Vec::new();
-    for dependency in &metadata.dependencies {
-        let name = &dependency.name;
-        let constraint =
-            Constraint::parse(&dependency.version).map_err(|error| LockError::Constraint {
-                name: name.clone(),
-                why: error.to_string(),
-            })?;
-        let repository = &dependency.repository;
-        let vendored = repository.is_empty();
-        let version = if vendored {
-            local_version(base, &format!("charts/{name}"), version_of)?;
-            dependency.version.clone()
-        } else if let Some(place) = repository.strip_prefix("file://") {
-            local_version(base, place, version_of)?
-        } else {
-            let (name, repository) = (name.clone(), repository.clone());
-            return Err(LockError::Remote { name, repository });
-        };
-        let fits = || Version::parse(&version).is_ok_and(|version| constraint.check(&version));
-        if !vendored && !fits() {
-            missing.push(format!(
-                "{} (repository {}, version {})",
-                quote(name),
-                quote(repository),
-                quote(&dependency.version)
-            ));
-            continue;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repository `one`, a registry and directories that have some versions of `web`.
+    struct Shop;
+
+    impl Versions for Shop {
+        fn exists(&self, place: &str) -> Result<(), String> {
+            match place.ends_with("gone") {
+                true => Err(format!("directory {place} not found")),
+                false => Ok(()),
+            }
         }
-        let (name, repository) = (name.clone(), repository.clone());
-        locked.push(Dependency {
-            name,
-            version,
-            repository,
+
+        fn local(&self, _: &str) -> Result<String, String> {
+            Ok("2.1.0".into())
+        }
+
+        fn listed(&self, repository: &str, chart: &str) -> Result<Option<Vec<String>>, String> {
+            let versions = ["2.0.0-rc.1", "1.10.0", "1.2.0"].map(str::to_owned);
+            match repository {
+                "one" => Ok((chart == "web").then(|| versions.into())),
+                _ => Err("no such file".into()),
+            }
+        }
+
+        fn tags(&self, _: &str, _: &str) -> Result<Vec<String>, String> {
+            Ok(vec!["1.3.0".into(), "1.2.9".into()])
+        }
+    }
+
+    fn locked(name: &str, repository: &str, version: &str) -> Result<String, String> {
+        let declared = [Dependency {
+            name: name.into(),
+            repository: repository.into(),
+            version: version.into(),
             ..Dependency::default()
-        });
+        }];
+        let names: BTreeMap<String, String> = [("web", "one"), ("db", "two")]
+            .map(|(name, known)| (name.to_owned(), known.to_owned()))
+            .into();
+        resolve(&declared, &names, &Shop)
+            .map(|locked| locked[0].version.clone())
+            .map_err(|error| error.to_string())
     }
-    if !missing.is_empty() {
-        return Err(LockError::NoVersion(missing));
-    }
-    let digest = digest(&metadata.dependencies, &locked);
-    Ok(Lock {
-        generated: Time::ZERO,
-        digest,
-        dependencies: locked.into(),
-    })
-}
 
-fn local_version(
-    base: &str,
-    place: &str,
-    version_of: &dyn Fn(&str) -> Option<String>,
-) -> Result<String, LockError> {
-    let joined = if place.starts_with('/') {
-        place.to_owned()
-    } else {
-        format!("{base}/{place}")
-    };
-    let joined = String::from_utf8_lossy(&path::clean(joined.as_bytes())).into_owned();
-    version_of(&joined).ok_or(LockError::NotFound(joined))
-}
-
-/// Checks that a lock belongs to the dependencies `Chart.yaml` declares, and that local charts among
-/// them are there.
-///
-/// # Errors
-/// A local chart is missing, or the lock is out of sync.
-pub fn check(
-    metadata: &Metadata,
-    lock: &Lock,
-    base: &str,
-    version_of: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), LockError> {
-    for dependency in &metadata.dependencies {
-        if let Some(place) = dependency.repository.strip_prefix("file://") {
-            local_version(base, place, version_of)?;
-        }
+    #[test]
+    fn the_newest_that_fits_is_taken() {
+        let url = "http://h";
+        assert_eq!(locked("web", url, "^1").as_deref(), Ok("1.10.0"));
+        assert_eq!(locked("web", url, "~1.2").as_deref(), Ok("1.2.0"));
+        assert_eq!(
+            locked("web", url, "1.9.0").unwrap_err(),
+            "can't get a valid version for 1 subchart(s): \"web\" (repository \"http://h\", version \"1.9.0\"). Make sure a matching chart version exists in the repo, or change the version constraint in Chart.yaml"
+        );
+        assert_eq!(locked("web", "oci://r", "^1").as_deref(), Ok("1.3.0"));
+        assert_eq!(locked("web", "oci://r", "^9").as_deref(), Ok("^9"));
+        assert_eq!(locked("web", "oci://r", "1.2").as_deref(), Ok("1.2"));
+        assert_eq!(
+            locked("web", "file://../web", ">=2").as_deref(),
+            Ok("2.1.0")
+        );
+        assert_eq!(locked("web", "", "^1").as_deref(), Ok("^1"));
+        assert_eq!(locked("other", url, "^1").as_deref(), Ok("^1"));
     }
-    if digest(&metadata.dependencies, &lock.dependencies) == lock.digest {
-        Ok(())
-    } else {
-        Err(LockError::OutOfSync)
+
+    #[test]
+    fn errors_are_helms() {
+        let error = |name, repository, version| locked(name, repository, version).unwrap_err();
+        assert_eq!(error("gone", "", "^1"), "directory charts/gone not found");
+        assert!(error("../gone", "", "^1").contains("must not contain path separators"));
+        assert!(
+            error("web", "file://x", "^3").contains("(repository \"file://x\", version \"^3\")")
+        );
+        assert!(
+            error("web", "http://h", "nonsense").starts_with("dependency \"web\" has an invalid")
+        );
+        assert!(error("db", "http://h", "1").starts_with("no cached repository for two found."));
     }
 }

@@ -44,6 +44,14 @@ pub struct Entry {
     pub digest: String,
 }
 
+impl Entry {
+    /// The address to download it from, relative to the repository or absolute.
+    pub fn first_url(&self) -> Option<&str> {
+        let first = self.urls.as_ref()?.first()?;
+        Some(first)
+    }
+}
+
 /// A repository's charts, each with its versions newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {

@@ -33,7 +33,7 @@ fn joined(base: &SafeUrl, path: &str) -> Url {
 
 /// Where the entry's archive is: the first address, joined onto the repository if relative.
 pub(super) fn chart_url(repo: &SafeUrl, chart: &str, entry: &Entry) -> Result<SafeUrl, FetchError> {
-    let Some(first) = entry.urls.as_ref().and_then(|urls| urls.first()) else {
+    let Some(first) = entry.first_url() else {
         return Err(FetchError::NoUrls {
             chart: chart.to_owned(),
             version: entry.version.clone(),

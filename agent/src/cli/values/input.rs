@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use golib::yaml;
+use helmcli::chart_flags::ChartFlags;
+use helmcli::files::read_file;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
@@ -11,8 +13,6 @@ use templating::SystemHost;
 
 use super::ValuesArgs;
 use crate::api::{BundleDeployment, BundleDeploymentOptions, HelmOptions};
-use crate::cli::chart_flags::ChartFlags;
-use crate::cli::value_flags::read_file;
 use crate::values::{self, ClusterFacts, Mode, Reference, ReferenceKind, Values};
 
 /// Everything the command works on.

@@ -13,12 +13,12 @@ use std::process::ExitCode;
 
 use chart::{Chart, dependency};
 use golib::{json, yaml};
+use helmcli::chart_flags::ChartFlags;
+use helmcli::helm_home::HelmFlags;
+use helmcli::value_flags::ValueFlags;
 use serde_json::Value;
 use templating::SystemHost;
 
-use super::chart_flags::ChartFlags;
-use super::helm_home::HelmFlags;
-use super::value_flags::ValueFlags;
 use crate::values::{self, Mode, Values};
 use input::Input;
 use report::Report;

@@ -9,6 +9,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command};
 use golib::strconv::{self, NumError, quote};
 
+use crate::csv;
+
 /// The whole command with flags of its subcommands as pflag reads them.
 pub fn command(command: Command) -> Command {
     let names: Vec<String> = command
@@ -156,7 +158,7 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let items = match text.matches('=').count() {
         // Only where there are several can a comma be between them.
         0 | 1 => vec![text.trim_matches('"').to_owned()],
-        _ => super::value_flags::list(&super::value_flags::checked_list(text)?),
+        _ => csv::list(&csv::checked_list(text)?),
     };
     let pair = |item: &String| match item.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),

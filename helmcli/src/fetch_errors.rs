@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use chart::source::{FetchError, SafeUrl, TransportError};
 use golib::strconv::quote;
+use release::error_chain;
 
 /// What helm says.
-pub fn told(error: &FetchError) -> String {
+pub(crate) fn told(error: &FetchError) -> String {
     match error {
         FetchError::IndexStatus { url, status, .. } | FetchError::Status { url, status, .. } => {
             let status = http::StatusCode::from_u16(*status);
@@ -15,11 +16,11 @@ pub fn told(error: &FetchError) -> String {
         }
         FetchError::NotFound { lookup, .. } => lookup.in_helms_words(),
         FetchError::InvalidReference { reference, problem } => {
-            invalid_reference(reference, problem).unwrap_or_else(|| crate::error::chain(error))
+            invalid_reference(reference, problem).unwrap_or_else(|| error_chain(error))
         }
         FetchError::Transport { url, source } => match transport(url, source) {
             Some(cause) => pulling(url, &format!("Get {}: {cause}", quote(shown(url)))),
-            None => crate::error::chain(error),
+            None => error_chain(error),
         },
         FetchError::Registry {
             url,
@@ -28,7 +29,7 @@ pub fn told(error: &FetchError) -> String {
             detail,
             ..
         } => refused(url, *status, &format!("{message}{detail}")),
-        other => crate::error::chain(other),
+        other => error_chain(other),
     }
 }
 

@@ -6,7 +6,7 @@ use golib::path;
 use url::Url;
 
 /// The scheme in front of a colon, in lower case.
-pub fn scheme(text: &str) -> Option<String> {
+pub(crate) fn scheme(text: &str) -> Option<String> {
     let (scheme, _) = text.split_once(':')?;
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme
@@ -16,7 +16,7 @@ pub fn scheme(text: &str) -> Option<String> {
 }
 
 /// What Go's `url.ParseRequestURI` takes: absolute addresses and absolute paths.
-pub fn is_request_uri(text: &str) -> bool {
+pub(crate) fn is_request_uri(text: &str) -> bool {
     if text.chars().any(|c| c.is_control()) {
         return false;
     }
@@ -28,7 +28,7 @@ pub fn is_request_uri(text: &str) -> bool {
 }
 
 /// Whether two addresses are the same, whatever slashes their paths have.
-pub fn equal(a: &str, b: &str) -> bool {
+pub(crate) fn equal(a: &str, b: &str) -> bool {
     cleaned(a) == cleaned(b)
 }
 
@@ -59,7 +59,7 @@ fn cleaned(text: &str) -> String {
 ///
 /// # Errors
 /// The repository's address is none.
-pub fn resolve(repository: &str, reference: &str) -> Result<String, String> {
+pub(crate) fn resolve(repository: &str, reference: &str) -> Result<String, String> {
     if scheme(reference).is_some() {
         return Ok(reference.to_owned());
     }
@@ -73,7 +73,7 @@ pub fn resolve(repository: &str, reference: &str) -> Result<String, String> {
 }
 
 /// The last element of an address's path, as a file is named after it. `None` where that is no name.
-pub fn file_name(address: &Url) -> Option<String> {
+pub(crate) fn file_name(address: &Url) -> Option<String> {
     let decoded = percent_decoded(address.path());
     let name = String::from_utf8(path::base(&decoded).to_vec()).ok()?;
     let is_name = !["", ".", "..", "/"].contains(&name.as_str()) && !name.contains('\0');

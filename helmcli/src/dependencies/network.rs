@@ -11,12 +11,14 @@ use chart::source::{Access, FetchedChart, Index, Reference};
 use golib::strconv::quote;
 
 use super::names::{distinct, is_registry, is_unmanaged};
-use super::say;
-use crate::cli::chart_flags::{ChartFlags, Client, overridden};
-use crate::cli::fetch_errors::told;
-use crate::cli::helm_home::HelmFlags;
-use crate::cli::logins;
-use crate::cli::repositories::{self, Repository};
+use crate::access::overridden;
+use crate::chart_flags::ChartFlags;
+use crate::client::Client;
+use crate::console::print;
+use crate::fetch_errors::told;
+use crate::helm_home::HelmFlags;
+use crate::logins;
+use crate::repositories::{self, Repository};
 
 pub(super) struct Network<'a> {
     helm: &'a HelmFlags,
@@ -71,10 +73,10 @@ impl<'a> Network<'a> {
             };
             let shown = quote(shown);
             match self.keep_index(repository) {
-                Ok(()) => say(&format!(
+                Ok(()) => print(&format!(
                     "...Successfully got an update from the {shown} chart repository"
                 )),
-                Err(cause) => say(&format!(
+                Err(cause) => print(&format!(
                     "...Unable to get an update from the {shown} chart repository{place}:\n\t{cause}"
                 )),
             }

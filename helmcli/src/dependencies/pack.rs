@@ -5,9 +5,15 @@
 use chart::{API_VERSION_V1, API_VERSION_V2, Chart, List, Time};
 use flate2::{Compression, GzBuilder};
 use golib::yaml;
-use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit, Zoned};
 use serde::Serialize;
 use tar::{Builder, EntryType, Header};
+
+/// Now, in the zone of the machine, as Go writes it down.
+pub(super) fn now() -> Time {
+    let text = Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string();
+    text.parse().unwrap_or_else(|_| Time::utc(Timestamp::now()))
+}
 
 /// `<name>-<version>.tgz`.
 pub(super) fn file_name(chart: &Chart) -> String {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use kube::config::Kubeconfig;
 
+use crate::pflag;
+
 /// Helm's global flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct HelmFlags {
@@ -15,7 +17,7 @@ pub struct HelmFlags {
     pub namespace: Option<String>,
 
     /// Kubeconfig, for the namespace and for --dry-run=server [env: KUBECONFIG]
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of the kubeconfig [env: HELM_KUBECONTEXT]
@@ -39,7 +41,7 @@ pub struct HelmFlags {
     pub kube_apiserver: Option<String>,
 
     /// Certificates to trust for the API server [env: HELM_KUBECAFILE]
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub kube_ca_file: Option<PathBuf>,
 
     /// Name to expect in the API server's certificate [env: HELM_KUBETLS_SERVER_NAME]
@@ -52,31 +54,31 @@ pub struct HelmFlags {
 
     /// On failure print what was rendered so far [env: HELM_DEBUG]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          value_parser = super::pflag::boolean, value_name = "BOOL")]
+          value_parser = pflag::boolean, value_name = "BOOL")]
     pub debug: Option<bool>,
 
     /// Logins to registries [env: HELM_REGISTRY_CONFIG]
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub registry_config: Option<PathBuf>,
 
     /// Repositories by name [env: HELM_REPOSITORY_CONFIG]
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub repository_config: Option<PathBuf>,
 
     /// Indexes of those repositories [env: HELM_REPOSITORY_CACHE]
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub repository_cache: Option<PathBuf>,
 
     /// Accepted and ignored: charts are not kept on disk
-    #[arg(long, value_parser = super::pflag::path)]
+    #[arg(long, value_parser = pflag::path)]
     pub content_cache: Option<PathBuf>,
 
     /// Accepted and ignored: requests to the cluster are few
-    #[arg(long, value_parser = super::pflag::integer)]
+    #[arg(long, value_parser = pflag::integer)]
     pub burst_limit: Option<i64>,
 
     /// Accepted and ignored: requests to the cluster are few
-    #[arg(long, value_parser = super::pflag::float)]
+    #[arg(long, value_parser = pflag::float)]
     pub qps: Option<f64>,
 
     #[command(flatten)]
@@ -90,7 +92,7 @@ pub struct HelmFlags {
 /// Flags of the logging in Kubernetes' libraries, which are not in here.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct KlogFlags {
-    #[arg(short, long, hide = true, value_parser = super::pflag::integer)]
+    #[arg(short, long, hide = true, value_parser = pflag::integer)]
     pub v: Option<i64>,
     #[arg(long, hide = true)]
     pub vmodule: Option<String>,
@@ -149,7 +151,7 @@ impl HelmFlags {
     /// Whether helm would tell more.
     pub fn is_debug(&self) -> bool {
         let by_variable =
-            || variable("HELM_DEBUG").is_some_and(|text| super::pflag::boolean(&text) == Ok(true));
+            || variable("HELM_DEBUG").is_some_and(|text| pflag::boolean(&text) == Ok(true));
         self.debug.unwrap_or_else(by_variable)
     }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use chart::source::Credentials;
 use serde_json::Value;
 
-use super::helm_home::HelmFlags;
+use crate::helm_home::HelmFlags;
 
 /// What `helm registry login` or `docker login` stored for a registry.
-pub(super) fn for_registry(helm: &HelmFlags, registry: &str) -> Option<Credentials> {
+pub(crate) fn for_registry(helm: &HelmFlags, registry: &str) -> Option<Credentials> {
     let files = [Some(helm.registry_logins()), docker_config()];
     let stored = files.iter().flatten();
     let (user, password) = stored

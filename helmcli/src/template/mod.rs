@@ -1,4 +1,4 @@
-//! `fleetagent template [NAME] CHART`: what `helm template` prints, without helm.
+//! `template [NAME] CHART`: what `helm template` prints, without helm.
 //!
 //! Mirrors `pkg/cmd/template.go` and `runInstall` of `pkg/cmd/install.go`, in the order in which helm finds
 //! fault with its input.
@@ -12,18 +12,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptions};
+use chart::values::schema::RemoteSchemas;
 use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, Renderer, SystemHost, TemplateSet};
 
-use super::chart_flags::{ChartFlags, Located};
-use super::console::{log, log_warnings, say};
-use super::dependencies;
-use super::helm_home::{self, HelmFlags};
-use super::value_flags::{self, ValueFlags};
-use crate::config::{Environment, fetches_schemas};
-use crate::schemas::Schemas;
+use crate::chart_flags::{ChartFlags, Located};
+use crate::console::{log, log_warnings, say};
+use crate::helm_home::{self, HelmFlags};
+use crate::value_flags::ValueFlags;
+use crate::{csv, dependencies, pflag};
 use cluster::Server;
 pub use flags::{InstallFlags, RenderFlags};
 use output_dir::OutputDir;
@@ -53,14 +52,15 @@ pub struct TemplateArgs {
     pub install: InstallFlags,
 }
 
-/// Prints what the chart renders to; errors go to standard error as helm words them.
-pub fn run(args: &TemplateArgs) -> ExitCode {
+/// Prints what the chart renders to; errors go to standard error as helm words them. `schemas` is asked for what
+/// the chart's schemas refer to by address.
+pub fn run(args: &TemplateArgs, schemas: &dyn RemoteSchemas) -> ExitCode {
     if let Err(cause) = args.helm.check_color() {
         let cause = log_text(&cause);
         say(&format!("level=WARN msg=\"command failed\" error={cause}"));
         return ExitCode::FAILURE;
     }
-    let (output, error) = match template(args) {
+    let (output, error) = match template(args, schemas) {
         Ok(output) => (output, None),
         Err(failure) if failure.logged => {
             log("INFO", &failure.message);
@@ -111,7 +111,7 @@ const SYSTEM_LABELS: [&str; 6] = [
     "modifiedAt",
 ];
 
-fn template(args: &TemplateArgs) -> Result<String, Failure> {
+fn template(args: &TemplateArgs, schemas: &dyn RemoteSchemas) -> Result<String, Failure> {
     let (remarks, checked) = args.install.remarks(&args.render);
     if let Some(name) = args
         .render
@@ -156,12 +156,13 @@ fn template(args: &TemplateArgs) -> Result<String, Failure> {
         .render
         .api_versions
         .iter()
-        .flat_map(|list| value_flags::list(list));
+        .flat_map(|list| csv::list(list));
     capabilities.api_versions = known.chain(given).collect();
     let job = Job {
         args,
         name: &name,
         values: &values,
+        schemas,
     };
     if !uses_server {
         let host = NamesHost(args.render.enable_dns);
@@ -228,6 +229,7 @@ struct Job<'a> {
     args: &'a TemplateArgs,
     name: &'a str,
     values: &'a Value,
+    schemas: &'a dyn RemoteSchemas,
 }
 
 impl Job<'_> {
@@ -254,7 +256,6 @@ impl Job<'_> {
         let mut release = ReleaseInfo::install(self.name, args.helm.namespace());
         release.is_upgrade = args.render.is_upgrade;
         release.is_install = !args.render.is_upgrade;
-        let schemas = Schemas::new(fetches_schemas(&Environment::of_process()));
         let request = Request {
             chart,
             values: self.values,
@@ -263,7 +264,7 @@ impl Job<'_> {
             host,
             post_renderer: None,
             templates: None,
-            schemas: Some(&schemas),
+            schemas: Some(self.schemas),
             options: Options {
                 include_crds: args.render.include_crds,
                 skip_schema_validation: args.render.skip_schema_validation,
@@ -404,7 +405,7 @@ fn uses_server(flags: &RenderFlags) -> Result<bool, String> {
                 let value = quote(value);
                 format!("invalid dry-run value ({value}). Must be {known}")
             };
-            match super::pflag::boolean(value) {
+            match pflag::boolean(value) {
                 _ if value == "none" => Err(refused("\"server\" or \"client\"")),
                 Err(_) => Err(refused("\"none\", \"server\", or \"client\"")),
                 Ok(false) => Err(refused("\"server\" or \"client\"")),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use chart::Dependency;
 use sha2::{Digest as _, Sha256};
 
-use crate::cli::address;
-use crate::cli::repositories::Repository;
+use crate::address;
+use crate::repositories::Repository;
 
 /// Name by dependency; helm keys some by their address.
 pub(super) type Names = BTreeMap<String, String>;

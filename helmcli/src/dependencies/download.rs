@@ -4,17 +4,19 @@
 
 use std::collections::HashSet;
 
-use chart::Dependency;
 use chart::source::{Entry, Index};
+use chart::{Dependency, Time};
 use golib::semver::{Constraint, Version};
 use golib::strconv::quote;
 use url::Url;
 
-use super::folder::{self, Staging};
+use super::folder::{self, Folder, Staging, load_directory};
 use super::network::Network;
-use super::{Update, load_directory, names, now, pack, say};
-use crate::cli::address;
-use crate::cli::repositories::{self, Repository};
+use super::{names, pack};
+use crate::address;
+use crate::console::print;
+use crate::helm_home::HelmFlags;
+use crate::repositories::{self, Repository};
 
 /// Why a dependency cannot be had: some reasons helm tells twice.
 enum Failure {
@@ -33,52 +35,62 @@ struct Place<'a> {
 /// A repository and the index kept of it.
 type Known<'a> = (&'a Repository, Index);
 
-impl Update<'_> {
-    /// Fetches all of `locked`, whose local charts get their versions here.
-    pub(super) fn download(
-        &self,
-        network: &Network<'_>,
-        configured: &[Repository],
-        locked: &mut [Dependency],
-    ) -> Result<(), String> {
-        let known: Vec<Known<'_>> = configured
-            .iter()
-            .map(|one| Ok((one, repositories::cached_index(self.helm, &one.name)?)))
-            .collect::<Result<_, String>>()?;
-        let charts = self.folder.join("charts");
-        folder::prepare(&charts)?;
-        let staging = Staging::new(&self.folder)?;
-        say(&format!("Saving {} charts", locked.len()));
-        let mut fetch = Fetch {
-            update: self,
-            network,
-            known,
-            staging: &staging,
-            seen: HashSet::new(),
-        };
-        for dependency in locked.iter_mut() {
-            fetch.one(dependency).map_err(|failure| match failure {
-                Failure::Plain(message) => message,
-                Failure::Told(message) => {
-                    say(&format!("Save error occurred:  {message}"));
-                    message
-                }
-            })?;
-        }
-        folder::replace(&staging, &charts, locked, &say)
-    }
-}
-
-struct Fetch<'a> {
-    update: &'a Update<'a>,
+/// A download of everything that is locked.
+pub(super) struct Download<'a> {
+    folder: &'a Folder,
+    helm: &'a HelmFlags,
+    epoch: Option<Time>,
     network: &'a Network<'a>,
     known: Vec<Known<'a>>,
-    staging: &'a Staging,
+    staging: Staging,
     /// Addresses that are here already.
     seen: HashSet<String>,
 }
 
-impl Fetch<'_> {
+impl<'a> Download<'a> {
+    /// # Errors
+    /// A repository was never updated, or the chart's directory cannot be written.
+    pub(super) fn new(
+        folder: &'a Folder,
+        helm: &'a HelmFlags,
+        epoch: Option<Time>,
+        network: &'a Network<'a>,
+        configured: &'a [Repository],
+    ) -> Result<Self, String> {
+        let known = configured
+            .iter()
+            .map(|one| Ok((one, repositories::cached_index(helm, &one.name)?)))
+            .collect::<Result<_, String>>()?;
+        folder.charts()?;
+        Ok(Self {
+            folder,
+            helm,
+            epoch,
+            network,
+            known,
+            staging: Staging::new(folder)?,
+            seen: HashSet::new(),
+        })
+    }
+
+    /// Fetches all of `locked`, whose local charts get their versions here.
+    ///
+    /// # Errors
+    /// One cannot be had; nothing has changed then.
+    pub(super) fn run(mut self, locked: &mut [Dependency]) -> Result<(), String> {
+        print(&format!("Saving {} charts", locked.len()));
+        for dependency in locked.iter_mut() {
+            self.one(dependency).map_err(|failure| match failure {
+                Failure::Plain(message) => message,
+                Failure::Told(message) => {
+                    print(&format!("Save error occurred:  {message}"));
+                    message
+                }
+            })?;
+        }
+        folder::replace(&self.staging, &self.folder.charts()?, locked)
+    }
+
     fn one(&mut self, dependency: &mut Dependency) -> Result<(), Failure> {
         let Dependency {
             name, repository, ..
@@ -87,8 +99,8 @@ impl Fetch<'_> {
             return self.vendored(dependency);
         }
         if let Some(place) = repository.strip_prefix("file://") {
-            if self.update.helm.is_debug() {
-                say(&format!("Archiving {name} from repo {repository}"));
+            if self.helm.is_debug() {
+                print(&format!("Archiving {name} from repo {repository}"));
             }
             dependency.version = self.local(place, dependency).map_err(Failure::Told)?;
             return Ok(());
@@ -97,10 +109,10 @@ impl Fetch<'_> {
             .place(dependency)
             .map_err(|cause| Failure::Told(format!("could not find : {cause}")))?;
         if self.seen.contains(&place.url) {
-            say(&format!("Already downloaded {name} from repo {repository}"));
+            print(&format!("Already downloaded {name} from repo {repository}"));
             return Ok(());
         }
-        say(&format!("Downloading {name} from repo {repository}"));
+        print(&format!("Downloading {name} from repo {repository}"));
         if names::is_registry(&place.url) {
             return self.pull(&place.url);
         }
@@ -113,12 +125,12 @@ impl Fetch<'_> {
     /// A chart that should lie in `charts/` as a directory.
     fn vendored(&self, dependency: &Dependency) -> Result<(), Failure> {
         let Dependency { name, version, .. } = dependency;
-        say(&format!(
+        print(&format!(
             "Dependency {name} did not declare a repository. Assuming it exists in the charts directory"
         ));
         let path = self
-            .update
-            .local(&format!("charts/{name}"))
+            .folder
+            .find(&format!("charts/{name}"))
             .map_err(Failure::Plain)?;
         let chart = load_directory(&path).map_err(|cause| {
             Failure::Plain(format!(
@@ -137,7 +149,7 @@ impl Fetch<'_> {
 
     /// Packs a chart that lies elsewhere on this machine; gives its version.
     fn local(&self, place: &str, dependency: &Dependency) -> Result<String, String> {
-        let mut chart = load_directory(&self.update.local(place)?)?;
+        let mut chart = load_directory(&self.folder.find(place)?)?;
         let version = chart.metadata.version.clone();
         let Dependency {
             name,
@@ -147,10 +159,10 @@ impl Fetch<'_> {
         if !fits(name, wanted, &version)? {
             return Err(format!("can't get a valid version for dependency {name}"));
         }
-        if let Some(time) = self.update.epoch {
+        if let Some(time) = self.epoch {
             pack::stamp(&mut chart, time);
         }
-        let archive = pack::pack(&chart, now())?;
+        let archive = pack::pack(&chart, pack::now())?;
         self.staging.keep(&pack::file_name(&chart), &archive)?;
         Ok(version)
     }
@@ -260,15 +272,14 @@ fn exact<'e>(entries: &'e [Entry], version: &str) -> Option<&'e Entry> {
         Err(_) => version.is_empty() || entry.version == version,
         Ok(wanted) => Version::parse(&entry.version).is_ok_and(|found| found == *wanted),
     };
-    let has_urls = |entry: &Entry| entry.urls.as_ref().is_some_and(|urls| !urls.is_empty());
     entries
         .iter()
-        .find(|entry| has_urls(entry) && equals(entry))
+        .find(|entry| entry.first_url().is_some() && equals(entry))
 }
 
 /// Address and digest of an entry, seen from its repository.
 fn located(repository: &str, entry: &Entry) -> Option<(Result<String, String>, String)> {
-    let first = entry.urls.as_ref()?.first()?;
+    let first = entry.first_url()?;
     Some((address::resolve(repository, first), entry.digest.clone()))
 }
 

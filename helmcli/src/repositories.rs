@@ -11,39 +11,39 @@ use golib::strconv::quote;
 use golib::yaml;
 use serde_json::Value;
 
-use super::address;
-use super::chart_flags::Client;
-use super::console::say;
-use super::fetch_errors::told;
-use super::helm_home::HelmFlags;
-use super::value_flags::{go_cause, read_file};
+use crate::address;
+use crate::client::Client;
+use crate::console::say;
+use crate::fetch_errors::told;
+use crate::files::{go_cause, read_file};
+use crate::helm_home::HelmFlags;
 
 /// A repository as `helm repo add` writes it down.
 #[derive(Clone, Debug, Default)]
-pub struct Repository {
-    pub name: String,
-    pub url: String,
-    pub credentials: Option<Credentials>,
-    pub ca_file: String,
-    pub cert_file: String,
-    pub key_file: String,
-    pub insecure: bool,
-    pub passes_credentials: bool,
+pub(crate) struct Repository {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) ca_file: String,
+    pub(crate) cert_file: String,
+    pub(crate) key_file: String,
+    pub(crate) insecure: bool,
+    pub(crate) passes_credentials: bool,
 }
 
 /// A chart in such a repository.
 #[derive(Debug)]
-pub struct Listed {
-    pub repository: Repository,
-    pub url: String,
-    pub digest: String,
+pub(crate) struct Listed {
+    pub(crate) repository: Repository,
+    pub(crate) url: String,
+    pub(crate) digest: String,
 }
 
 /// Finds `NAME/CHART`.
 ///
 /// # Errors
 /// In Helm's words: no such repository, no cached index, no such chart or version in it.
-pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, String> {
+pub(crate) fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, String> {
     let Some((name, chart)) = reference.split_once('/') else {
         return Err(not_absolute(reference));
     };
@@ -58,7 +58,7 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
             error.in_helms_words()
         )
     })?;
-    let Some(first) = entry.urls.as_ref().and_then(|urls| urls.first()) else {
+    let Some(first) = entry.first_url() else {
         let shown = quote(reference);
         return Err(format!("chart {shown} has no downloadable URLs"));
     };
@@ -75,7 +75,7 @@ pub fn find(helm: &HelmFlags, reference: &str, version: &str) -> Result<Listed, 
 ///
 /// # Errors
 /// In Helm's words: a repository was never updated.
-pub fn owner(helm: &HelmFlags, url: &str) -> Result<Option<Repository>, String> {
+pub(crate) fn owner(helm: &HelmFlags, url: &str) -> Result<Option<Repository>, String> {
     for repository in configured(&helm.repositories())? {
         check_scheme(&repository.url)?;
         let index = cached_index(helm, &repository.name)
@@ -88,7 +88,7 @@ pub fn owner(helm: &HelmFlags, url: &str) -> Result<Option<Repository>, String> 
 }
 
 /// Whether an index has an archive by its full address.
-pub fn lists(index: &Index, url: &str) -> bool {
+pub(crate) fn lists(index: &Index, url: &str) -> bool {
     let mut urls = index
         .entries
         .values()
@@ -101,7 +101,7 @@ pub fn lists(index: &Index, url: &str) -> bool {
 ///
 /// # Errors
 /// In Helm's words: it cannot be reached, or has no such chart.
-pub fn find_at(
+pub(crate) fn find_at(
     client: &Client,
     repository: &str,
     chart: &str,
@@ -119,7 +119,7 @@ pub fn find_at(
     }
     let entry = pick(&index, chart, version)
         .map_err(|_| format!("{shown} not found in {repository} repository"))?;
-    let first = entry.urls.as_ref().and_then(|urls| urls.first());
+    let first = entry.first_url();
     let first = first.ok_or_else(|| format!("{shown} has no downloadable URLs"))?;
     let url = address::resolve(repository, first)
         .map_err(|cause| format!("failed to make chart URL absolute: {cause}"))?;
@@ -157,7 +157,7 @@ fn is_range(version: &str) -> bool {
 ///
 /// # Errors
 /// In Helm's words.
-pub fn check_scheme(url: &str) -> Result<(), String> {
+pub(crate) fn check_scheme(url: &str) -> Result<(), String> {
     let scheme = address::scheme(url).unwrap_or_default();
     match scheme.as_str() {
         "http" | "https" | "oci" => Ok(()),
@@ -169,7 +169,7 @@ pub fn check_scheme(url: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// In Helm's words: it cannot be had, or is none.
-pub fn download_index(
+pub(crate) fn download_index(
     client: &Client,
     repository: &str,
     access: &Access,
@@ -191,7 +191,7 @@ pub fn download_index(
 }
 
 /// What helm says of an address without a path.
-pub fn not_absolute(reference: &str) -> String {
+pub(crate) fn not_absolute(reference: &str) -> String {
     format!("non-absolute URLs should be in form of repo_name/path_to_chart, got: {reference}")
 }
 
@@ -209,7 +209,7 @@ fn repository(file: &Path, name: &str) -> Result<Repository, String> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn configured(file: &Path) -> Result<Vec<Repository>, String> {
+pub(crate) fn configured(file: &Path) -> Result<Vec<Repository>, String> {
     let shown = file.display().to_string();
     let text = match std::fs::read(file) {
         Ok(text) => text,
@@ -245,7 +245,7 @@ fn entry(entry: &Value) -> Repository {
 ///
 /// # Errors
 /// In Helm's words: it is not there, or is none.
-pub fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
+pub(crate) fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
     let shown = helm.cached_index(name).display().to_string();
     let bytes = read_file(&shown)?;
     let index = Index::load(&bytes, Strictness::Helm, &shown)

@@ -1,8 +1,8 @@
 //! The flags of `helm template` that are about rendering. Those that only an installation would heed are
 //! accepted, because command lines carry them, and do nothing, as with helm.
 
-use crate::cli::pflag;
-use crate::cli::value_flags::checked_list;
+use crate::csv::checked_list;
+use crate::pflag;
 
 /// What to render, and what to print of it.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -8,12 +8,12 @@ use chart::rendered::Rendered;
 use golib::strconv::quote;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use release::action::capabilities;
+use release::error_chain as chain;
 use release::kube::{Cluster, ClusterLookup};
 use serde_json::json;
 
-use crate::cli::helm_home::HelmFlags;
-use crate::cli::value_flags::read_file;
-use crate::error::chain;
+use crate::files::read_file;
+use crate::helm_home::HelmFlags;
 
 /// A cluster to render against.
 pub(super) struct Server {

@@ -1,21 +1,27 @@
-//! What the commands say on standard error, as helm says it.
+//! What the commands tell while they work, as helm tells it: remarks and logs on standard error, progress on
+//! standard output.
 
 use std::io::Write as _;
 
 use chart::{Warning, log_text};
 
 /// One line on standard error; nobody reading it is no reason to stop.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     writeln!(std::io::stderr(), "{text}").ok();
 }
 
+/// One line on standard output, where helm tells of its progress.
+pub(crate) fn print(line: &str) {
+    writeln!(std::io::stdout(), "{line}").ok();
+}
+
 /// A log record without fields.
-pub fn log(level: &str, message: &str) {
+pub(crate) fn log(level: &str, message: &str) {
     say(&format!("level={level} msg={}", log_text(message)));
 }
 
 /// Logs what was met while a chart was loaded or rendered.
-pub fn log_warnings(warnings: &mut Vec<Warning>) {
+pub(crate) fn log_warnings(warnings: &mut Vec<Warning>) {
     let mut lines = String::new();
     for warning in warnings.drain(..) {
         lines.push_str(&warning.log_line());
