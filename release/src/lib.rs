@@ -12,6 +12,7 @@
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
+pub mod host;
 pub mod kube;
 pub mod model;
 pub mod state;
@@ -21,6 +22,7 @@ pub use action::{
     DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered, RollbackError,
     RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
 };
+pub use host::Host;
 pub use kube::{Cluster, FieldConflict, Outcome, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
 pub use storage::Storage;

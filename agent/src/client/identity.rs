@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
+use release::Host;
 use release::kube::Cluster;
 use release::storage::{Objects, RecordKind, Storage};
 use tokio::time::Instant;
 
-use crate::client::requests::{self, LastContact};
+use crate::client::requests::{Clients, LastContact};
 use crate::error;
 
 /// The account used when a bundle names none, if it exists.
@@ -30,12 +32,18 @@ const REMEMBERED: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct AgentClient {
     client: Client,
+    host: Host,
 }
 
 impl AgentClient {
     /// The client, for the agent's own objects and for watches that carry metadata alone.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The time of day.
+    pub fn now(&self) -> Timestamp {
+        self.host.now()
     }
 }
 
@@ -89,6 +97,8 @@ pub enum IdentityError {
 /// Hands out clients.
 pub struct Identities {
     config: kube::Config,
+    clients: Clients,
+    host: Host,
     client: Client,
     cluster: Cluster,
     namespace: String,
@@ -140,19 +150,23 @@ impl LookupResult {
 }
 
 impl Identities {
-    /// Identities on the cluster `config` leads to; accounts live in `namespace`. What that cluster says is `last_contact`.
+    /// Identities on the cluster `config` leads to, through `clients`; accounts live in `namespace`. What that cluster says is `last_contact`.
     ///
     /// # Errors
     /// No client can be built from the configuration.
     pub fn new(
         config: kube::Config,
+        clients: Clients,
+        host: Host,
         namespace: &str,
         last_contact: &LastContact,
     ) -> kube::Result<Self> {
-        let client = requests::client(config.clone(), last_contact)?;
+        let client = clients.client(config.clone(), last_contact)?;
         Ok(Self {
-            cluster: Cluster::new(client.clone()),
+            cluster: Cluster::new(client.clone()).from_host(host.clone()),
             config,
+            clients,
+            host,
             client,
             namespace: namespace.to_owned(),
             last_contact: last_contact.clone(),
@@ -165,6 +179,7 @@ impl Identities {
     pub fn agent(&self) -> AgentClient {
         AgentClient {
             client: self.client.clone(),
+            host: self.host.clone(),
         }
     }
 
@@ -235,7 +250,7 @@ impl Identities {
         let mut config = self.config.clone();
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
-        let client = requests::client(config, &self.last_contact)?;
+        let client = self.clients.client(config, &self.last_contact)?;
         let made = (client.clone(), self.cluster.acting_as(client));
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)

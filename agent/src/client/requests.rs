@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
@@ -28,6 +29,7 @@ use prometheus_client::metrics::family::Family;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
 use tower::retry::RetryLayer;
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
@@ -88,6 +90,42 @@ impl LastContact {
 #[error("no answer within {0:?}")]
 struct AnswerTimeout(Duration);
 
+/// What carries requests to a server.
+pub type Transport =
+    BoxCloneSyncService<Request<Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
+type Connect = dyn Fn(&kube::Config) -> Transport + Send + Sync;
+
+/// Makes clients: over the network, unless something else carries their requests.
+#[derive(Clone, Default)]
+pub struct Clients {
+    connect: Option<Arc<Connect>>,
+}
+
+impl Clients {
+    /// Clients whose requests go where `connect` says instead of into the network.
+    pub fn over(connect: impl Fn(&kube::Config) -> Transport + Send + Sync + 'static) -> Self {
+        Self {
+            connect: Some(Arc::new(connect)),
+        }
+    }
+
+    /// The client for a configuration; see [`client`].
+    ///
+    /// # Errors
+    /// The configuration is no good.
+    pub fn client(&self, config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
+        match &self.connect {
+            Some(connect) => {
+                check_token(&config)?;
+                let transport = connect(&config);
+                layered(config, last_contact, transport)
+            }
+            None => client(config, last_contact),
+        }
+    }
+}
+
 /// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
 /// as long as the server likes.
 ///
@@ -98,12 +136,8 @@ struct AnswerTimeout(Duration);
 /// The configuration is no good.
 pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
     check_token(&config)?;
-    let authority = config.cluster_url.authority();
-    let common = Common {
-        host: authority.map_or_else(String::new, ToString::to_string),
-        last_contact: last_contact.clone(),
-    };
     if config.proxy_url.is_some() {
+        let common = Common::new(&config, last_contact);
         let kubes = ClientBuilder::try_from(config)?;
         return Ok(kubes.with_layer(&common).build());
     }
@@ -117,6 +151,23 @@ pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<
         .pool_idle_timeout(KEPT_FOR)
         .pool_timer(TokioTimer::new())
         .build::<_, Body>(connector);
+    layered(config, last_contact, connections)
+}
+
+/// A client whose requests `transport` carries.
+fn layered<S, B>(
+    config: kube::Config,
+    last_contact: &LastContact,
+    transport: S,
+) -> kube::Result<Client>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send,
+{
+    let common = Common::new(&config, last_contact);
     let retries = config.default_retry.then(RetryPolicy::server_retry);
     let service = ServiceBuilder::new()
         .layer(common)
@@ -125,8 +176,8 @@ pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<
         .option_layer(retries.map(RetryLayer::new))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(connections);
+        .map_err(Into::into)
+        .service(transport);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
@@ -147,6 +198,16 @@ struct Common {
     /// The server all requests go to.
     host: String,
     last_contact: LastContact,
+}
+
+impl Common {
+    fn new(config: &kube::Config, last_contact: &LastContact) -> Self {
+        let authority = config.cluster_url.authority();
+        Self {
+            host: authority.map_or_else(String::new, ToString::to_string),
+            last_contact: last_contact.clone(),
+        }
+    }
 }
 
 impl<S> Layer<S> for Common {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::Cluster;
 use crate::client::health::{Health, Side};
+use crate::client::identity::AgentClient;
 use crate::error;
 use crate::ledger::Ledger;
 
@@ -29,6 +30,7 @@ pub struct Heartbeat {
     pub health: Health,
     /// Remembers what upstream took: one restored from a backup does not.
     pub ledger: Arc<Ledger>,
+    pub agent: AgentClient,
 }
 
 impl Heartbeat {
@@ -46,7 +48,7 @@ impl Heartbeat {
                 _ = first.tick() => {}
                 _ = regular.tick() => {}
             }
-            let now = Timestamp::now();
+            let now = self.agent.now();
             let operations = report(&self.namespace, now);
             let patch = match serde_json::from_value::<json_patch::Patch>(operations) {
                 Ok(patch) => Patch::Json::<Cluster>(patch),

@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use release::Host;
 use tokio::time::Instant;
 
 use crate::config::{AGENT_NAME, Election};
@@ -21,6 +22,7 @@ use crate::error;
 /// A candidate for the agent's Lease.
 pub struct Candidate {
     leases: Api<Lease>,
+    host: Host,
     identity: String,
     election: Election,
     observed: Option<Observed>,
@@ -43,9 +45,16 @@ enum Claim {
 
 impl Candidate {
     /// A candidate for the Lease `fleet-agent` in the system namespace.
-    pub fn new(client: Client, namespace: &str, identity: &str, election: Election) -> Self {
+    pub fn new(
+        client: Client,
+        host: Host,
+        namespace: &str,
+        identity: &str,
+        election: Election,
+    ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
+            host,
             identity: identity.to_owned(),
             election,
             observed: None,
@@ -110,7 +119,7 @@ impl Candidate {
             return;
         }
         let mut lease = lease.clone();
-        let now = Some(MicroTime(Timestamp::now()));
+        let now = Some(MicroTime(self.host.now()));
         let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(String::new()),
@@ -157,7 +166,7 @@ impl Candidate {
             age,
             &self.identity,
             &self.election,
-            Timestamp::now(),
+            self.host.now(),
         ) {
             Claim::Respect => Ok(false),
             Claim::Write(spec) => {
@@ -180,7 +189,7 @@ impl Candidate {
             Duration::ZERO,
             &self.identity,
             &self.election,
-            Timestamp::now(),
+            self.host.now(),
         ) {
             Claim::Write(spec) => *spec,
             Claim::Respect => return Ok(false),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use chart::source::Fetcher;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use release::Host;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
+use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
 use crate::ledger::Ledger;
 use crate::process::leader::Candidate;
@@ -54,7 +56,8 @@ async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let stop = CancellationToken::new();
-    let mut agent = Box::pin(lead(settings, stop.clone()));
+    let world = World::around(&settings).await?;
+    let mut agent = Box::pin(lead(settings, world, stop.clone()));
     loop {
         tokio::select! {
             result = &mut agent => return result,
@@ -69,9 +72,34 @@ async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     }
 }
 
+/// What the agent reaches everything else through.
+#[derive(Clone)]
+pub struct World {
+    /// The cluster it runs in.
+    pub local: kube::Config,
+    pub clients: Clients,
+    pub fetcher: Fetcher,
+    pub host: Host,
+    pub metrics: Metrics,
+}
+
+impl World {
+    /// The network and the system around this process.
+    async fn around(settings: &Settings) -> anyhow::Result<Self> {
+        Ok(Self {
+            local: local_config(settings).await?,
+            clients: Clients::default(),
+            fetcher: Fetcher::new(chart::source::Settings::from_environment()),
+            host: Host::default(),
+            metrics: Metrics::default(),
+        })
+    }
+}
+
 /// What outlives a term of office.
 struct Process {
     settings: Settings,
+    clients: Clients,
     identities: Arc<Identities>,
     fetcher: Fetcher,
     metrics: Metrics,
@@ -79,16 +107,30 @@ struct Process {
     health: Health,
 }
 
-async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
-    let config = local_config(&settings).await?;
+/// Leads until `stop`: takes the lease, registers, works.
+///
+/// # Errors
+/// A client cannot be made, or a port is taken.
+///
+/// # Cancellation
+/// Dropping it is what `kill -9` is to the process.
+pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> anyhow::Result<()> {
+    let World {
+        local,
+        clients,
+        fetcher,
+        host,
+        metrics,
+    } = world;
     let health = Health::new(settings.timing.unready_after);
     let identities = Identities::new(
-        config,
+        local,
+        clients.clone(),
+        host.clone(),
         &settings.namespace,
         health.last_contact(Side::Local),
     );
     let identities = Arc::new(identities.context("failed to create local client")?);
-    let metrics = Metrics::default();
     let events = Events::new(
         &identities.agent(),
         &settings.namespace,
@@ -97,8 +139,9 @@ async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()>
     );
     let process = Process {
         settings,
+        clients,
         identities,
-        fetcher: Fetcher::new(chart::source::Settings::from_environment()),
+        fetcher,
         metrics,
         events: Arc::new(events),
         health,
@@ -108,7 +151,13 @@ async fn lead(settings: Settings, stop: CancellationToken) -> anyhow::Result<()>
         return Box::pin(process.work(stop)).await;
     };
     let client = process.identities.agent().client();
-    let mut candidate = Candidate::new(client, &settings.namespace, &settings.identity, election);
+    let mut candidate = Candidate::new(
+        client,
+        host,
+        &settings.namespace,
+        &settings.identity,
+        election,
+    );
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -149,6 +198,7 @@ impl Process {
         let settings = &self.settings;
         let registrar = Registrar {
             local: self.identities.agent().client(),
+            clients: self.clients.clone(),
             namespace: settings.namespace.clone(),
             hostname: settings.hostname.clone(),
             timing: settings.timing,

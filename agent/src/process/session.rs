@@ -162,6 +162,7 @@ impl Session {
             interval: self.settings.checkin_interval,
             health: self.health.clone(),
             ledger: Arc::clone(&ledger),
+            agent: self.identities.agent(),
         };
         let workers = Workers {
             queue: Arc::clone(&queue),

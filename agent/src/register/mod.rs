@@ -20,7 +20,7 @@ use crate::api::{
     BundleDeployment, ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
     LABEL_REGISTRATION_TOKEN,
 };
-use crate::client::requests::{self, LastContact};
+use crate::client::requests::{Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
 use crate::report::events::{Events, Reason};
@@ -94,6 +94,8 @@ pub enum RegisterError {
 pub struct Registrar {
     /// Client of the local cluster.
     pub local: Client,
+    /// What makes those of upstream.
+    pub clients: Clients,
     /// System namespace.
     pub namespace: String,
     /// Told upstream for debugging.
@@ -448,7 +450,9 @@ impl Registrar {
 
     fn client(&self, mut config: kube::Config) -> Result<Client, RegisterError> {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        requests::client(config, &self.last_contact).map_err(RegisterError::Client)
+        self.clients
+            .client(config, &self.last_contact)
+            .map_err(RegisterError::Client)
     }
 }
 

@@ -226,6 +226,7 @@ impl EventBuffer {
 /// Tells; shared by reference.
 pub struct Events {
     events: Api<Event>,
+    agent: AgentClient,
     namespace: String,
     host: String,
     metrics: Metrics,
@@ -238,6 +239,7 @@ impl Events {
     pub fn new(agent: &AgentClient, namespace: &str, host: &str, metrics: Metrics) -> Self {
         Self {
             events: Api::namespaced(agent.client(), namespace),
+            agent: agent.clone(),
             namespace: namespace.to_owned(),
             host: host.to_owned(),
             metrics,
@@ -278,7 +280,7 @@ impl Events {
                 tracing::info!(dropped, "too many events at once");
             }
             for event in drain {
-                let event = self.event(event, Timestamp::now());
+                let event = self.event(event, self.agent.now());
                 if let Err(failed) = self.events.create(&PostParams::default(), &event).await {
                     tracing::debug!(error = %error::text(&failed), "cannot write an event");
                 }

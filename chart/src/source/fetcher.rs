@@ -1,19 +1,20 @@
 //! Ties it together: what is remembered, what is asked again, who waits for whom.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE};
 use reqwest::header::{IF_NONE_MATCH, LAST_MODIFIED};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::credentials::{Access, Fingerprint};
 use super::error::FetchError;
 use super::flight::Flights;
-use super::http::{Http, Request, authorize};
+use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
@@ -91,8 +92,17 @@ impl<T: Clone> Kept<T> {
 impl Fetcher {
     /// A fetcher with nothing remembered.
     pub fn new(settings: Settings) -> Self {
+        Self::with(Http::new(settings.clone()), settings)
+    }
+
+    /// A fetcher whose requests `transport` answers, instead of the network.
+    pub fn over(transport: Arc<dyn Transport>, settings: Settings) -> Self {
+        Self::with(Http::over(transport, settings.clone()), settings)
+    }
+
+    fn with(http: Http, settings: Settings) -> Self {
         let shared = Shared {
-            http: Http::new(settings.clone()),
+            http,
             indexes: Cache::new(settings.cache_bytes),
             archives: Cache::new(settings.cache_bytes),
             index_flights: Flights::default(),

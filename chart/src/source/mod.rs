@@ -44,6 +44,7 @@ pub use artifact::Artifact;
 pub use credentials::{Access, Credentials, Identity, Secret};
 pub use error::{FetchError, LookupError, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
+pub use http::Transport;
 pub use index::{Entry, Index, IndexError, Skipped, Strictness};
 pub use oci::{Reference, pick as pick_tag};
 pub use proxy::ProxyRules;

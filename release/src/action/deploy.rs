@@ -53,7 +53,7 @@ pub async fn deploy(
     install::check_name(&spec.name)?;
     let _turn = cluster.turn(&spec.namespace, &spec.name).await;
     let history = storage.heads(&spec.name).await?;
-    let first_plan = decide(&history, Timestamp::now());
+    let first_plan = decide(&history, cluster.host().now());
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
@@ -117,7 +117,8 @@ async fn render(
         lookup: ClusterLookup::new(cluster.clone()),
     };
     let render = Arc::clone(&spec.render);
-    tokio::task::spawn_blocking(move || render(&request))
+    let rendered = cluster.host().work(move || render(&request));
+    rendered
         .await
         .map_err(DeployError::RenderAborted)?
         .map_err(DeployError::Render)
@@ -270,7 +271,14 @@ async fn prepare<'a>(
             .await
             .map_err(refused)?;
     }
-    let mut release = pending_release(spec, plan, rendered, from.as_ref(), unfinished.as_ref());
+    let mut release = pending_release(
+        spec,
+        plan,
+        rendered,
+        from.as_ref(),
+        unfinished.as_ref(),
+        cluster.host().now(),
+    );
     let mut resumed = None;
     if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, unfinished) {
         // Its hooks know which of them have run since it began.
@@ -393,8 +401,9 @@ fn pending_release(
     rendered: Rendered,
     from: Option<&Release>,
     unfinished: Option<&Release>,
+    now: Timestamp,
 ) -> Release {
-    let now = Time::utc(Timestamp::now());
+    let now = Time::utc(now);
     let first_deployed = from
         .or(unfinished)
         .and_then(|release| release.info.as_ref())

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chart::Time;
-use jiff::Timestamp;
 
 use super::error::HookError;
 use crate::kube::{
@@ -137,7 +136,7 @@ impl HookRun<'_> {
                 });
             }
             hook.last_run = HookExecution {
-                started_at: Time::utc(Timestamp::now()),
+                started_at: Time::utc(self.cluster.host().now()),
                 completed_at: Time::ZERO,
                 phase: HookExecution::RUNNING.to_owned(),
             };
@@ -148,7 +147,7 @@ impl HookRun<'_> {
         }
         let finished = self.create_and_wait(&objects, event, path).await;
         let last_run = &mut release.hooks[index].last_run;
-        last_run.completed_at = Time::utc(Timestamp::now());
+        last_run.completed_at = Time::utc(self.cluster.host().now());
         last_run.phase = match finished {
             Ok(()) => HookExecution::SUCCEEDED.to_owned(),
             Err(_) => HookExecution::FAILED.to_owned(),

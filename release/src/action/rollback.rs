@@ -70,7 +70,13 @@ pub(super) async fn go(
         .map_err(DeployError::Discovery)?;
     let others = unfinished(storage, &spec.name, &history, newest).await?;
     let base = Base::new(current.as_ref(), &others, &discovery);
-    let mut release = pending(spec, &target, current.as_ref(), newest + 1);
+    let mut release = pending(
+        spec,
+        &target,
+        current.as_ref(),
+        newest + 1,
+        cluster.host().now(),
+    );
     let outdated = prunable(&history, spec.options.max_history);
     let owner = Owner {
         name: spec.name.clone(),
@@ -154,6 +160,7 @@ pub async fn record_failed_rollback(
     release: &Release,
     problem: &str,
     max_history: i64,
+    now: Timestamp,
 ) -> Result<(), StorageError> {
     let history = storage.heads(&release.name).await?;
     let newest = last(&history).map_or(0, |head| head.revision);
@@ -172,7 +179,7 @@ pub async fn record_failed_rollback(
     let mut failed = release.clone();
     failed.revision = newest + 1;
     if let Some(info) = &mut failed.info {
-        info.last_deployed = Time::utc(Timestamp::now());
+        info.last_deployed = Time::utc(now);
         info.rollback_revision = release.revision;
     }
     failed.set_status(Status::Failed, description);
@@ -184,8 +191,9 @@ fn pending(
     target: &Release,
     current: Option<&Release>,
     revision: i64,
+    now: Timestamp,
 ) -> Release {
-    let now = Time::utc(Timestamp::now());
+    let now = Time::utc(now);
     let info_of = |release: &Release| release.info.clone().unwrap_or_default();
     let first_deployed = current.map(info_of).map_or(now, |info| info.first_deployed);
     let description = spec.options.description.clone();

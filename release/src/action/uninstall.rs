@@ -5,7 +5,6 @@
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use jiff::Timestamp;
 
 use super::error::UninstallError;
 use super::hooks::HookRun;
@@ -75,7 +74,7 @@ pub(super) async fn remove(
         Status::Uninstalling,
         "Deletion in progress (or silently failed)",
     );
-    let mut began = Time::utc(Timestamp::now());
+    let mut began = Time::utc(cluster.host().now());
     if let Some(info) = &mut release.info {
         if was_cut_off && !info.deleted.is_zero() {
             began = info.deleted;

@@ -19,6 +19,7 @@ use super::object::Object;
 use super::ownership::Owner;
 use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
+use crate::host::Host;
 use objects::merge::Patch;
 
 /// The name under which all fields are owned: the Go agent's, so that one can follow the other.
@@ -46,6 +47,7 @@ pub struct Cluster {
     namespaces: Arc<Mutex<HashSet<String>>>,
     questions: Arc<Questions>,
     turns: Arc<Turns>,
+    host: Host,
 }
 
 impl fmt::Debug for Cluster {
@@ -64,7 +66,19 @@ impl Cluster {
             namespaces: Arc::default(),
             questions: Arc::default(),
             turns: Arc::default(),
+            host: Host::default(),
         }
+    }
+
+    /// The same cluster, seen from another host than the system.
+    #[must_use]
+    pub fn from_host(self, host: Host) -> Self {
+        Self { host, ..self }
+    }
+
+    /// The process this handle is used in.
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The same cluster as another identity. What the cluster serves is still asked with the first

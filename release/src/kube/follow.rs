@@ -100,7 +100,7 @@ impl Seen {
                     let mut events = pin!(events);
                     // A watch that breaks off is begun anew where it broke off.
                     while let Ok(Some(event)) = events.try_next().await {
-                        if self.is_over_with(event) {
+                        if self.is_over_with(event, cluster.host().now()) {
                             return Ok(());
                         }
                     }
@@ -116,7 +116,7 @@ impl Seen {
         }
     }
 
-    fn is_over_with(&mut self, event: WatchEvent<Value>) -> bool {
+    fn is_over_with(&mut self, event: WatchEvent<Value>, now: Timestamp) -> bool {
         let (live, is_gone) = match event {
             WatchEvent::Added(live) | WatchEvent::Modified(live) => (live, false),
             // The last state goes with the news that it is gone.
@@ -131,7 +131,7 @@ impl Seen {
         if let Some(version) = live.pointer("/metadata/resourceVersion") {
             self.version = version.as_str().unwrap_or_default().to_owned();
         }
-        let reading = wait::read(&live, &[], Mode::Hook, Timestamp::now());
+        let reading = wait::read(&live, &[], Mode::Hook, now);
         self.status = reading.status;
         self.message = reading.error.unwrap_or(reading.message);
         let is_over = matches!(self.status, Status::Current | Status::Failed);
@@ -174,7 +174,7 @@ mod tests {
             status: Status::Unknown,
             message: String::new(),
         };
-        assert_eq!(seen.is_over_with(event), is_over);
+        assert_eq!(seen.is_over_with(event, Timestamp::UNIX_EPOCH), is_over);
         assert_eq!((seen.status, seen.version.as_str()), (status, "7"));
     }
 }

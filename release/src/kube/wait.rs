@@ -96,10 +96,10 @@ async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Look {
     let Some(live) = cluster.get(object).await? else {
         return Ok((Status::NotFound, "Resource not found".to_owned()));
     };
-    let mut reading = wait::read(&live, &[], mode, Timestamp::now());
+    let mut reading = wait::read(&live, &[], mode, cluster.host().now());
     if reading.status == Status::InProgress && depends_on_pods(object) {
         let pods = cluster.pods(object.namespace.as_deref()).await?;
-        reading = wait::read(&live, &pods, mode, Timestamp::now());
+        reading = wait::read(&live, &pods, mode, cluster.host().now());
     }
     Ok((reading.status, reading.error.unwrap_or(reading.message)))
 }

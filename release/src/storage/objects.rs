@@ -8,7 +8,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -197,7 +196,7 @@ impl Driver for Objects {
 
     fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
         async move {
-            let object = self.pack(release, Stamp::Created(Timestamp::now()))?;
+            let object = self.pack(release, Stamp::Created(self.cluster.host().now()))?;
             self.send("create", RecordRequest::Create(&object))
                 .await
                 .map(drop)
@@ -207,7 +206,7 @@ impl Driver for Objects {
 
     fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
         async move {
-            let object = self.pack(release, Stamp::Modified(Timestamp::now()))?;
+            let object = self.pack(release, Stamp::Modified(self.cluster.host().now()))?;
             let key = key(&release.name, release.revision);
             self.send("update", RecordRequest::Replace(&key, &object))
                 .await

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -112,9 +113,15 @@ pub async fn apply(
 /// Leaves a trace of a correction that failed in the release's history (`keepFailHistory`): one
 /// failed revision, however often the same failure repeats. A record that cannot be written is only
 /// logged.
-pub async fn record_failure(storage: &Storage, release: &Release, problem: &str, max_history: i64) {
+pub async fn record_failure(
+    storage: &Storage,
+    release: &Release,
+    problem: &str,
+    max_history: i64,
+    now: Timestamp,
+) {
     let recorded =
-        release::action::record_failed_rollback(storage, release, problem, max_history).await;
+        release::action::record_failed_rollback(storage, release, problem, max_history, now).await;
     if let Err(failed) = recorded {
         tracing::warn!(
             release = release.name,

@@ -179,7 +179,7 @@ impl Deployer {
         let bundle = &filled.bundle;
         let values = self.values.of(impersonated, filled).await;
         let values = Arc::new(values.map_err(Failed::at(Reason::ValuesFailed))?);
-        let chart = self.package(bundle).await;
+        let chart = self.package(bundle, impersonated).await;
         let mut chart = chart.map_err(Failed::at(Reason::SourceFailed))?;
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
@@ -272,11 +272,18 @@ impl Deployer {
     }
 
     /// The bundle's chart, from whichever source its spec names.
-    async fn package(&self, bundle: &Arc<BundleDeployment>) -> Result<Chart, DeployFailure> {
+    async fn package(
+        &self,
+        bundle: &Arc<BundleDeployment>,
+        impersonated: &DeploymentClient,
+    ) -> Result<Chart, DeployFailure> {
         let upstream = UpstreamObjects(&self.upstream);
         let loaded = bundle::load(bundle, &upstream, &self.fetcher).await?;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
-        let package = tokio::task::spawn_blocking(move || loaded.package(&bundle, &namespace));
+        let package = impersonated
+            .cluster()
+            .host()
+            .work(move || loaded.package(&bundle, &namespace));
         let Package { chart, warnings } = package.await.map_err(DeployFailure::new)??;
         for warning in warnings {
             tracing::debug!(%warning, "loading a chart");

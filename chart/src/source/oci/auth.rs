@@ -3,10 +3,11 @@
 //! The distribution spec's token protocol. Credentials go to the registry itself and to the token
 //! service it names, the latter only over TLS (or when the registry is a plain one).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
+use tokio::time::Instant;
 use url::Url;
 
 use super::super::credentials::Access;

@@ -201,7 +201,7 @@ impl Reconciler {
             is_new: false,
             impersonated: None,
             hold: self.context.facts.hold(name).await,
-            now: Timestamp::now(),
+            now: self.context.identities.agent().now(),
             next: Requeue::Idle,
             events: Vec::new(),
         };

@@ -337,7 +337,7 @@ impl Reconciler {
                 if wish.keep_fail_history {
                     let kept = deploy::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
-                    correct::record_failure(&records, release, &message, kept).await;
+                    correct::record_failure(&records, release, &message, kept, state.now).await;
                 }
                 state.status.set_condition(READY, Err(&message), state.now);
                 state.fail(
