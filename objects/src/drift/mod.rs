@@ -1,10 +1,8 @@
-//! Drift: what differs between the objects a release wants and the objects that live.
+//! Drift: how a live object differs from the one a release wants.
 //!
 //! Two pure steps with one question to the API server between them:
 //!
-//! 1. [`Plan::new`] pairs wanted with live objects and finds the missing and the surplus ones;
-//!    [`covers`] clears, without a request, the pairs in which the live object visibly has every
-//!    wanted field.
+//! 1. [`covers`] clears, without a request, the objects that visibly have every wanted field.
 //! 2. For the rest the caller asks the API server for its prediction (a server-side apply with
 //!    `dryRun=All`), so that defaulting and canonical forms are the cluster's own and not
 //!    compiled in.
@@ -17,8 +15,6 @@ mod autoscaler;
 mod compare;
 mod patch;
 mod rules;
-
-use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -61,48 +57,6 @@ impl ObjectKey {
             .split_once('/')
             .map_or("", |(group, _)| group)
     }
-
-    /// Whether both name one object, perhaps under two versions of its API.
-    fn is_same_object(&self, other: &Self) -> bool {
-        self.kind == other.kind
-            && self.name == other.name
-            && self.namespace == other.namespace
-            && self.group() == other.group()
-    }
-}
-
-/// Wanted against live, object by object.
-#[derive(Debug, Default)]
-pub struct Plan<'a> {
-    /// Wanted, not among the live ones.
-    pub missing: Vec<&'a Value>,
-    /// Live, not wanted under any version of its API.
-    pub extra: Vec<&'a Value>,
-    /// Wanted and live.
-    pub present: Vec<(&'a Value, &'a Value)>,
-}
-
-impl<'a> Plan<'a> {
-    /// Pairs `wanted` (namespaces filled in) with `live` (only objects of this release).
-    pub fn new(wanted: &'a [Value], live: &'a [Value]) -> Self {
-        let live_by_key: BTreeMap<_, _> = live.iter().map(|o| (ObjectKey::of(o), o)).collect();
-        let mut plan = Self::default();
-        let mut wanted_keys = Vec::with_capacity(wanted.len());
-        for object in wanted {
-            let key = ObjectKey::of(object);
-            match live_by_key.get(&key) {
-                Some(live) => plan.present.push((object, live)),
-                None => plan.missing.push(object),
-            }
-            wanted_keys.push(key);
-        }
-        plan.extra = live_by_key
-            .into_iter()
-            .filter(|(key, _)| !wanted_keys.iter().any(|wanted| wanted.is_same_object(key)))
-            .map(|(_, object)| object)
-            .collect();
-        plan
-    }
 }
 
 /// The merge patch from `live` to `predicted` (what a forced apply of the wanted object would
@@ -137,27 +91,6 @@ mod tests {
     fn config_map(name: &str, data: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
                "metadata": {"name": name, "namespace": "ns"}, "data": data})
-    }
-
-    #[test]
-    fn missing_extra_and_present_are_told_apart() {
-        let wanted = [config_map("a", json!({})), config_map("b", json!({}))];
-        let live = [config_map("b", json!({})), config_map("c", json!({}))];
-        let plan = Plan::new(&wanted, &live);
-        assert_eq!(plan.missing, [&wanted[0]]);
-        assert_eq!(plan.present, [(&wanted[1], &live[0])]);
-        assert_eq!(plan.extra, [&live[1]]);
-    }
-
-    #[test]
-    fn another_version_of_a_wanted_object_is_not_extra() {
-        let object = |version: &str| {
-            json!({"apiVersion": version, "kind": "HorizontalPodAutoscaler",
-                   "metadata": {"name": "h", "namespace": "ns"}})
-        };
-        let wanted = [object("autoscaling/v2")];
-        let live = [object("autoscaling/v1")];
-        assert!(Plan::new(&wanted, &live).extra.is_empty());
     }
 
     #[test]
