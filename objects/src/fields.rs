@@ -116,6 +116,22 @@ pub fn nested_list<'a>(
     }
 }
 
+/// The text at a JSON pointer; empty where it is absent or anything else.
+pub fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The list under `field`; empty where it is absent or anything else.
+pub fn items<'v>(value: &'v Value, field: &str) -> &'v [Value] {
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
 /// The string at `fields`, or `default` where it is absent or anything else.
 pub fn str_or<'a>(object: &'a Value, fields: &[&str], default: &'a str) -> &'a str {
     match nested(object, fields) {

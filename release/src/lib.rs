@@ -23,7 +23,7 @@ pub use action::{
     RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
 };
 pub use host::Host;
-pub use kube::{Cluster, FieldConflict, Outcome, Owner};
+pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
 pub use storage::Storage;
 

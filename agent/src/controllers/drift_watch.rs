@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher;
+use objects::ObjectKey;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -28,24 +29,8 @@ const UNREADY_DELAY: Duration = Duration::from_millis(300);
 /// But not more often than this: coming up takes several changes.
 const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Objects of one bundle, by kind, namespace and name, as a monitor pass saw them.
-pub type Seen = HashMap<ObjectId, String>;
-
-/// An object of a kind that is clear from the context.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId {
-    /// `group/Kind`, the group empty for core.
-    pub kind: String,
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectId {
-    /// Names the kind of an API resource; versions of one kind are the same objects.
-    pub fn kind_of(resource: &ApiResource) -> String {
-        format!("{}/{}", resource.group, resource.kind)
-    }
-}
+/// The versions of one bundle's objects, as a monitor pass saw them.
+pub type Seen = HashMap<ObjectKey, String>;
 
 /// The watches; dropping them ends all.
 pub struct DriftWatches {
@@ -83,9 +68,9 @@ struct Watched {
     seen: Seen,
     is_ready: bool,
     /// While a pass is under way: the last event of each object, to be judged by what it saw.
-    during_pass: Option<HashMap<ObjectId, Option<String>>>,
+    during_pass: Option<HashMap<ObjectKey, Option<String>>>,
     /// What changed since the last look.
-    changes: BTreeSet<ObjectId>,
+    changes: BTreeSet<ObjectKey>,
     /// When that was; never for a bundle that is new.
     monitored: Option<Instant>,
 }
@@ -160,7 +145,7 @@ impl Bundles {
 
     /// An object is in a list of its kind. After a restore of the cluster it may have any version: one
     /// that is not the one we saw is news, older or not.
-    fn observed_in_list(&mut self, hash: &str, object: &ObjectId, version: &str) -> Vec<String> {
+    fn observed_in_list(&mut self, hash: &str, object: &ObjectKey, version: &str) -> Vec<String> {
         let owner = self.by_hash.get(hash);
         let watched = owner.and_then(|owner| self.by_name.get(owner));
         let seen = watched.and_then(|watched| watched.seen.get(object));
@@ -172,14 +157,15 @@ impl Bundles {
     /// the bundles to wake.
     fn missing_from_list(
         &mut self,
-        kind: &str,
-        observed_in_list: &HashSet<(String, ObjectId)>,
+        (group, kind): (&str, &str),
+        observed_in_list: &HashSet<(String, ObjectKey)>,
     ) -> Vec<String> {
         let mut woken = Vec::new();
         for (name, watched) in &mut self.by_name {
-            let is_lacking = |object: &&ObjectId| {
+            let is_lacking = |object: &&ObjectKey| {
                 let listing = (watched.hash.clone(), (*object).clone());
-                object.kind == kind && !observed_in_list.contains(&listing)
+                (&*object.group, &*object.kind) == (group, kind)
+                    && !observed_in_list.contains(&listing)
             };
             let missing_from_list: Vec<_> =
                 watched.seen.keys().filter(is_lacking).cloned().collect();
@@ -194,7 +180,7 @@ impl Bundles {
 
     /// An object with this hash is there in this version, or gone (`None`). Gives the bundles to
     /// wake.
-    fn observed(&mut self, hash: &str, object: &ObjectId, version: Option<&str>) -> Vec<String> {
+    fn observed(&mut self, hash: &str, object: &ObjectKey, version: Option<&str>) -> Vec<String> {
         let owner = self.by_hash.get(hash);
         let is_known = owner
             .and_then(|owner| self.by_name.get(owner))
@@ -229,7 +215,7 @@ impl Watched {
     }
 
     /// Whether an event is news; during a pass that is decided later.
-    fn observe(&mut self, object: &ObjectId, version: Option<&str>) -> bool {
+    fn observe(&mut self, object: &ObjectKey, version: Option<&str>) -> bool {
         match &mut self.during_pass {
             Some(during_pass) => {
                 during_pass.insert(object.clone(), version.map(str::to_owned));
@@ -286,7 +272,7 @@ impl DriftWatches {
     }
 
     /// What changed since the bundle was last looked at; none if it never was.
-    pub fn changes(&self, bundle: &str) -> Option<Vec<ObjectId>> {
+    pub fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
         let bundles = self.shared.lock();
         let watched = bundles.by_name.get(bundle)?;
         watched.monitored?;
@@ -399,7 +385,6 @@ fn is_newer(seen: Option<&str>, observed: Option<&str>) -> bool {
 }
 
 async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
-    let kind = ObjectId::kind_of(&resource);
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
     let mut events = watch::watch(api, config, Broken::Relist);
@@ -408,7 +393,7 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
         match event {
             Ok(watcher::Event::Init) => observed_in_list.clear(),
             Ok(watcher::Event::InitApply(object)) => {
-                let Some((hash, id, version)) = identify(&kind, object.metadata) else {
+                let Some((hash, id, version)) = identify(&resource, object.metadata) else {
                     continue;
                 };
                 shared.observe(|bundles| bundles.observed_in_list(&hash, &id, &version));
@@ -416,30 +401,33 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
             }
             Ok(watcher::Event::InitDone) => {
                 let observed_in_list = std::mem::take(&mut observed_in_list);
-                shared.observe(|bundles| bundles.missing_from_list(&kind, &observed_in_list));
+                shared.observe(|bundles| {
+                    bundles.missing_from_list((&resource.group, &resource.kind), &observed_in_list)
+                });
             }
             Ok(watcher::Event::Apply(object)) => {
-                if let Some((hash, id, version)) = identify(&kind, object.metadata) {
+                if let Some((hash, id, version)) = identify(&resource, object.metadata) {
                     shared.observe(|bundles| bundles.observed(&hash, &id, Some(&version)));
                 }
             }
             Ok(watcher::Event::Delete(object)) => {
-                if let Some((hash, id, _)) = identify(&kind, object.metadata) {
+                if let Some((hash, id, _)) = identify(&resource, object.metadata) {
                     shared.observe(|bundles| bundles.observed(&hash, &id, None));
                 }
             }
             Err(failed) => {
-                tracing::debug!(kind, error = %error::chain(&failed), "watching for drift");
+                tracing::debug!(kind = resource.kind, error = %error::chain(&failed), "watching for drift");
             }
         }
     }
 }
 
 /// Set hash, name and version of an object.
-fn identify(kind: &str, metadata: ObjectMeta) -> Option<(String, ObjectId, String)> {
+fn identify(kind: &ApiResource, metadata: ObjectMeta) -> Option<(String, ObjectKey, String)> {
     let hash = metadata.labels?.remove(LABEL_OBJECT_SET_HASH)?;
-    let id = ObjectId {
-        kind: kind.to_owned(),
+    let id = ObjectKey {
+        group: kind.group.clone(),
+        kind: kind.kind.clone(),
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
     };
@@ -463,12 +451,8 @@ mod tests {
         assert_eq!(is_newer(seen, observed), expected);
     }
 
-    fn deployment() -> ObjectId {
-        ObjectId {
-            kind: "apps/Deployment".into(),
-            namespace: "ns".into(),
-            name: "web".into(),
-        }
+    fn deployment() -> ObjectKey {
+        ObjectKey::new("apps/v1", "Deployment", "ns", "web")
     }
 
     fn seen(version: &str) -> Seen {
@@ -492,8 +476,8 @@ mod tests {
             woken.extend(bundles.observed_in_list("h", &deployment(), version));
             list.insert(("h".to_owned(), deployment()));
         }
-        woken.extend(bundles.missing_from_list("/ConfigMap", &HashSet::new()));
-        woken.extend(bundles.missing_from_list("apps/Deployment", &list));
+        woken.extend(bundles.missing_from_list(("", "ConfigMap"), &HashSet::new()));
+        woken.extend(bundles.missing_from_list(("apps", "Deployment"), &list));
         assert_eq!(woken, vec!["web"; usize::from(expected)]);
     }
 
@@ -502,7 +486,10 @@ mod tests {
         let mut bundles = Bundles::default();
         bundles.monitored("web", "h", seen("7"), true);
         let list = HashSet::from([("other".to_owned(), deployment())]);
-        assert_eq!(bundles.missing_from_list("apps/Deployment", &list), ["web"]);
+        assert_eq!(
+            bundles.missing_from_list(("apps", "Deployment"), &list),
+            ["web"]
+        );
     }
 
     #[rstest]

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use super::ObjectKey;
-use crate::fields::{nested, nested_i64};
+use crate::fields::{nested, nested_i64, text};
+use crate::object::ObjectKey;
 
 /// An autoscaler of the release lacks a field that the API demands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub fn hold_replicas<'v>(
     release_objects: impl IntoIterator<Item = &'v Value>,
 ) -> Result<(), MalformedAutoscaler> {
     let key = ObjectKey::of(live);
-    let is_scalable = key.group() == "apps" && matches!(&*key.kind, "Deployment" | "StatefulSet");
+    let is_scalable = key.group == "apps" && matches!(&*key.kind, "Deployment" | "StatefulSet");
     if !is_scalable || !patch.contains_key("spec") {
         return Ok(());
     }
@@ -45,7 +45,10 @@ pub fn hold_replicas<'v>(
     for autoscaler in release_objects {
         let found = ObjectKey::of(autoscaler);
         let is_autoscaler = found.kind == "HorizontalPodAutoscaler"
-            && matches!(&*found.api_version, "autoscaling/v1" | "autoscaling/v2");
+            && matches!(
+                text(autoscaler, "/apiVersion"),
+                "autoscaling/v1" | "autoscaling/v2"
+            );
         if !is_autoscaler || found.namespace != key.namespace {
             continue;
         }
@@ -56,13 +59,15 @@ pub fn hold_replicas<'v>(
             .ok()
             .flatten();
         let target = target.ok_or_else(|| missing(&found, ".spec.scaleTargetRef"))?;
-        let text = |field| target.get(field).and_then(Value::as_str);
-        let kind = text("kind").ok_or_else(|| missing(&found, ".spec.scaleTargetRef.kind"))?;
-        let name = text("name").ok_or_else(|| missing(&found, ".spec.scaleTargetRef.name"))?;
-        let version = text("apiVersion").unwrap_or_default();
+        let target_field = |field| target.get(field).and_then(Value::as_str);
+        let kind =
+            target_field("kind").ok_or_else(|| missing(&found, ".spec.scaleTargetRef.kind"))?;
+        let name =
+            target_field("name").ok_or_else(|| missing(&found, ".spec.scaleTargetRef.name"))?;
+        let version = target_field("apiVersion").unwrap_or_default();
         let is_target = kind == key.kind
             && name == key.name
-            && (version.is_empty() || version == key.api_version);
+            && (version.is_empty() || version == text(live, "/apiVersion"));
         if !is_target {
             continue;
         }

@@ -18,46 +18,14 @@ mod rules;
 
 use serde_json::Value;
 
+use crate::fields::text;
 use crate::merge;
+use crate::object::group_version;
 
 pub use autoscaler::{MalformedAutoscaler, hold_replicas};
 pub use compare::covers;
 pub use patch::MASK;
 pub use rules::{Operation, Rule, Rules, RulesError};
-
-/// What identifies an object in reports: its version counts, as it does upstream.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// `group/version`, or `v1`.
-    pub api_version: String,
-    /// The kind.
-    pub kind: String,
-    /// Empty for cluster-scoped objects.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// The key of an object; fields that are absent or no text are empty.
-    pub fn of(object: &Value) -> Self {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").to_owned();
-        let metadata = |field| text(object.get("metadata").and_then(|m| m.get(field)));
-        Self {
-            api_version: text(object.get("apiVersion")),
-            kind: text(object.get("kind")),
-            namespace: metadata("namespace"),
-            name: metadata("name"),
-        }
-    }
-
-    /// The group; empty for the core group.
-    pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
-    }
-}
 
 /// The merge patch from `live` to `predicted` (what a forced apply of the wanted object would
 /// leave), or `None` where they agree under `rules`.
@@ -75,7 +43,8 @@ pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Va
     let mut found = merge::json::create(&normalised(live), &normalised(predicted))?;
     patch::strip_bookkeeping(&mut found);
     patch::strip_removals(&mut found);
-    if ObjectKey::of(live).kind == "Secret" && ObjectKey::of(live).group().is_empty() {
+    let (group, _) = group_version(text(live, "/apiVersion"));
+    if group.is_empty() && text(live, "/kind") == "Secret" {
         patch::mask_secret(&mut found);
     }
     let is_empty = found.as_object().is_some_and(serde_json::Map::is_empty);

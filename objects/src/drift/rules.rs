@@ -6,8 +6,9 @@
 use golib::regexp::Regexp;
 use serde_json::{Value, json};
 
-use super::ObjectKey;
+use crate::fields::text;
 use crate::merge::operations;
+use crate::object::ObjectKey;
 
 /// One step of an RFC 6902 patch, or Fleet's `ignore`. Values are texts, as in Fleet's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,23 +65,45 @@ pub struct Rules {
 
 #[derive(Debug)]
 struct PointerRule {
-    group: String,
-    kind: String,
-    namespace: String,
-    name: String,
+    /// Group and kind are patterns; an empty namespace or name is any.
+    key: ObjectKey,
     path: String,
 }
 
 #[derive(Debug)]
 struct EditRule {
+    api_version: String,
     key: ObjectKey,
     edits: Vec<Value>,
 }
 
 #[derive(Debug)]
 struct IgnoreRule {
+    api_version: String,
     key: ObjectKey,
     pattern: Option<Regexp>,
+}
+
+impl Rule {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.api_version, &self.kind, &self.namespace, &self.name)
+    }
+}
+
+impl PointerRule {
+    fn fits(&self, object: &ObjectKey) -> bool {
+        let Self { key, .. } = self;
+        matches(&key.group, &object.group)
+            && matches(&key.kind, &object.kind)
+            && (key.namespace.is_empty() || key.namespace == object.namespace)
+            && (key.name.is_empty() || key.name == object.name)
+    }
+}
+
+impl EditRule {
+    fn fits(&self, api_version: &str, object: &ObjectKey) -> bool {
+        self.api_version == api_version && self.key == *object
+    }
 }
 
 impl Rules {
@@ -98,28 +121,16 @@ impl Rules {
     }
 
     fn add_pointers(&mut self, rule: &Rule) {
-        let group = rule
-            .api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group);
         for pointer in &rule.json_pointers {
             self.pointers.push(PointerRule {
-                group: group.to_owned(),
-                kind: rule.kind.clone(),
-                namespace: rule.namespace.clone(),
-                name: rule.name.clone(),
+                key: rule.key(),
                 path: pointer.clone(),
             });
         }
     }
 
     fn add_operations(&mut self, rule: &Rule) -> Result<(), RulesError> {
-        let key = ObjectKey {
-            api_version: rule.api_version.clone(),
-            kind: rule.kind.clone(),
-            namespace: rule.namespace.clone(),
-            name: rule.name.clone(),
-        };
+        let key = rule.key();
         let mut edits = Vec::new();
         for operation in &rule.operations {
             if operation.op == "ignore" {
@@ -130,6 +141,7 @@ impl Rules {
                     })?;
                 let pattern = (!rule.name.is_empty()).then_some(pattern);
                 self.ignored.push(IgnoreRule {
+                    api_version: rule.api_version.clone(),
                     key: key.clone(),
                     pattern,
                 });
@@ -140,19 +152,28 @@ impl Rules {
             }));
         }
         if !edits.is_empty() {
-            match self.edits.iter_mut().find(|rule| rule.key == key) {
-                Some(rule) => rule.edits.extend(edits),
-                None => self.edits.push(EditRule { key, edits }),
+            let api_version = rule.api_version.clone();
+            let is_same = |known: &&mut EditRule| known.fits(&api_version, &key);
+            match self.edits.iter_mut().find(is_same) {
+                Some(known) => known.edits.extend(edits),
+                None => self.edits.push(EditRule {
+                    api_version,
+                    key,
+                    edits,
+                }),
             }
         }
         Ok(())
     }
 
-    /// Whether a missing object is left out of the report.
-    pub fn ignores_missing(&self, key: &ObjectKey) -> bool {
+    /// Whether a missing object, desired in this `apiVersion`, is left out of the report.
+    pub fn ignores_missing(&self, api_version: &str, key: &ObjectKey) -> bool {
         self.ignored.iter().any(|rule| {
-            (&rule.key.api_version, &rule.key.kind, &rule.key.namespace)
-                == (&key.api_version, &key.kind, &key.namespace)
+            (
+                rule.api_version.as_str(),
+                &rule.key.kind,
+                &rule.key.namespace,
+            ) == (api_version, &key.kind, &key.namespace)
                 && (rule.key.name == key.name
                     || rule
                         .pattern
@@ -164,14 +185,10 @@ impl Rules {
     /// Brings one side of a comparison into the form that counts.
     pub(super) fn normalise(&self, object: &mut Value) {
         ignore_aggregated_rules(object);
+        let api_version = text(object, "/apiVersion").to_owned();
         let key = ObjectKey::of(object);
-        let group = key.group().to_owned();
         for rule in &self.pointers {
-            if matches(&rule.group, &group)
-                && matches(&rule.kind, &key.kind)
-                && (rule.namespace.is_empty() || rule.namespace == key.namespace)
-                && (rule.name.is_empty() || rule.name == key.name)
-            {
+            if rule.fits(&key) {
                 let remove = json!({"op": "remove", "path": rule.path});
                 // A pointer to nothing is skipped on its own.
                 if let Ok(rest) = operations::patch(object, &[remove]) {
@@ -179,7 +196,11 @@ impl Rules {
                 }
             }
         }
-        for rule in self.edits.iter().filter(|rule| rule.key == key) {
+        for rule in self
+            .edits
+            .iter()
+            .filter(|rule| rule.fits(&api_version, &key))
+        {
             if let Ok(edited) = operations::patch(object, &rule.edits) {
                 *object = edited;
             }
@@ -285,7 +306,7 @@ mod tests {
                 ..rule(pattern)
             };
             let (rules, _) = Rules::compile(&[rule]);
-            rules.ignores_missing(&ObjectKey::of(&config_map(name)))
+            rules.ignores_missing("v1", &ObjectKey::of(&config_map(name)))
         };
         assert!(ignores("suse-observability", "suse-observability"));
         assert!(ignores(".*serv.*", "suse-observability"));

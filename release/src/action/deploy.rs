@@ -28,14 +28,15 @@ use super::shelter::Shelter;
 use super::{DeploySpec, Deployed, Options, RenderRequest, Rendered, UninstallSpec, capabilities};
 use super::{install, rollback, uninstall, upgrade};
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, ClusterLookup, Object, ObjectKey, Owner, Removal,
-    Unproven, apply_all, build, check_all, defined_kinds, delete_all, is_foreign_writer, provable,
-    until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, ClusterLookup, Owner, Removal, Unproven, apply_all,
+    check_all, delete_all, is_foreign_writer, provable, until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State, Undo, Wanted, decide, good_below};
 use crate::storage::{Head, Storage, StorageError, last, prunable};
+use objects::manifest::{build, documents};
 use objects::readiness::wait::Mode;
+use objects::{Object, ObjectKey};
 
 /// Brings a release to what is wanted.
 ///
@@ -342,7 +343,7 @@ fn tries_out(spec: &DeploySpec, history: &[Head], rendered: &Rendered) -> bool {
         && (skip_crds || rendered.chart.crds().is_empty())
 }
 
-/// Builds the objects, looking at the cluster anew if it is said not to know a kind.
+/// Builds the objects of a rendered manifest.
 async fn build_objects(
     cluster: &Cluster,
     spec: &DeploySpec,
@@ -353,20 +354,12 @@ async fn build_objects(
         true => install::crd_kinds(&rendered.chart),
         false => Vec::new(),
     };
-    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-    let mut built = build(&rendered.manifest, &spec.namespace, &discovery, &brought);
-    if built
-        .as_ref()
-        .is_err_and(crate::kube::BuildError::is_no_match)
-    {
-        let discovery = cluster
-            .fresh_discovery()
-            .await
-            .map_err(DeployError::Discovery)?;
-        built = build(&rendered.manifest, &spec.namespace, &discovery, &brought);
-    }
     let which = if is_install { "release" } else { "new release" };
-    built.map_err(|source| DeployError::Build { which, source })
+    let failed = |source| DeployError::Build { which, source };
+    let documents = documents(&rendered.manifest).map_err(failed)?;
+    let discovery = cluster.discovery_of(&documents, &brought).await;
+    let discovery = discovery.map_err(DeployError::Discovery)?;
+    build(documents, &spec.namespace, &discovery, &brought).map_err(failed)
 }
 
 /// How objects are written over those of `from`, which another client, or a merge on the client's
@@ -754,11 +747,4 @@ fn closed(status: &Status) -> Option<Status> {
         status if status.is_pending() => Some(Status::Failed),
         _ => None,
     }
-}
-
-/// The kinds that files of `crds/` bring.
-pub(super) fn kinds_of(crds: &[chart::Crd]) -> Vec<crate::kube::Resource> {
-    crds.iter()
-        .flat_map(|crd| defined_kinds(&String::from_utf8_lossy(&crd.file.data)))
-        .collect()
 }

@@ -1,6 +1,8 @@
 //! Why an action failed. The texts are Helm's where users know them from Helm.
 
-use crate::kube::{ApiError, ApplyError, BuildError, DeleteError, OwnershipError, WaitError};
+use objects::BuildError;
+
+use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, WaitError};
 use crate::storage::{RecordError, StorageError};
 
 /// An error of the caller's renderer.

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chart::Time;
+use objects::Object;
+use objects::manifest::{build, documents};
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Object, Owner, Removal, apply_all, build, delete_hook, is_taken,
-    until_ended, until_gone,
+    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_taken, until_ended,
+    until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::Storage;
@@ -186,29 +188,18 @@ impl HookRun<'_> {
         event: HookEvent,
     ) -> Result<Vec<Object>, HookError> {
         let hook = &release.hooks[index];
-        let mut discovery = self
+        let failed = |source| HookError::Build {
+            event: event.as_str(),
+            path: hook.path.clone(),
+            source,
+        };
+        let documents = documents(&hook.manifest).map_err(failed)?;
+        let discovery = self
             .cluster
-            .discovery()
+            .discovery_of(&documents, &[])
             .await
             .map_err(HookError::Discovery)?;
-        let mut built = build(&hook.manifest, &release.namespace, &discovery, &[]);
-        if built
-            .as_ref()
-            .is_err_and(crate::kube::BuildError::is_no_match)
-        {
-            discovery = self
-                .cluster
-                .fresh_discovery()
-                .await
-                .map_err(HookError::Discovery)?;
-            built = build(&hook.manifest, &release.namespace, &discovery, &[]);
-        }
-        let path = || hook.path.clone();
-        built.map_err(|source| HookError::Build {
-            event: event.as_str(),
-            path: path(),
-            source,
-        })
+        build(documents, &release.namespace, &discovery, &[]).map_err(failed)
     }
 
     /// Deletes a hook's objects if `policy` is one of its own, and waits until they are gone.

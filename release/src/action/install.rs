@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use chart::Chart;
+use objects::manifest::{build, defined_kinds, documents};
+use objects::{Object, Resource};
 
 use super::DeploySpec;
-use super::deploy::kinds_of;
 use super::error::{CrdError, DeployError};
-use crate::kube::{Cluster, Object, Owner, Resource, build, until_ready};
+use crate::kube::{Cluster, Owner, until_ready};
 use crate::model::Release;
 use crate::storage::{Storage, StorageError};
 use objects::readiness::wait::Mode;
@@ -50,7 +51,14 @@ fn is_label(part: &str) -> bool {
 
 /// The kinds that the chart's `crds/` bring.
 pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
-    kinds_of(&chart.crds())
+    let parsed = |crd: &chart::Crd| documents(&String::from_utf8_lossy(&crd.file.data)).ok();
+    let documents = chart
+        .crds()
+        .iter()
+        .filter_map(parsed)
+        .flatten()
+        .collect::<Vec<_>>();
+    defined_kinds(&documents)
 }
 
 /// Stores a new record, creating the namespace if it is missing and that was asked for. Says whether
@@ -108,7 +116,8 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
             return Err(failed(CrdError::Empty("file data is empty")));
         }
         let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-        let objects = build(&text, &release.namespace, &discovery, &[])
+        let objects = documents(&text)
+            .and_then(|documents| build(documents, &release.namespace, &discovery, &[]))
             .map_err(|source| failed(CrdError::Build(source)))?;
         if objects.is_empty() {
             return Err(failed(CrdError::Empty("resources are empty")));

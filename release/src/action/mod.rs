@@ -27,7 +27,10 @@ pub use install::check_name;
 pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
 
-use crate::kube::{ApiError, Cluster, ClusterLookup, FieldConflict, ObjectKey};
+use objects::ObjectKey;
+use objects::conflict::FieldConflict;
+
+use crate::kube::{ApiError, Cluster, ClusterLookup};
 use crate::model::{Hook, Release};
 use crate::state::Plan;
 use crate::storage::{Storage, StorageError};

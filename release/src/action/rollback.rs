@@ -4,6 +4,8 @@
 
 use chart::Time;
 use jiff::Timestamp;
+use objects::manifest::{build, documents};
+use objects::{Discovery, Object};
 
 use super::deploy::{apply_options, read_if_possible, supersede};
 use super::error::{DeployError, RollbackError};
@@ -11,9 +13,7 @@ use super::hooks::HookRun;
 use super::shelter::Shelter;
 use super::upgrade::{Base, stored_objects};
 use super::{Deployed, RollbackSpec};
-use crate::kube::{
-    ApplyOptions, Cluster, Object, Owner, Removal, Snapshot, apply_all, build, delete_all,
-};
+use crate::kube::{ApplyOptions, Cluster, Owner, Removal, apply_all, delete_all};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State};
 use crate::storage::{Head, Storage, StorageError, deployed, key, last, prunable};
@@ -244,14 +244,15 @@ struct Way<'a> {
     storage: &'a Storage,
     spec: &'a RollbackSpec,
     owner: &'a Owner,
-    discovery: &'a Snapshot,
+    discovery: &'a Discovery,
     base: &'a Base,
     options: ApplyOptions,
 }
 
 impl Way<'_> {
     async fn go_back(&self, release: &mut Release) -> Result<Deployed, DeployError> {
-        let mut objects = build(&release.manifest, &self.spec.namespace, self.discovery, &[])
+        let mut objects = documents(&release.manifest)
+            .and_then(|documents| build(documents, &self.spec.namespace, self.discovery, &[]))
             .map_err(|source| DeployError::Build {
                 which: "new release",
                 source,

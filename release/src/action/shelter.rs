@@ -7,7 +7,7 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
-use crate::kube::{Object, Resource};
+use objects::{Object, Resource};
 
 /// What must not be deleted for the sake of what is wanted.
 pub(super) struct Shelter<'a> {

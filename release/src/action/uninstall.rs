@@ -5,13 +5,13 @@
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
+use objects::manifest::build_stored;
+use objects::{Object, ObjectKey};
 
 use super::error::UninstallError;
 use super::hooks::HookRun;
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
-use crate::kube::{
-    Cluster, Object, ObjectKey, Owner, Removal, build_stored, delete_all, stored_policy,
-};
+use crate::kube::{Cluster, Owner, Removal, delete_all, stored_policy};
 use crate::model::{HookEvent, Release, Status};
 use crate::state::{Departure, depart};
 use crate::storage::{Head, Storage, StorageError};

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use objects::manifest::build_stored;
+use objects::{Discovery, Object, ObjectKey};
 use serde_json::Value;
 
 use super::deploy::read_if_possible;
 use super::error::DeployError;
-use crate::kube::{Cluster, Object, ObjectKey, Snapshot, build_stored};
+use crate::kube::Cluster;
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::storage::{Head, Storage};
@@ -24,7 +26,7 @@ pub(super) struct Base {
 
 impl Base {
     /// The objects of `good` and, for deletion only, of `others`.
-    pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Snapshot) -> Self {
+    pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Discovery) -> Self {
         let objects_of = |release: &Release| stored_objects(release, discovery);
         let objects = good.map(objects_of).unwrap_or_default();
         let good = objects
@@ -74,7 +76,7 @@ impl Base {
 }
 
 /// The objects of a stored revision, as far as the cluster knows their kinds.
-pub(super) fn stored_objects(release: &Release, discovery: &Snapshot) -> Vec<Object> {
+pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Object> {
     let built = build_stored(&release.manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {
         // It was applied once, so this is damage; what it had can only be left alone.

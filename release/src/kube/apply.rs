@@ -12,14 +12,15 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::claim::{self, ClaimError, Created};
-use super::client::{Cluster, FIELD_MANAGER};
-use super::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
+use super::client::Cluster;
 use super::error::ApiError;
 use super::migrate;
-use super::object::{Object, ObjectKey};
 use super::ownership::{Owner, OwnershipError};
 use super::wait::{WaitError, is_established, until_gone, until_ready};
+use objects::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
+use objects::managed_fields::FIELD_MANAGER;
 use objects::readiness::wait::Mode;
+use objects::{Object, ObjectKey};
 
 /// How many objects of one kind are sent at a time.
 pub(super) const PARALLEL: usize = 8;

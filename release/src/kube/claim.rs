@@ -5,11 +5,11 @@
 //! which somebody could step in between. It holds only where a creation can be taken back without
 //! trace: [`provable`] says for which objects of a manifest. The others are looked at first.
 
+use objects::Object;
 use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::object::Object;
 use super::ownership::{Claim, Owner, OwnershipError};
 
 /// Kinds of the core and the RBAC group that start nothing and provide nothing to others.
@@ -104,8 +104,8 @@ pub(super) async fn create(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::discovery::Resource;
     use super::*;
+    use objects::Resource;
 
     fn object(group: &str, kind: &str, body: Value) -> Object {
         Object {

@@ -13,18 +13,20 @@ use http::Request;
 use kube::core::WatchEvent;
 use serde_json::{Value, json};
 
-use super::discovery::{Discovery, Resource, Snapshot};
+use super::discovery::CachedDiscovery;
 use super::error::ApiError;
-use super::object::Object;
 use super::ownership::Owner;
 use super::records::{Questions, RecordMetadata};
 use super::turn::{Turn, Turns};
 use crate::host::Host;
+use objects::fields::text;
+use objects::managed_fields::FIELD_MANAGER;
+use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
+use objects::{Discovery, Object, Resource};
 
-/// The name under which all fields are owned: the Go agent's, so that one can follow the other.
-pub const FIELD_MANAGER: &str = "fleetagent";
-
+/// Objects per page of a list.
+const PAGE: u32 = 500;
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -43,7 +45,7 @@ pub(super) type Connection = kube::Client;
 #[derive(Clone)]
 pub struct Cluster {
     connection: Connection,
-    discovery: Arc<Discovery>,
+    discovery: Arc<CachedDiscovery>,
     namespaces: Arc<Mutex<HashSet<String>>>,
     questions: Arc<Questions>,
     turns: Arc<Turns>,
@@ -59,7 +61,7 @@ impl fmt::Debug for Cluster {
 impl Cluster {
     /// The cluster that `client` talks to, as the identity it has. Nothing is asked yet.
     pub fn new(client: kube::Client) -> Self {
-        let discovery = Arc::new(Discovery::new(client.clone()));
+        let discovery = Arc::new(CachedDiscovery::new(client.clone()));
         Self {
             connection: client,
             discovery,
@@ -118,16 +120,33 @@ impl Cluster {
     ///
     /// # Errors
     /// The API server was never reached.
-    pub async fn discovery(&self) -> Result<Arc<Snapshot>, ApiError> {
-        self.discovery.snapshot().await
+    pub async fn discovery(&self) -> Result<Arc<Discovery>, ApiError> {
+        self.discovery.get().await
     }
 
     /// What the cluster serves; at most a few seconds old.
     ///
     /// # Errors
     /// The API server cannot be reached.
-    pub async fn fresh_discovery(&self) -> Result<Arc<Snapshot>, ApiError> {
+    pub async fn fresh_discovery(&self) -> Result<Arc<Discovery>, ApiError> {
         self.discovery.fresh().await
+    }
+
+    /// What the cluster serves, asked anew if `documents` hold a kind that neither it nor `defined`
+    /// knows.
+    ///
+    /// # Errors
+    /// The API server cannot be reached.
+    pub async fn discovery_of(
+        &self,
+        documents: &[Value],
+        defined: &[Resource],
+    ) -> Result<Arc<Discovery>, ApiError> {
+        let discovery = self.discovery().await?;
+        match has_unknown_kinds(documents, &discovery, defined) {
+            true => self.fresh_discovery().await,
+            false => Ok(discovery),
+        }
     }
 
     /// Forgets what the cluster serves, for callers that see CustomResourceDefinitions change.
@@ -155,7 +174,10 @@ impl Cluster {
     }
 
     /// One object, none if it does not exist.
-    pub(crate) async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
+    ///
+    /// # Errors
+    /// The API server refused, or there was no answer.
+    pub async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
         found(
             self.send(Verb::get(ACCEPT_JSON), object_path(object, ""), None)
                 .await,
@@ -193,6 +215,36 @@ impl Cluster {
             None,
         )
         .await
+    }
+
+    /// All objects of a kind with a label, of one namespace or of all, page by page.
+    ///
+    /// # Errors
+    /// The API server refused a page, or there was no answer.
+    pub async fn list_all(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        let mut objects = Vec::new();
+        let mut next = String::new();
+        loop {
+            let selector = escape(selector);
+            let mut query = format!("?labelSelector={selector}&limit={PAGE}");
+            if !next.is_empty() {
+                query = format!("{query}&continue={}", escape(&next));
+            }
+            let path = path(resource, namespace, None, &query);
+            let mut page = self.send(Verb::get(ACCEPT_JSON), path, None).await?;
+            next = text(&page, "/metadata/continue").to_owned();
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                objects.extend(items);
+            }
+            if next.is_empty() {
+                return Ok(objects);
+            }
+        }
     }
 
     /// The pods of a namespace, each naming its kind. None for an identity that may not list them.

@@ -6,12 +6,12 @@
 
 use chart::manifest::HOOK_ANNOTATION;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use objects::Object;
 use serde_json::Value;
 
 use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
-use super::object::Object;
 use super::ownership::{Owner, is_kept};
 
 /// What became of one object that was to be deleted.

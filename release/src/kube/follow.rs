@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client::Cluster;
-use super::object::Object;
 use super::wait::{WaitError, line, until_ready};
+use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
 

@@ -3,12 +3,12 @@
 //! Mirrors `pkg/action/validate.go`.
 
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use objects::Object;
 use serde_json::{Map, Value};
 
 use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
-use super::object::Object;
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use objects::Object;
 use serde_json::Value;
 
 use super::apply::{Work, contested_paths};
 use super::client::Cluster;
 use super::error::ApiError;
-use super::object::Object;
 use super::ownership::Owner;
 
 /// How often an object that was written meanwhile is read again. Then it is asked about as it is,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
-use super::object::Object;
+use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
 
@@ -221,8 +221,8 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::discovery::Resource;
     use super::*;
+    use objects::Resource;
 
     fn object(kind: &str, body: Value) -> Object {
         let group = if kind == "Job" { "batch" } else { "apps" };

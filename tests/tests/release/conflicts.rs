@@ -1,7 +1,7 @@
 //! Fields that others hold when a release is upgraded.
 
 use anyhow::Result;
-use release::Outcome;
+use objects::conflict::Outcome;
 use serde_json::{Value, json};
 
 use crate::world::{World, deployment};

@@ -4,8 +4,9 @@ use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{Live, View};
 use agent::report::summary::ErrorMapping;
 use anyhow::Result;
+use objects::Object;
 use objects::drift::Rules;
-use release::kube::{Object, Owner};
+use release::kube::Owner;
 use release::model::Release;
 use serde_json::Value;
 
@@ -41,7 +42,7 @@ impl Look {
     async fn at(world: World, manifest: &str) -> Result<Self> {
         let release = world.deploy(manifest).await?.release;
         let wanted = correct::objects(&world.cluster, &release).await?;
-        let live = Live::read(&world.client, &world.namespace, &wanted).await?;
+        let live = Live::read(&world.cluster, &world.namespace, &wanted).await?;
         Ok(Self {
             world,
             release,

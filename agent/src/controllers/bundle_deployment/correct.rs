@@ -11,7 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
-use release::kube::{ApplyOptions, BuildError, Cluster, FieldConflict, Object, Owner};
+use objects::conflict::FieldConflict;
+use objects::manifest::{build, build_stored, documents};
+use objects::{BuildError, Object};
+use release::kube::{ApplyOptions, Cluster, Owner};
 use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
@@ -37,20 +40,9 @@ pub enum ObjectsError {
 /// # Errors
 /// The cluster cannot be asked what it serves, or does not serve a kind.
 pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>, ObjectsError> {
-    let discovery = cluster.discovery().await?;
-    let built = release::kube::build(&release.manifest, &release.namespace, &discovery, &[]);
-    match built {
-        Err(failed) if failed.is_no_match() => {
-            let discovery = cluster.fresh_discovery().await?;
-            Ok(release::kube::build(
-                &release.manifest,
-                &release.namespace,
-                &discovery,
-                &[],
-            )?)
-        }
-        built => Ok(built?),
-    }
+    let documents = documents(&release.manifest)?;
+    let discovery = cluster.discovery_of(&documents, &[]).await?;
+    Ok(build(documents, &release.namespace, &discovery, &[])?)
 }
 
 /// The objects of an earlier revision that can still be there.
@@ -62,7 +54,7 @@ pub async fn stored_objects(
     release: &Release,
 ) -> Result<Vec<Object>, ObjectsError> {
     let discovery = cluster.discovery().await?;
-    Ok(release::kube::build_stored(
+    Ok(build_stored(
         &release.manifest,
         &release.namespace,
         &discovery,

@@ -11,12 +11,13 @@ use chart::source::Fetcher;
 use chart::{Chart, rendered};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use objects::conflict::{FieldConflict, Outcome};
+use objects::{Discovery, ObjectKey};
 use release::action::{
     BoxError, DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered,
 };
-use release::kube::{ClusterLookup, ObjectKey, Snapshot};
+use release::kube::ClusterLookup;
 use release::storage::Storage;
-use release::{FieldConflict, Outcome};
 use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
 
@@ -362,7 +363,7 @@ struct Rendering {
     set: SetId,
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
-    discovery: Arc<Snapshot>,
+    discovery: Arc<Discovery>,
     skip_schema_validation: bool,
     disable_dns: bool,
 }
@@ -447,7 +448,7 @@ impl Host for ClusterHost<'_> {
 }
 
 /// Scopes of kinds as the cluster serves them.
-struct DiscoveredScopes<'a>(&'a Snapshot);
+struct DiscoveredScopes<'a>(&'a Discovery);
 
 impl Scopes for DiscoveredScopes<'_> {
     fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use release::kube::{Object, Owner};
+use objects::Object;
+use release::kube::Owner;
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use objects::drift::{self, Operation, Rule, Rules};
-use release::kube::{Cluster, Object, Owner, Prediction, Resource};
+use objects::fields::text;
+use objects::{Object, ObjectKey, Resource};
+use release::kube::{ApiError, Cluster, Owner, Prediction};
 use serde_json::Value;
 
 use super::status::Observation;
@@ -20,61 +21,36 @@ use crate::api::{
     BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
-use crate::controllers::drift_watch::{ObjectId, Seen};
+use crate::controllers::drift_watch::Seen;
 use crate::error;
 use crate::report::summary::{self, ErrorMapping};
 
-/// Objects per page of a LIST.
-const PAGE: u32 = 500;
-
-/// Looking failed: the Monitored condition.
+/// Monitoring failed: the Monitored condition.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     #[error("failed to list {kind}")]
-    List { kind: String, source: kube::Error },
-    #[error("failed to build a request for {kind}")]
-    Request { kind: String, source: http::Error },
+    List { kind: String, source: ApiError },
+    #[error("failed to get {kind} {namespace}/{name}")]
+    Get {
+        kind: String,
+        namespace: String,
+        name: String,
+        source: ApiError,
+    },
 }
 
 /// The live objects of a set.
 #[derive(Debug, Default)]
 pub struct Live {
-    objects: HashMap<Key, Value>,
+    objects: HashMap<ObjectKey, Value>,
     /// Wanted objects that do not carry our hash but are there.
-    foreign: BTreeSet<Key>,
+    foreign: BTreeSet<ObjectKey>,
     /// Objects that were found in order before and have not changed since.
     in_sync: InSync,
 }
 
-/// Group, kind, namespace and name.
-type Key = (String, String, String, String);
-
 /// Objects that are as they are wanted, and ready.
-pub type InSync = HashMap<Key, BundleDeploymentResource>;
-
-fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
-    (
-        resource.group.clone(),
-        resource.kind.clone(),
-        namespace.to_owned(),
-        name.to_owned(),
-    )
-}
-
-fn key_of(object: &Object) -> Key {
-    key(
-        &object.resource,
-        object.namespace.as_deref().unwrap_or_default(),
-        &object.name,
-    )
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
+pub type InSync = HashMap<ObjectKey, BundleDeploymentResource>;
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
 fn by_kind(desired: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
@@ -119,22 +95,23 @@ impl Live {
     /// A kind cannot be listed. Where the account may not list, its wanted objects are read one by
     /// one, and extras go unnoticed.
     pub async fn read(
-        client: &kube::Client,
+        cluster: &Cluster,
         hash: &str,
         desired: &[Object],
     ) -> Result<Self, ObserveError> {
         let mut live = Self::default();
+        let selector = format!("{LABEL_OBJECT_SET_HASH}={hash}");
         for (resource, objects) in by_kind(desired) {
             let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
             for namespace in namespaces {
-                match list(client, &resource, namespace, hash).await {
+                match cluster.list_all(&resource, namespace, &selector).await {
                     Ok(items) => live.add(&resource, items),
-                    Err(ObserveError::List { source, .. }) if error::has_code(&source, 403) => {
+                    Err(error) if error.is_forbidden() => {
                         let here = objects
                             .iter()
                             .filter(|o| o.namespace.as_deref() == namespace);
                         for object in here {
-                            let Some(found) = get(client, object).await? else {
+                            let Some(found) = get(cluster, object).await? else {
                                 continue;
                             };
                             if hash_of(&found) == hash {
@@ -143,18 +120,21 @@ impl Live {
                         }
                     }
                     // The kind is not served any more: then there is no object of it.
-                    Err(ObserveError::List { source, .. }) if error::has_code(&source, 404) => {}
-                    Err(failed) => return Err(failed),
+                    Err(error) if error.is_not_found() => {}
+                    Err(source) => {
+                        let kind = resource.kind.clone();
+                        return Err(ObserveError::List { kind, source });
+                    }
                 }
             }
         }
         for object in desired
             .iter()
-            .filter(|object| !live.objects.contains_key(&key_of(object)))
+            .filter(|object| !live.objects.contains_key(&object.key()))
         {
             // Whatever else an error means, the object was not seen to be gone.
-            if !matches!(get(client, object).await, Ok(None)) {
-                live.foreign.insert(key_of(object));
+            if !matches!(cluster.get(object).await, Ok(None)) {
+                live.foreign.insert(object.key());
             }
         }
         Ok(live)
@@ -184,7 +164,7 @@ impl Live {
     /// Reads those wanted objects of a set that are not among `in_sync`. None if one is missing, or
     /// cannot be read: then all must be looked at.
     pub async fn reread(
-        client: &kube::Client,
+        cluster: &Cluster,
         hash: &str,
         desired: &[Object],
         in_sync: InSync,
@@ -194,10 +174,10 @@ impl Live {
             ..Self::default()
         };
         for object in desired {
-            if live.in_sync.contains_key(&key_of(object)) {
+            if live.in_sync.contains_key(&object.key()) {
                 continue;
             }
-            let found = get(client, object).await.ok()??;
+            let found = cluster.get(object).await.ok()??;
             if hash_of(&found) != hash {
                 return None;
             }
@@ -220,32 +200,23 @@ impl Live {
                     .entry("kind")
                     .or_insert_with(|| resource.kind.clone().into());
             }
-            let (namespace, name) = (
-                text(&item, "/metadata/namespace"),
-                text(&item, "/metadata/name"),
-            );
-            let key = key(resource, namespace, name);
-            self.objects.insert(key, item);
+            self.objects.insert(ObjectKey::of(&item), item);
         }
     }
 
     /// Whether there are objects of the set that are not wanted.
     pub fn has_others_than(&self, desired: &[Object]) -> bool {
-        let desired: BTreeSet<_> = desired.iter().map(key_of).collect();
+        let desired: BTreeSet<_> = desired.iter().map(Object::key).collect();
         self.objects.keys().any(|key| !desired.contains(key))
     }
 
     /// The versions seen, for telling news from echoes.
     pub fn seen(&self) -> Seen {
-        let entry = |((group, kind, namespace, name), object): (&Key, &Value)| {
-            let id = ObjectId {
-                kind: format!("{group}/{kind}"),
-                namespace: namespace.clone(),
-                name: name.clone(),
-            };
-            (id, text(object, "/metadata/resourceVersion").to_owned())
-        };
-        self.objects.iter().map(entry).collect()
+        let version = |object| text(object, "/metadata/resourceVersion").to_owned();
+        let objects = self.objects.iter();
+        objects
+            .map(|(key, object)| (key.clone(), version(object)))
+            .collect()
     }
 
     /// How the objects that are both wanted and live differ, as merge patches.
@@ -265,7 +236,7 @@ impl Live {
     ) -> Differences {
         let mut differences = Differences::default();
         for object in desired {
-            let key = key_of(object);
+            let key = object.key();
             let Some(live) = self.objects.get(&key) else {
                 continue;
             };
@@ -297,7 +268,7 @@ impl Live {
     /// Takes in an object as it was found later than the others.
     fn renew(&mut self, object: &Object, newer: Option<Value>) {
         let Some(newer) = newer else { return };
-        let key = key_of(object);
+        let key = object.key();
         let former = self.objects.remove(&key);
         if former.is_some_and(|former| hash_of(&former) == hash_of(&newer)) {
             self.add(&object.resource, vec![newer]);
@@ -306,7 +277,7 @@ impl Live {
         }
     }
 
-    fn difference(&self, key: &Key, predicted: &Value, rules: &Rules) -> Option<String> {
+    fn difference(&self, key: &ObjectKey, predicted: &Value, rules: &Rules) -> Option<String> {
         let live = self.objects.get(key)?;
         let Some(Value::Object(mut patch)) = drift::modification(live, predicted, rules) else {
             return None;
@@ -331,12 +302,12 @@ impl Live {
         let mut desired_keys = BTreeSet::new();
         for (resource, objects) in by_kind(desired) {
             for object in objects {
-                let key = key_of(object);
+                let key = object.key();
                 let entry = ModifiedStatus {
                     kind: resource.kind.clone(),
                     api_version: resource.api_version(),
-                    namespace: key.2.clone(),
-                    name: key.3.clone(),
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
                     ..Default::default()
                 };
                 match self.objects.get(&key) {
@@ -359,12 +330,7 @@ impl Live {
                     None if self.in_sync.contains_key(&key) => {
                         found.resources.extend(self.in_sync.get(&key).cloned());
                     }
-                    None if view.rules.ignores_missing(&drift::ObjectKey {
-                        api_version: entry.api_version.clone(),
-                        kind: entry.kind.clone(),
-                        namespace: entry.namespace.clone(),
-                        name: entry.name.clone(),
-                    }) => {}
+                    None if view.rules.ignores_missing(&entry.api_version, &key) => {}
                     None => {
                         let exist = self.foreign.contains(&key);
                         found.modified.push(ModifiedStatus {
@@ -381,23 +347,23 @@ impl Live {
             .iter()
             .map(|o| (&*o.resource.kind, &*o.name))
             .collect();
-        let mut extras: BTreeMap<&Key, &Value> = BTreeMap::new();
+        let mut extras: BTreeMap<&ObjectKey, &Value> = BTreeMap::new();
         extras.extend(
             self.objects
                 .iter()
                 .filter(|(key, _)| !desired_keys.contains(*key)),
         );
-        for ((_, kind, namespace, name), object) in extras {
+        for (key, object) in extras {
             let prune = object
                 .get("metadata")
                 .and_then(|metadata| metadata.get("labels")?.get(LABEL_OBJECT_SET_PRUNE))
                 .and_then(Value::as_str);
-            if prune != Some("false") && former.contains(&(kind.as_str(), name.as_str())) {
+            if prune != Some("false") && former.contains(&(key.kind.as_str(), key.name.as_str())) {
                 found.modified.push(ModifiedStatus {
-                    kind: kind.clone(),
+                    kind: key.kind.clone(),
                     api_version: text(object, "/apiVersion").to_owned(),
-                    namespace: namespace.clone(),
-                    name: name.clone(),
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
                     extra: true,
                     ..Default::default()
                 });
@@ -409,52 +375,44 @@ impl Live {
 
 /// Merge patches of objects that differ, as JSON text; Secrets' values are masked.
 #[derive(Debug, Default)]
-pub struct Differences(HashMap<Key, String>);
+pub struct Differences(HashMap<ObjectKey, String>);
 
 /// The objects of an observation that are in order.
 pub fn in_sync(found: &Observation) -> InSync {
-    let key = |api_version: &str, kind: &str, namespace: &str, name: &str| -> Key {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        (
-            group.to_owned(),
-            kind.to_owned(),
-            namespace.to_owned(),
-            name.to_owned(),
-        )
-    };
     let mut in_sync: InSync = found
         .resources
         .iter()
         .map(|one| {
-            let key = key(&one.api_version, &one.kind, &one.namespace, &one.name);
+            let key = ObjectKey::new(&one.api_version, &one.kind, &one.namespace, &one.name);
             (key, one.clone())
         })
         .collect();
     for one in &found.non_ready {
-        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+        in_sync.remove(&ObjectKey::new(
+            &one.api_version,
+            &one.kind,
+            &one.namespace,
+            &one.name,
+        ));
     }
     for one in &found.modified {
-        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+        in_sync.remove(&ObjectKey::new(
+            &one.api_version,
+            &one.kind,
+            &one.namespace,
+            &one.name,
+        ));
     }
     in_sync
 }
 
 /// The objects among `in_sync` that have no `news`; none if something else than `desired` has.
-pub fn unchanged(in_sync: &InSync, desired: &[Object], news: &[ObjectId]) -> Option<InSync> {
-    let id_of = |(group, kind, namespace, name): &Key| ObjectId {
-        kind: format!("{group}/{kind}"),
-        namespace: namespace.clone(),
-        name: name.clone(),
-    };
-    let ids: BTreeSet<_> = desired
-        .iter()
-        .map(|object| id_of(&key_of(object)))
-        .collect();
-    if news.iter().any(|id| !ids.contains(id)) {
+pub fn unchanged(in_sync: &InSync, desired: &[Object], news: &[ObjectKey]) -> Option<InSync> {
+    let keys: BTreeSet<_> = desired.iter().map(Object::key).collect();
+    if news.iter().any(|key| !keys.contains(key)) {
         return None;
     }
-    let is_unchanged = |key: &Key| !news.contains(&id_of(key));
-    let in_sync = in_sync.iter().filter(|(key, _)| is_unchanged(key));
+    let in_sync = in_sync.iter().filter(|(key, _)| !news.contains(key));
     Some(
         in_sync
             .map(|(key, one)| (key.clone(), one.clone()))
@@ -519,84 +477,14 @@ fn hash_of(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The path of a kind's objects, or of one of them.
-fn path(resource: &Resource, namespace: Option<&str>, name: Option<&str>) -> String {
-    let mut path = match resource.group.as_str() {
-        "" => format!("/api/{}", resource.version),
-        group => format!("/apis/{group}/{}", resource.version),
-    };
-    if let Some(namespace) = namespace {
-        path.push_str("/namespaces/");
-        path.push_str(namespace);
-    }
-    path.push('/');
-    path.push_str(&resource.plural);
-    if let Some(name) = name {
-        path.push('/');
-        path.extend(url::form_urlencoded::byte_serialize(name.as_bytes()));
-    }
-    path
-}
-
-async fn send(client: &kube::Client, kind: &str, path: String) -> Result<Value, ObserveError> {
-    let request = Request::get(path)
-        .body(Vec::new())
-        .map_err(|source| ObserveError::Request {
-            kind: kind.to_owned(),
-            source,
-        })?;
-    client
-        .request::<Value>(request)
-        .await
-        .map_err(|source| ObserveError::List {
-            kind: kind.to_owned(),
-            source,
-        })
-}
-
-fn query(hash: &str, next: &str) -> String {
-    let mut query = url::form_urlencoded::Serializer::new(String::new());
-    query.append_pair("labelSelector", &format!("{LABEL_OBJECT_SET_HASH}={hash}"));
-    query.append_pair("limit", &PAGE.to_string());
-    if !next.is_empty() {
-        query.append_pair("continue", next);
-    }
-    query.finish()
-}
-
-async fn list(
-    client: &kube::Client,
-    resource: &Resource,
-    namespace: Option<&str>,
-    hash: &str,
-) -> Result<Vec<Value>, ObserveError> {
-    let mut items = Vec::new();
-    let mut next = String::new();
-    loop {
-        let query = query(hash, &next);
-        let path = format!("{}?{query}", path(resource, namespace, None));
-        let mut page = send(client, &resource.kind, path).await?;
-        next = text(&page, "/metadata/continue").to_owned();
-        if let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) {
-            items.extend(found);
-        }
-        if next.is_empty() {
-            return Ok(items);
-        }
-    }
-}
-
-async fn get(client: &kube::Client, object: &Object) -> Result<Option<Value>, ObserveError> {
-    let path = path(
-        &object.resource,
-        object.namespace.as_deref(),
-        Some(&object.name),
-    );
-    match send(client, &object.resource.kind, path).await {
-        Ok(found) => Ok(Some(found)),
-        Err(ObserveError::List { source, .. }) if error::has_code(&source, 404) => Ok(None),
-        Err(failed) => Err(failed),
-    }
+async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, ObserveError> {
+    let found = cluster.get(object).await;
+    found.map_err(|source| ObserveError::Get {
+        kind: object.resource.kind.clone(),
+        namespace: object.namespace.clone().unwrap_or_default(),
+        name: object.name.clone(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -647,8 +535,8 @@ mod tests {
             desired("ConfigMap", "ignored"),
             desired("ConfigMap", "taken"),
         ];
-        found.foreign.insert(key_of(&manifest[4]));
-        let patch = (key_of(&manifest[2]), "{}".to_owned());
+        found.foreign.insert(manifest[4].key());
+        let patch = (manifest[2].key(), "{}".to_owned());
         let (rules, _) = Rules::compile(&[Rule {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
@@ -713,11 +601,7 @@ mod tests {
         let found = first.compare(&manifest, &[], &Differences::default(), &view);
         let known = in_sync(&found);
         assert_eq!(known.len(), 2);
-        let news = |name: &str| ObjectId {
-            kind: "/ConfigMap".into(),
-            namespace: "ns".into(),
-            name: name.into(),
-        };
+        let news = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
         let rest = unchanged(&known, &manifest, &[news("b")]).unwrap();
         assert_eq!(rest.len(), 1);
         assert!(unchanged(&known, &manifest, &[news("other")]).is_none());
@@ -752,25 +636,5 @@ mod tests {
         );
         assert!(Live::written("h", &manifest, vec![answer("a")]).is_none());
         assert!(Live::written("other", &manifest, all).is_none());
-    }
-
-    #[test]
-    fn paths_are_the_api_servers() {
-        let core = resource("ConfigMap");
-        assert_eq!(
-            path(&core, Some("ns"), None),
-            "/api/v1/namespaces/ns/configmaps"
-        );
-        let role = Resource {
-            group: "rbac.authorization.k8s.io".into(),
-            kind: "ClusterRole".into(),
-            plural: "clusterroles".into(),
-            namespaced: false,
-            ..(*core).clone()
-        };
-        assert_eq!(
-            path(&role, None, Some("system:x")),
-            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Ax"
-        );
     }
 }

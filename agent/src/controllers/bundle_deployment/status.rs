@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use release::kube::FieldConflict;
+use objects::conflict::FieldConflict;
 use serde_json::{Map, Value};
 
 use crate::api::{

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use objects::conflict::FieldConflict;
 use release::action::Deployed;
-use release::kube::FieldConflict;
 
 use super::{ReconcileState, Reconciler};
 use crate::bundle::release_name;

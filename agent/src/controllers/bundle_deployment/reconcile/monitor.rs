@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DeleteParams;
+use objects::Object;
 use objects::drift::Rules;
-use release::kube::{Object, Owner};
+use release::kube::Owner;
 use release::model::Release;
 use serde_json::Value;
 
@@ -109,14 +110,13 @@ impl Reconciler {
         let desired = correct::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
-        let client = impersonated.client();
         let written = match applied.is_empty() {
             true => None,
             false => Live::written(set.hash(), &desired, applied),
         };
         let mut live = match written {
             Some(live) => live,
-            None => Live::read(&client, set.hash(), &desired)
+            None => Live::read(impersonated.cluster(), set.hash(), &desired)
                 .await
                 .map_err(|e| error::chain(&e))?,
         };
@@ -181,9 +181,9 @@ impl Reconciler {
         if state.status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
             return false;
         }
-        let client = impersonated.client();
         let set = SetId::new(name, &self.scope);
-        let Some(mut live) = Live::reread(&client, set.hash(), &memory.desired, in_sync).await
+        let Some(mut live) =
+            Live::reread(impersonated.cluster(), set.hash(), &memory.desired, in_sync).await
         else {
             return false;
         };

@@ -7,7 +7,9 @@
 
 use serde_json::{Map, Value};
 
-use super::object::{Object, ObjectKey};
+use crate::fields::text;
+use crate::managed_fields::{FIELD_MANAGER, entries};
+use crate::object::{Object, ObjectKey};
 
 /// What became of a contested field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,23 +68,20 @@ struct Holder {
 }
 
 /// What is known about an object whose apply met conflicts.
-pub(super) struct Contested<'a> {
+pub struct Contested<'a> {
     /// What we want.
-    pub(super) wanted: &'a Object,
+    pub wanted: &'a Object,
     /// The same object in the revision before, if it was there.
-    pub(super) previous: Option<&'a Value>,
+    pub previous: Option<&'a Value>,
     /// The object as it is, with `managedFields`.
-    pub(super) live: &'a Value,
+    pub live: &'a Value,
     /// Whether an autoscaler names it as its target.
-    pub(super) is_autoscaled: bool,
+    pub is_autoscaled: bool,
 }
 
 impl Contested<'_> {
     /// Decides about each field path that the API server complained of.
-    pub(super) fn settle<'p>(
-        &self,
-        paths: impl IntoIterator<Item = &'p str>,
-    ) -> Vec<FieldConflict> {
+    pub fn settle<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<FieldConflict> {
         let mut settled: Vec<FieldConflict> = Vec::new();
         for path in paths {
             if settled.iter().any(|known| known.field == path) {
@@ -140,12 +139,12 @@ impl Holder {
 }
 
 /// Whether the API server's complaint about replicas is worth asking for autoscalers.
-pub(super) fn concerns_replicas<'p>(mut paths: impl Iterator<Item = &'p str>) -> bool {
+pub fn concerns_replicas<'p>(mut paths: impl Iterator<Item = &'p str>) -> bool {
     paths.any(|path| path == ".spec.replicas")
 }
 
 /// Whether `autoscaler` has `object` for its target.
-pub(super) fn scales(autoscaler: &Value, object: &Object) -> bool {
+pub fn scales(autoscaler: &Value, object: &Object) -> bool {
     let text = |pointer: &str| autoscaler.pointer(pointer).and_then(Value::as_str);
     let group = text("/spec/scaleTargetRef/apiVersion")
         .and_then(|version| version.split_once('/'))
@@ -157,31 +156,20 @@ pub(super) fn scales(autoscaler: &Value, object: &Object) -> bool {
 
 /// The managers of `live` that own the field at `path`.
 fn holders(live: &Value, path: &str) -> Vec<Holder> {
-    let entries = live
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array);
     let owns = |entry: &&Value| {
         entry
             .get("fieldsV1")
             .and_then(Value::as_object)
             .is_some_and(|set| contains(set, path))
     };
-    let text = |entry: &Value, field: &str| {
-        entry
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    entries
-        .into_iter()
-        .flatten()
+    entries(live)
+        .iter()
         .filter(owns)
         .map(|entry| Holder {
-            manager: text(entry, "manager"),
-            subresource: text(entry, "subresource"),
+            manager: text(entry, "/manager").to_owned(),
+            subresource: text(entry, "/subresource").to_owned(),
         })
-        .filter(|holder| holder.manager != super::client::FIELD_MANAGER)
+        .filter(|holder| holder.manager != FIELD_MANAGER)
         .collect()
 }
 
@@ -251,7 +239,7 @@ fn list_key(element: &str) -> Option<Map<String, Value>> {
 }
 
 /// Takes the field at `path` out of `body`, so that applying it leaves the field to its owner.
-pub(super) fn leave_out(body: &mut Value, path: &str) {
+pub fn leave_out(body: &mut Value, path: &str) {
     match body {
         Value::Object(map) => {
             let Some(rest) = path.strip_prefix('.') else {
@@ -301,8 +289,8 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::super::discovery::Resource;
     use super::*;
+    use crate::discovery::Resource;
 
     fn object(group: &str, kind: &str, body: Value) -> Object {
         let resource = Resource {

@@ -7,33 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::discovery::{Resource, Snapshot};
-
-/// An object of a manifest and where it belongs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Object {
-    /// Its kind, as the API server serves it.
-    pub resource: Arc<Resource>,
-    /// Its namespace; none for kinds without.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// The object itself.
-    pub body: Value,
-}
-
-/// What makes an object the same across revisions: the API version does not count.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// API group; empty for the core group.
-    pub group: String,
-    /// Kind.
-    pub kind: String,
-    /// Namespace; empty for kinds without.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
+use crate::discovery::{Discovery, Resource};
+use crate::fields::text;
+use crate::object::{Object, group_version};
 
 /// A manifest cannot be turned into objects. The texts are Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -88,53 +64,11 @@ impl BuildError {
     }
 }
 
-impl Object {
-    /// Identity across revisions.
-    pub fn key(&self) -> ObjectKey {
-        ObjectKey {
-            group: self.resource.group.clone(),
-            kind: self.resource.kind.clone(),
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name: self.name.clone(),
-        }
-    }
-
-    /// `namespace/name group/version, Kind=kind`, as Helm names an object in apply errors.
-    pub fn describe(&self) -> String {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        let Resource {
-            group,
-            version,
-            kind,
-            ..
-        } = &*self.resource;
-        format!("{namespace}/{} {group}/{version}, Kind={kind}", self.name)
-    }
-
-    /// `Kind "name" in namespace "namespace"`, as Helm names an object in ownership errors.
-    pub fn describe_for_people(&self) -> String {
-        format!(
-            "{} {:?} in namespace {:?}",
-            self.resource.kind,
-            self.name,
-            self.namespace.as_deref().unwrap_or_default()
-        )
-    }
-
-    /// Whether this defines a kind.
-    pub fn is_crd(&self) -> bool {
-        self.resource.kind == "CustomResourceDefinition"
-            && self.resource.group == "apiextensions.k8s.io"
-    }
-
-    /// Whether this is a namespace.
-    pub(crate) fn is_namespace(&self) -> bool {
-        self.resource.kind == "Namespace" && self.resource.group.is_empty()
-    }
-}
-
 /// The documents of `manifest`, comments-only ones left out and lists flattened.
-fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
+///
+/// # Errors
+/// The first document that is no YAML, or no object.
+pub fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
     let mut documents = Vec::new();
     for (index, text) in split(manifest).into_iter().enumerate() {
         let value = golib::yaml::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
@@ -183,19 +117,18 @@ fn flatten(mut map: Map<String, Value>, out: &mut Vec<Value>) {
     }
 }
 
-/// Turns manifest text into objects. `namespace` is for objects that name none; `brought` are kinds
-/// that will be served by the time the objects are written.
+/// Turns [`documents`] into objects. `namespace` is for objects that name none; `defined` are kinds
+/// that will be served by the time the objects are written, besides those that the documents define.
 ///
 /// # Errors
 /// Every document that is broken, or whose kind nobody knows, is told.
 pub fn build(
-    manifest: &str,
+    documents: Vec<Value>,
     namespace: &str,
-    discovery: &Snapshot,
-    brought: &[Resource],
+    discovery: &Discovery,
+    defined: &[Resource],
 ) -> Result<Vec<Object>, BuildError> {
-    let (objects, mut problems) =
-        build_lenient(documents(manifest)?, namespace, discovery, brought);
+    let (objects, mut problems) = build_lenient(documents, namespace, discovery, defined);
     match problems.len() {
         0 => Ok(objects),
         1 => Err(problems.remove(0)),
@@ -212,15 +145,14 @@ pub fn build(
 pub fn build_stored(
     manifest: &str,
     namespace: &str,
-    discovery: &Snapshot,
+    discovery: &Discovery,
 ) -> Result<Vec<Object>, BuildError> {
     let mut documents = documents(manifest)?;
     for body in &mut documents {
-        let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, kind) = (text("apiVersion").to_owned(), text("kind").to_owned());
-        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        if discovery.resource(group, version, &kind).is_none()
-            && let Some(served) = discovery.any_version(group, &kind)
+        let (group, version) = group_version(text(body, "/apiVersion"));
+        let kind = text(body, "/kind");
+        if discovery.resource(group, version, kind).is_none()
+            && let Some(served) = discovery.any_version(group, kind)
         {
             body["apiVersion"] = served.api_version().into();
         }
@@ -231,15 +163,15 @@ pub fn build_stored(
 fn build_lenient(
     documents: Vec<Value>,
     namespace: &str,
-    discovery: &Snapshot,
-    brought: &[Resource],
+    discovery: &Discovery,
+    defined: &[Resource],
 ) -> (Vec<Object>, Vec<BuildError>) {
-    let mut brought = brought.to_vec();
-    brought.extend(brought_kinds(&documents));
+    let mut defined = defined.to_vec();
+    defined.extend(defined_kinds(&documents));
     let mut objects = Vec::with_capacity(documents.len());
     let mut problems = Vec::new();
     for (index, body) in documents.into_iter().enumerate() {
-        match build_one(body, index, namespace, discovery, &brought) {
+        match build_one(body, index, namespace, discovery, &defined) {
             Ok(object) => objects.push(object),
             Err(problem) => problems.push(problem),
         }
@@ -247,31 +179,31 @@ fn build_lenient(
     (objects, problems)
 }
 
-/// The kinds that the CustomResourceDefinitions in `manifest` define; broken text defines none.
-pub fn defined_kinds(manifest: &str) -> Vec<Resource> {
-    documents(manifest)
-        .map(|documents| brought_kinds(&documents))
-        .unwrap_or_default()
+/// Whether one of `documents` is of a kind that neither `discovery` nor `defined` nor the documents
+/// know, so that a fresh answer of the cluster may help.
+pub fn has_unknown_kinds(documents: &[Value], discovery: &Discovery, defined: &[Resource]) -> bool {
+    let own = defined_kinds(documents);
+    documents.iter().any(|document| {
+        let (group, version) = group_version(text(document, "/apiVersion"));
+        let kind = text(document, "/kind");
+        let mut defined = defined.iter().chain(&own);
+        !kind.is_empty()
+            && discovery.resource(group, version, kind).is_none()
+            && !defined.any(|resource| resource.is(group, version, kind))
+    })
 }
 
 fn build_one(
     mut body: Value,
     index: usize,
     default_namespace: &str,
-    discovery: &Snapshot,
-    brought: &[Resource],
+    discovery: &Discovery,
+    defined: &[Resource],
 ) -> Result<Object, BuildError> {
-    let text = |pointer: &str| {
-        body.pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (api_version, kind) = (text("/apiVersion").to_owned(), text("/kind").to_owned());
-    let (name, named_namespace) = (
-        text("/metadata/name").to_owned(),
-        text("/metadata/namespace").to_owned(),
-    );
-    let generates = !text("/metadata/generateName").is_empty();
+    let own = |pointer: &str| text(&body, pointer).to_owned();
+    let (api_version, kind) = (own("/apiVersion"), own("/kind"));
+    let (name, named_namespace) = (own("/metadata/name"), own("/metadata/namespace"));
+    let generates = !text(&body, "/metadata/generateName").is_empty();
     if api_version.is_empty() {
         return Err(BuildError::Shape {
             index,
@@ -294,12 +226,10 @@ fn build_one(
         }
         _ => {}
     }
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let is_it = |resource: &&Resource| {
-        resource.group == group && resource.version == version && resource.kind == kind
-    };
+    let (group, version) = group_version(&api_version);
+    let is_it = |resource: &&Resource| resource.is(group, version, &kind);
     let found = discovery.resource(group, version, &kind);
-    let resource = found.or_else(|| brought.iter().find(is_it).cloned().map(Arc::new));
+    let resource = found.or_else(|| defined.iter().find(is_it).cloned().map(Arc::new));
     let Some(resource) = resource else {
         return Err(BuildError::NoMatch {
             name,
@@ -333,8 +263,8 @@ fn build_one(
     })
 }
 
-/// The kinds that CustomResourceDefinitions among `documents` will bring.
-fn brought_kinds(documents: &[Value]) -> Vec<Resource> {
+/// The kinds that the CustomResourceDefinitions among `documents` define.
+pub fn defined_kinds(documents: &[Value]) -> Vec<Resource> {
     let mut kinds = Vec::new();
     for crd in documents {
         let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str);
@@ -368,7 +298,7 @@ fn brought_kinds(documents: &[Value]) -> Vec<Resource> {
 mod tests {
     use super::*;
 
-    fn core() -> Snapshot {
+    fn core() -> Discovery {
         let resource = |kind: &str, plural: &str, namespaced| Resource {
             group: String::new(),
             version: "v1".to_owned(),
@@ -376,7 +306,7 @@ mod tests {
             plural: plural.to_owned(),
             namespaced,
         };
-        Snapshot::from_resources([
+        Discovery::from_resources([
             resource("ConfigMap", "configmaps", true),
             resource("Namespace", "namespaces", false),
             Resource {
@@ -394,7 +324,7 @@ mod tests {
         let manifest = "---\n# Source: a\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n\
             --- # next\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: other}\n\
             ---\napiVersion: v1\nkind: Namespace\nmetadata: {name: c, namespace: odd}\n---\n# nothing\n";
-        let objects = build(manifest, "here", &core(), &[]).unwrap();
+        let objects = build(documents(manifest).unwrap(), "here", &core(), &[]).unwrap();
         let places: Vec<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
         assert_eq!(places, [Some("here"), Some("other"), None]);
         assert_eq!(objects[2].body["metadata"].get("namespace"), None);
@@ -406,19 +336,15 @@ mod tests {
             metadata: {name: cars.x.io}\nspec: {group: x.io, scope: Namespaced, \
             names: {kind: Car, plural: cars}, versions: [{name: v1}]}\n\
             ---\napiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}\n";
-        let objects = build(manifest, "here", &core(), &[]).unwrap();
+        let objects = build(documents(manifest).unwrap(), "here", &core(), &[]).unwrap();
         assert_eq!(objects[1].resource.plural, "cars");
     }
 
     #[test]
     fn unknown_kinds_are_told_as_helm_tells_them() {
-        let error = build(
-            "apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}",
-            "n",
-            &core(),
-            &[],
-        );
-        let error = error.unwrap_err();
+        let cars = documents("apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}").unwrap();
+        assert!(has_unknown_kinds(&cars, &core(), &[]));
+        let error = build(cars, "n", &core(), &[]).unwrap_err();
         assert!(error.is_no_match());
         assert_eq!(
             error.to_string(),
@@ -430,6 +356,11 @@ mod tests {
     #[test]
     fn lists_are_flattened() {
         let manifest = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: a}\n";
-        assert_eq!(build(manifest, "n", &core(), &[]).unwrap().len(), 1);
+        assert_eq!(
+            build(documents(manifest).unwrap(), "n", &core(), &[])
+                .unwrap()
+                .len(),
+            1
+        );
     }
 }

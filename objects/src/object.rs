@@ -1,0 +1,106 @@
+//! An object, what identifies it, and how it is named to people.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::discovery::Resource;
+use crate::fields::text;
+
+/// Group and version of an `apiVersion`; the group is empty for the core group.
+pub fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// What makes an object the same one, whatever version of its kind it is written in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; empty for kinds without.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The object of this `apiVersion` (of which the group counts), kind, namespace and name.
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            group: group_version(api_version).0.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The key of an object as the API server gives it; what is absent or no text is empty.
+    pub fn of(object: &Value) -> Self {
+        Self::new(
+            text(object, "/apiVersion"),
+            text(object, "/kind"),
+            text(object, "/metadata/namespace"),
+            text(object, "/metadata/name"),
+        )
+    }
+}
+
+/// An object of a manifest and where it belongs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// Its kind, as the API server serves it.
+    pub resource: Arc<Resource>,
+    /// Its namespace; none for kinds without.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The object itself.
+    pub body: Value,
+}
+
+impl Object {
+    /// Identity across revisions.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey {
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// `namespace/name group/version, Kind=kind`, as Helm names an object in apply errors.
+    pub fn describe(&self) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let Resource {
+            group,
+            version,
+            kind,
+            ..
+        } = &*self.resource;
+        format!("{namespace}/{} {group}/{version}, Kind={kind}", self.name)
+    }
+
+    /// `Kind "name" in namespace "namespace"`, as Helm names an object in ownership errors.
+    pub fn describe_for_people(&self) -> String {
+        format!(
+            "{} {:?} in namespace {:?}",
+            self.resource.kind,
+            self.name,
+            self.namespace.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// Whether this defines a kind.
+    pub fn is_crd(&self) -> bool {
+        self.resource.kind == "CustomResourceDefinition"
+            && self.resource.group == "apiextensions.k8s.io"
+    }
+
+    /// Whether this is a namespace.
+    pub fn is_namespace(&self) -> bool {
+        self.resource.kind == "Namespace" && self.resource.group.is_empty()
+    }
+}
