@@ -70,7 +70,7 @@ struct Holder {
 /// What is known about an object whose apply met conflicts.
 pub struct Contested<'a> {
     /// What we want.
-    pub wanted: &'a Object,
+    pub desired: &'a Object,
     /// The same object in the revision before, if it was there.
     pub previous: Option<&'a Value>,
     /// The object as it is, with `managedFields`.
@@ -94,7 +94,7 @@ impl Contested<'_> {
                 Outcome::Taken
             };
             settled.push(FieldConflict {
-                object: self.wanted.key(),
+                object: self.desired.key(),
                 field: path.to_owned(),
                 managers: holders.into_iter().map(|holder| holder.manager).collect(),
                 outcome,
@@ -104,10 +104,10 @@ impl Contested<'_> {
     }
 
     fn is_left(&self, path: &str, holders: &[Holder]) -> bool {
-        let body = &self.wanted.body;
+        let body = &self.desired.body;
         match (
-            self.wanted.resource.group.as_str(),
-            self.wanted.resource.kind.as_str(),
+            self.desired.resource.group.as_str(),
+            self.desired.resource.kind.as_str(),
         ) {
             ("admissionregistration.k8s.io", _)
             | ("apiregistration.k8s.io", "APIService")
@@ -199,8 +199,8 @@ fn strip_element<'p>(path: &'p str, key: &str) -> Option<&'p str> {
         "i" => element == name,
         "v" => element.strip_prefix('=') == Some(name),
         "k" => {
-            let wanted: Value = serde_json::from_str(name).ok()?;
-            Value::Object(list_key(element)?) == wanted
+            let desired: Value = serde_json::from_str(name).ok()?;
+            Value::Object(list_key(element)?) == desired
         }
         _ => false,
     };
@@ -365,8 +365,8 @@ mod tests {
         ".spec.replicas",
         Outcome::Taken
     )]
-    fn fields_go_to_whom_they_belong(
-        #[case] wanted: Object,
+    fn contested_fields_are_taken_or_left(
+        #[case] desired: Object,
         #[case] before: Option<u8>,
         #[case] manager: &str,
         #[case] subresource: &str,
@@ -385,7 +385,7 @@ mod tests {
             }),
         );
         let contested = Contested {
-            wanted: &wanted,
+            desired: &desired,
             previous: previous.as_ref(),
             live: &live,
             is_autoscaled: false,

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_helm_clients_become_us_and_people_do_not() {
+    fn fields_of_helm_clients_are_taken_over_and_those_of_people_are_not() {
         let mark = json!({"f:annotations": {"f:meta.helm.sh/release-name": {}}});
         let live = json!({"metadata": {"managedFields": [
             {"manager": "helm", "operation": "Update", "apiVersion": "v1",

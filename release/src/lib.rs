@@ -4,7 +4,7 @@
 //! upgrade, roll back and uninstall. It knows kube and nothing of Fleet; it acts only through the
 //! client it is handed.
 //!
-//! - [`deploy`] brings a release to what is wanted: install, upgrade, or finishing what was cut off.
+//! - [`deploy`] brings a release to what is desired: install, upgrade, or finishing what was cut off.
 //! - [`rollback`] and [`uninstall`] do what their namesakes in Helm do.
 //! - [`state`] decides which action is due; [`storage`] keeps the records; [`kube`] talks to the
 //!   cluster.

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 use release::Host;
 use release::kube::Cluster;
-use release::storage::{Objects, RecordKind, Storage};
+use release::storage::{KubernetesDriver, RecordKind, Storage};
 use tokio::time::Instant;
 
 use crate::client::requests::{Clients, LastContact};
@@ -66,7 +66,7 @@ impl DeploymentClient {
     /// The release records of a namespace: written with the account's rights, read with the agent's
     /// as upstream does, so that an account needs no right to read Secrets (agent 7.6).
     pub fn records(&self, namespace: &str) -> Storage {
-        let written = Objects::new(self.cluster.clone(), namespace, RecordKind::Secret);
+        let written = KubernetesDriver::new(self.cluster.clone(), namespace, RecordKind::Secret);
         Storage::new(written.read_by(self.reader.clone()))
     }
 
@@ -251,7 +251,7 @@ impl Identities {
         let user = format!("system:serviceaccount:{}:{name}", self.namespace);
         config.auth_info.impersonate = Some(user);
         let client = self.clients.client(config, &self.last_contact)?;
-        let made = (client.clone(), self.cluster.acting_as(client));
+        let made = (client.clone(), self.cluster.impersonating(client));
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use release::storage::Testimony;
+use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
@@ -96,13 +96,13 @@ pub struct LedgerEntry {
 
 impl LedgerEntry {
     /// What the entry says of a revision's record.
-    pub fn testimony(&self, revision: i64) -> Testimony {
+    pub fn known_digest(&self, revision: i64) -> KnownDigest {
         let Some(revisions) = &self.revisions else {
-            return Testimony::Absent;
+            return KnownDigest::Untracked;
         };
         match revisions.get(&revision) {
-            Some(digest) => Testimony::Digest(digest.clone()),
-            None => Testimony::Unknown,
+            Some(digest) => KnownDigest::Digest(digest.clone()),
+            None => KnownDigest::Unknown,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Release records of a bundle, with the ledger as their witness.
+//! Release records of a bundle, whose digests the ledger keeps.
 //!
 //! Records lie where a tenant may write. The ledger does not, and remembers by digest what was
 //! written: a record that differs is not applied from, but adopted anew from the wanted chart as one
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use release::action::BoxError;
-use release::storage::{Storage, Testimony, Witness};
+use release::storage::{DigestStore, KnownDigest, Storage};
 
 use crate::client::identity::DeploymentClient;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
@@ -34,7 +34,7 @@ pub fn records(
 ) -> Storage {
     impersonated
         .records(namespace)
-        .witnessed_by(Arc::new(LedgerDigests {
+        .with_digests(Arc::new(LedgerDigests {
             ledger: Arc::clone(ledger),
             namespace: namespace.to_owned(),
             bundle,
@@ -65,15 +65,15 @@ impl LedgerDigests {
     }
 }
 
-impl Witness for LedgerDigests {
-    fn recall(&self, release: &str, revision: i64) -> Testimony {
+impl DigestStore for LedgerDigests {
+    fn known(&self, release: &str, revision: i64) -> KnownDigest {
         match self.ledger.get(&self.key(release)) {
-            None => Testimony::Unknown,
-            Some(entry) => entry.testimony(revision),
+            None => KnownDigest::Unknown,
+            Some(entry) => entry.known_digest(revision),
         }
     }
 
-    fn note<'a>(
+    fn store<'a>(
         &'a self,
         release: &'a str,
         revision: i64,

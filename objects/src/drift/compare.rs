@@ -1,30 +1,30 @@
-//! The cheap first look: does the live object visibly have every wanted field?
+//! The cheap first look: does the live object visibly have every desired field?
 
 use serde_json::Value;
 
-/// Whether every field of `wanted` stands in `live` with an equal value.
+/// Whether every field of `desired` stands in `live` with an equal value.
 ///
 /// `true` is certain; `false` only means that the API server has to be asked: quantities, dates or
 /// list order may differ in form alone. `status` and bookkeeping annotations are not looked at.
-/// Lists must have equal length; a wanted null or empty list is taken as absent. An empty map is not: `emptyDir: {}`
+/// Lists must have equal length; a desired null or empty list is taken as absent. An empty map is not: `emptyDir: {}`
 /// may have become another volume.
-pub fn covers(live: &Value, wanted: &Value) -> bool {
-    let (Some(live), Some(wanted)) = (live.as_object(), wanted.as_object()) else {
-        return live == wanted;
+pub fn covers(live: &Value, desired: &Value) -> bool {
+    let (Some(live), Some(desired)) = (live.as_object(), desired.as_object()) else {
+        return live == desired;
     };
-    wanted
+    desired
         .iter()
         .filter(|(field, _)| !matches!(field.as_str(), "status" | "metadata" | "stringData"))
         .all(|(field, value)| has(live.get(field), value))
-        && covers_metadata(live.get("metadata"), wanted.get("metadata"))
-        && covers_string_data(live.get("data"), wanted.get("stringData"))
+        && covers_metadata(live.get("metadata"), desired.get("metadata"))
+        && covers_string_data(live.get("data"), desired.get("stringData"))
 }
 
-fn covers_metadata(live: Option<&Value>, wanted: Option<&Value>) -> bool {
-    let Some(wanted) = wanted.and_then(Value::as_object) else {
+fn covers_metadata(live: Option<&Value>, desired: Option<&Value>) -> bool {
+    let Some(desired) = desired.and_then(Value::as_object) else {
         return true;
     };
-    wanted
+    desired
         .iter()
         .filter(|(field, _)| *field != "creationTimestamp")
         .all(|(field, value)| {
@@ -40,12 +40,12 @@ fn covers_metadata(live: Option<&Value>, wanted: Option<&Value>) -> bool {
 }
 
 /// `stringData` is written through `data`; anything but an obvious match is left to the server.
-fn covers_string_data(data: Option<&Value>, wanted: Option<&Value>) -> bool {
+fn covers_string_data(data: Option<&Value>, desired: Option<&Value>) -> bool {
     use base64::{Engine, prelude::BASE64_STANDARD};
-    let Some(wanted) = wanted.and_then(Value::as_object) else {
+    let Some(desired) = desired.and_then(Value::as_object) else {
         return true;
     };
-    wanted.iter().all(|(key, value)| {
+    desired.iter().all(|(key, value)| {
         let live = data.and_then(|data| data.get(key)).and_then(Value::as_str);
         match (live, value.as_str()) {
             (Some(live), Some(text)) => live == BASE64_STANDARD.encode(text),
@@ -54,23 +54,23 @@ fn covers_string_data(data: Option<&Value>, wanted: Option<&Value>) -> bool {
     })
 }
 
-fn has(live: Option<&Value>, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (None, wanted) => is_nothing(wanted),
-        (Some(Value::Object(live)), Value::Object(wanted)) => wanted
+fn has(live: Option<&Value>, desired: &Value) -> bool {
+    match (live, desired) {
+        (None, desired) => is_nothing(desired),
+        (Some(Value::Object(live)), Value::Object(desired)) => desired
             .iter()
             .all(|(field, value)| has(live.get(field), value)),
-        (Some(Value::Array(live)), Value::Array(wanted)) => {
-            live.len() == wanted.len()
+        (Some(Value::Array(live)), Value::Array(desired)) => {
+            live.len() == desired.len()
                 && live
                     .iter()
-                    .zip(wanted)
-                    .all(|(live, wanted)| has(Some(live), wanted))
+                    .zip(desired)
+                    .all(|(live, desired)| has(Some(live), desired))
         }
-        (Some(Value::Number(live)), Value::Number(wanted)) => {
-            live == wanted || live.as_f64() == wanted.as_f64()
+        (Some(Value::Number(live)), Value::Number(desired)) => {
+            live == desired || live.as_f64() == desired.as_f64()
         }
-        (Some(live), wanted) => live == wanted,
+        (Some(live), desired) => live == desired,
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
         json!({"metadata": {"annotations": {"objectset.rio.cattle.io/id": "mine"}}}),
         true
     )]
-    fn covers_cases(#[case] live: Value, #[case] wanted: Value, #[case] expected: bool) {
-        assert_eq!(covers(&live, &wanted), expected);
+    fn covers_cases(#[case] live: Value, #[case] desired: Value, #[case] expected: bool) {
+        assert_eq!(covers(&live, &desired), expected);
     }
 }

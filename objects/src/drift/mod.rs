@@ -2,7 +2,7 @@
 //!
 //! Two pure steps with one question to the API server between them:
 //!
-//! 1. [`covers`] clears, without a request, the objects that visibly have every wanted field.
+//! 1. [`covers`] clears, without a request, the objects that visibly have every desired field.
 //! 2. For the rest the caller asks the API server for its prediction (a server-side apply with
 //!    `dryRun=All`), so that defaulting and canonical forms are the cluster's own and not
 //!    compiled in.
@@ -27,11 +27,11 @@ pub use compare::covers;
 pub use patch::MASK;
 pub use rules::{Operation, Rule, Rules, RulesError};
 
-/// The merge patch from `live` to `predicted` (what a forced apply of the wanted object would
+/// The merge patch from `live` to `predicted` (what a forced apply of the desired object would
 /// leave), or `None` where they agree under `rules`.
 ///
 /// Server-kept fields, status and Fleet-style bookkeeping annotations never count, nor does what the
-/// live object has beyond the wanted one, even where applying would take it away. Values of a
+/// live object has beyond the desired one, even where applying would take it away. Values of a
 /// Secret are replaced by [`MASK`], so that the patch may be shown.
 pub fn modification(live: &Value, predicted: &Value, rules: &Rules) -> Option<Value> {
     let normalised = |object: &Value| {

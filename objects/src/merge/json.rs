@@ -16,10 +16,10 @@ pub fn create(original: &Value, modified: &Value) -> Option<Value> {
     for key in original.keys().filter(|key| !modified.contains_key(*key)) {
         patch.insert(key.clone(), Value::Null);
     }
-    for (key, wanted) in modified {
+    for (key, desired) in modified {
         let change = match original.get(key) {
-            Some(present) => create(present, wanted),
-            None => Some(wanted.clone()),
+            Some(present) => create(present, desired),
+            None => Some(desired.clone()),
         };
         patch.extend(change.map(|change| (key.clone(), change)));
     }
@@ -68,14 +68,14 @@ pub fn removal(original: &Value, modified: &Value) -> Value {
 pub fn merge(document: Value, patch: &Value) -> Value {
     match (document, patch) {
         (Value::Object(mut document), Value::Object(patch)) => {
-            for (key, wanted) in patch {
-                match (document.remove(key), wanted) {
+            for (key, desired) in patch {
+                match (document.remove(key), desired) {
                     (_, Value::Null) => {}
-                    (None | Some(Value::Null), wanted) => {
-                        document.insert(key.clone(), without_nulls(wanted.clone()));
+                    (None | Some(Value::Null), desired) => {
+                        document.insert(key.clone(), without_nulls(desired.clone()));
                     }
-                    (Some(present), wanted) => {
-                        document.insert(key.clone(), merge(present, wanted));
+                    (Some(present), desired) => {
+                        document.insert(key.clone(), merge(present, desired));
                     }
                 }
             }

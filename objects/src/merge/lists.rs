@@ -67,15 +67,15 @@ pub(super) fn find(list: &[Value], key: &str, value: &Value) -> Result<Option<us
     Ok(None)
 }
 
-/// Where an element like `wanted` stands in `list`. Maps are told apart by `key`, and two that lack
+/// Where an element like `desired` stands in `list`. Maps are told apart by `key`, and two that lack
 /// it are alike.
-fn index(list: &[Value], wanted: &Value, key: &str, elements: Elements) -> Option<usize> {
+fn index(list: &[Value], desired: &Value, key: &str, elements: Elements) -> Option<usize> {
     let identity = |value: &'_ Value| match elements {
         Elements::Maps => value.get(key).cloned().unwrap_or(Value::Null),
         Elements::Scalars => value.clone(),
     };
-    let wanted = identity(wanted);
-    list.iter().position(|value| identity(value) == wanted)
+    let desired = identity(desired);
+    list.iter().position(|value| identity(value) == desired)
 }
 
 /// Sorts `list` by `order`, deletions last.

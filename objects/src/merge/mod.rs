@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_last_manifest_had_goes_and_what_others_added_stays() {
+    fn dropped_fields_are_removed_and_added_ones_kept() {
         let object = |kind: &str, data: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, "data": data});
         let original = object("ConfigMap", json!({"kept": "1", "dropped": "1"}));
         let modified = object("ConfigMap", json!({"kept": "2"}));

@@ -163,7 +163,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Operati
     Ok(())
 }
 
-fn test(document: &mut Value, path: &str, wanted: Option<&Value>) -> Result<(), OperationError> {
+fn test(document: &mut Value, path: &str, desired: Option<&Value>) -> Result<(), OperationError> {
     let failed = || error(format!("testing value {path} failed: test failed"));
     let found = match path {
         "" => document.clone(),
@@ -177,7 +177,7 @@ fn test(document: &mut Value, path: &str, wanted: Option<&Value>) -> Result<(), 
                 .or_else(|cause| error(format!("error in test for path: '{path}': {cause}")))?
         }
     };
-    if found == *wanted.unwrap_or(&Value::Null) {
+    if found == *desired.unwrap_or(&Value::Null) {
         Ok(())
     } else {
         failed()

@@ -62,49 +62,49 @@ fn merge_map(
     apply_retain_keys(&mut original, &mut patch, into)?;
     apply_element_orders(&mut original, &mut patch, shape, into)?;
 
-    for (key, wanted) in patch {
+    for (key, desired) in patch {
         let is_delete_list = key.starts_with(DELETE_FROM_LIST);
         if is_delete_list && into == Into::Patch {
-            original.insert(key, wanted);
+            original.insert(key, desired);
             continue;
         }
         let key = match is_delete_list {
             true => directive_field(&key, DELETE_FROM_LIST)?.to_owned(),
             false => key,
         };
-        if wanted.is_null() {
+        if desired.is_null() {
             original.remove(&key);
             if into == Into::Object {
                 continue;
             }
         }
         let present = match original.remove(&key) {
-            Some(present) if type_of(&present) == type_of(&wanted) => present,
+            Some(present) if type_of(&present) == type_of(&desired) => present,
             other => {
                 // Nothing there, or something of another type, which is replaced.
                 if is_delete_list {
                     original.extend(other.map(|other| (key, other)));
-                } else if let Some(value) = without_directives(with_nulls_for(wanted, into)) {
+                } else if let Some(value) = without_directives(with_nulls_for(desired, into)) {
                     original.insert(key, value);
                 }
                 continue;
             }
         };
-        let merged = match (present, wanted) {
-            (Value::Object(present), Value::Object(wanted)) => {
+        let merged = match (present, desired) {
+            (Value::Object(present), Value::Object(desired)) => {
                 let (field, strategy) = shape.field(&key)?;
                 Some(Value::Object(match strategy.kind {
-                    "replace" => wanted,
-                    _ => merge_map(present, wanted, field, into)?,
+                    "replace" => desired,
+                    _ => merge_map(present, desired, field, into)?,
                 }))
             }
-            (Value::Array(present), Value::Array(wanted)) => {
+            (Value::Array(present), Value::Array(desired)) => {
                 let (field, strategy) = shape.list_field(&key)?;
                 let merged =
-                    merge_list_field(present, wanted, field, strategy, is_delete_list, into)?;
+                    merge_list_field(present, desired, field, strategy, is_delete_list, into)?;
                 Some(Value::Array(merged))
             }
-            (_, wanted) => without_directives(wanted),
+            (_, desired) => without_directives(desired),
         };
         original.extend(merged.map(|merged| (key, merged)));
     }
@@ -194,28 +194,28 @@ fn apply_element_orders(
             Some(Value::Array(list)) => Ok(Some(list.clone())),
             Some(other) => Err(MergeError::expected_list(other)),
         };
-        let (present, wanted) = (list(original)?, list(patch)?);
+        let (present, desired) = (list(original)?, list(patch)?);
         let (element, strategy) = shape.list_field(field)?;
         check_order(
-            wanted.as_deref().unwrap_or_default(),
+            desired.as_deref().unwrap_or_default(),
             &order,
             strategy.merge_key,
         )?;
         let mut server_order = present.clone().unwrap_or_default();
-        let merged = match (present, &wanted) {
+        let merged = match (present, &desired) {
             (None, None) => continue,
             (Some(present), None) => present,
-            (None, Some(wanted)) => match without_directives(Value::Array(wanted.clone())) {
-                Some(Value::Array(wanted)) => wanted,
+            (None, Some(desired)) => match without_directives(Value::Array(desired.clone())) {
+                Some(Value::Array(desired)) => desired,
                 _ => continue,
             },
-            (Some(present), Some(wanted)) => {
-                server_order = order_left_behind(&present, wanted, strategy.merge_key)?;
-                merge_list_field(present, wanted.clone(), element, strategy, false, into)?
+            (Some(present), Some(desired)) => {
+                server_order = order_left_behind(&present, desired, strategy.merge_key)?;
+                merge_list_field(present, desired.clone(), element, strategy, false, into)?
             }
         };
         let (in_patch, server_only) = partition(merged, &order, strategy.merge_key)?;
-        let elements = lists::elements(&[&server_order, wanted.as_deref().unwrap_or_default()])?;
+        let elements = lists::elements(&[&server_order, desired.as_deref().unwrap_or_default()])?;
         let arranged = arrange(
             in_patch,
             server_only,
@@ -253,7 +253,7 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), MergeE
             patch_left.next();
             continue;
         }
-        let Some(wanted) = order_left.next() else {
+        let Some(desired) = order_left.next() else {
             let text = |list: &[Value]| go_text(&Value::Array(list.to_vec()));
             return Err(MergeError::Order {
                 patch: text(patch),
@@ -261,8 +261,8 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), MergeE
             });
         };
         let is_equal = match key {
-            "" => *element == wanted,
-            key => merge_key(element, key)? == merge_key(wanted, key)?,
+            "" => *element == desired,
+            key => merge_key(element, key)? == merge_key(desired, key)?,
         };
         if is_equal {
             patch_left.next();
@@ -394,12 +394,12 @@ fn merge_maps_by_key(
     for element in patch {
         let found = find(&original, key, merge_key(&element, key)?)?;
         match (found, element) {
-            (Some(index), Value::Object(wanted)) => {
+            (Some(index), Value::Object(desired)) => {
                 let present = match std::mem::take(&mut original[index]) {
                     Value::Object(present) => present,
                     _ => Map::new(),
                 };
-                original[index] = Value::Object(merge_map(present, wanted, shape, into)?);
+                original[index] = Value::Object(merge_map(present, desired, shape, into)?);
             }
             (_, element) => original.push(element),
         }

@@ -45,31 +45,31 @@ pub(super) fn diff_maps(
     part: Part,
 ) -> Result<Map<String, Value>, MergeError> {
     let mut patch = Map::new();
-    for (key, wanted) in modified {
+    for (key, desired) in modified {
         let Some(present) = original.get(key) else {
             if part.additions {
-                patch.insert(key.clone(), wanted.clone());
+                patch.insert(key.clone(), desired.clone());
             }
             continue;
         };
         if key == "$patch" {
-            if !present.is_string() || !wanted.is_string() {
+            if !present.is_string() || !desired.is_string() {
                 return Err(MergeError::DirectiveType);
             }
-            if present != wanted {
-                patch.insert(key.clone(), wanted.clone());
+            if present != desired {
+                patch.insert(key.clone(), desired.clone());
             }
             continue;
         }
-        match (present, wanted) {
-            (Value::Object(present), Value::Object(wanted)) => {
-                diff_map_field(key, present, wanted, &mut patch, shape, part)?;
+        match (present, desired) {
+            (Value::Object(present), Value::Object(desired)) => {
+                diff_map_field(key, present, desired, &mut patch, shape, part)?;
             }
-            (Value::Array(present), Value::Array(wanted)) => {
-                diff_list_field(key, present, wanted, &mut patch, shape, part)?;
+            (Value::Array(present), Value::Array(desired)) => {
+                diff_list_field(key, present, desired, &mut patch, shape, part)?;
             }
-            _ if part.additions && present != wanted => {
-                patch.insert(key.clone(), wanted.clone());
+            _ if part.additions && present != desired => {
+                patch.insert(key.clone(), desired.clone());
             }
             _ => {}
         }
@@ -105,7 +105,7 @@ fn retain_keys(
 fn diff_map_field(
     key: &str,
     present: &Map<String, Value>,
-    wanted: &Map<String, Value>,
+    desired: &Map<String, Value>,
     patch: &mut Map<String, Value>,
     shape: Shape,
     part: Part,
@@ -113,12 +113,12 @@ fn diff_map_field(
     let (field, strategy) = match shape.field(key) {
         Ok(found) => found,
         // A map that has not changed may stand under a field that the type lacks.
-        Err(_) if present == wanted => return Ok(()),
+        Err(_) if present == desired => return Ok(()),
         Err(error) => return Err(error),
     };
     if strategy.kind == "replace" {
         if part.additions {
-            patch.insert(key.to_owned(), Value::Object(wanted.clone()));
+            patch.insert(key.to_owned(), Value::Object(desired.clone()));
         }
         return Ok(());
     }
@@ -126,7 +126,7 @@ fn diff_map_field(
         retain_keys: strategy.retain_keys,
         ..part
     };
-    let found = diff_maps(present, wanted, field, part)?;
+    let found = diff_maps(present, desired, field, part)?;
     if !found.is_empty() {
         patch.insert(key.to_owned(), Value::Object(found));
     }
@@ -136,19 +136,19 @@ fn diff_map_field(
 fn diff_list_field(
     key: &str,
     present: &[Value],
-    wanted: &[Value],
+    desired: &[Value],
     patch: &mut Map<String, Value>,
     shape: Shape,
     part: Part,
 ) -> Result<(), MergeError> {
     let (element, strategy) = match shape.list_field(key) {
         Ok(found) => found,
-        Err(_) if present == wanted => return Ok(()),
+        Err(_) if present == desired => return Ok(()),
         Err(error) => return Err(error),
     };
     if strategy.kind != "merge" {
-        if part.additions && present != wanted {
-            patch.insert(key.to_owned(), Value::Array(wanted.to_vec()));
+        if part.additions && present != desired {
+            patch.insert(key.to_owned(), Value::Array(desired.to_vec()));
         }
         return Ok(());
     }
@@ -156,7 +156,7 @@ fn diff_list_field(
         retain_keys: strategy.retain_keys,
         ..part
     };
-    let found = diff_lists(present, wanted, element, strategy, part)?;
+    let found = diff_lists(present, desired, element, strategy, part)?;
     for (key, list) in [
         (key.to_owned(), found.changes),
         (format!("$deleteFromPrimitiveList/{key}"), found.deletions),

@@ -390,7 +390,7 @@ fn stateful_set(object: &Value) -> Readiness {
     if str_or(object, &["spec", "updateStrategy", "type"], "") == "OnDelete" {
         return Readiness::current("StatefulSet is using the ondelete update strategy");
     }
-    let wanted = i64_or(object, &["spec", "replicas"], 1);
+    let desired = i64_or(object, &["spec", "replicas"], 1);
     let status = |field| i64_or(object, &["status", field], 0);
     let (replicas, ready) = (status("replicas"), status("readyReplicas"));
     let (current, updated) = (status("currentReplicas"), status("updatedReplicas"));
@@ -400,25 +400,25 @@ fn stateful_set(object: &Value) -> Readiness {
         -1,
     );
 
-    if wanted > replicas {
-        return Readiness::in_progress("LessReplicas", format!("Replicas: {replicas}/{wanted}"));
+    if desired > replicas {
+        return Readiness::in_progress("LessReplicas", format!("Replicas: {replicas}/{desired}"));
     }
-    if wanted > ready {
-        return Readiness::in_progress("LessReady", format!("Ready: {ready}/{wanted}"));
+    if desired > ready {
+        return Readiness::in_progress("LessReady", format!("Ready: {ready}/{desired}"));
     }
-    if replicas > wanted {
-        return extra_pods(replicas, wanted);
+    if replicas > desired {
+        return extra_pods(replicas, desired);
     }
     if partition != -1 {
-        let to_update = wanted.saturating_sub(partition);
+        let to_update = desired.saturating_sub(partition);
         if updated < to_update {
             let message = format!("updated: {updated}/{to_update}");
             return Readiness::in_progress("PartitionRollout", message);
         }
         return Readiness::current(format!("Partition rollout complete. updated: {updated}"));
     }
-    if wanted > current {
-        return Readiness::in_progress("LessCurrent", format!("current: {current}/{wanted}"));
+    if desired > current {
+        return Readiness::in_progress("LessCurrent", format!("current: {current}/{desired}"));
     }
     let revision = |field| str_or(object, &["status", field], "");
     if revision("currentRevision") != revision("updateRevision") {
@@ -430,8 +430,8 @@ fn stateful_set(object: &Value) -> Readiness {
     ))
 }
 
-fn extra_pods(replicas: i64, wanted: i64) -> Readiness {
-    let surplus = replicas.saturating_sub(wanted);
+fn extra_pods(replicas: i64, desired: i64) -> Readiness {
+    let surplus = replicas.saturating_sub(desired);
     Readiness::in_progress("ExtraPods", format!("Pending termination: {surplus}"))
 }
 
@@ -457,21 +457,21 @@ fn deployment(object: &Value) -> Result<Readiness, ComputeError> {
         }
     }
 
-    let wanted = i64_or(object, &["spec", "replicas"], 1);
+    let desired = i64_or(object, &["spec", "replicas"], 1);
     let status = |field| i64_or(object, &["status", field], 0);
     let (replicas, updated) = (status("replicas"), status("updatedReplicas"));
     let (ready, available_replicas) = (status("readyReplicas"), status("availableReplicas"));
-    Ok(if wanted > replicas {
-        Readiness::in_progress("LessReplicas", format!("Replicas: {replicas}/{wanted}"))
-    } else if wanted > updated {
-        Readiness::in_progress("LessUpdated", format!("Updated: {updated}/{wanted}"))
-    } else if replicas > wanted {
-        extra_pods(replicas, wanted)
+    Ok(if desired > replicas {
+        Readiness::in_progress("LessReplicas", format!("Replicas: {replicas}/{desired}"))
+    } else if desired > updated {
+        Readiness::in_progress("LessUpdated", format!("Updated: {updated}/{desired}"))
+    } else if replicas > desired {
+        extra_pods(replicas, desired)
     } else if updated > available_replicas {
         let message = format!("Available: {available_replicas}/{updated}");
         Readiness::in_progress("LessAvailable", message)
-    } else if wanted > ready {
-        Readiness::in_progress("LessReady", format!("Ready: {ready}/{wanted}"))
+    } else if desired > ready {
+        Readiness::in_progress("LessReady", format!("Ready: {ready}/{desired}"))
     } else if !progressing {
         Readiness::in_progress("ReplicaSetNotAvailable", "ReplicaSet not Available")
     } else if !available {
@@ -489,18 +489,18 @@ fn replica_set(object: &Value) -> Result<Readiness, ComputeError> {
         let message = "Replica Failure condition. Check Pods";
         return Ok(Readiness::in_progress("ReplicaFailure", message));
     }
-    let wanted = i64_or(object, &["spec", "replicas"], 1);
+    let desired = i64_or(object, &["spec", "replicas"], 1);
     let status = |field| i64_or(object, &["status", field], 0);
     let (replicas, labelled) = (status("replicas"), status("fullyLabeledReplicas"));
     let (available, ready) = (status("availableReplicas"), status("readyReplicas"));
-    Ok(if wanted > labelled {
-        Readiness::in_progress("LessLabelled", format!("Labelled: {labelled}/{wanted}"))
-    } else if wanted > available {
-        Readiness::in_progress("LessAvailable", format!("Available: {available}/{wanted}"))
-    } else if wanted > ready {
-        Readiness::in_progress("LessReady", format!("Ready: {ready}/{wanted}"))
-    } else if replicas > wanted {
-        extra_pods(replicas, wanted)
+    Ok(if desired > labelled {
+        Readiness::in_progress("LessLabelled", format!("Labelled: {labelled}/{desired}"))
+    } else if desired > available {
+        Readiness::in_progress("LessAvailable", format!("Available: {available}/{desired}"))
+    } else if desired > ready {
+        Readiness::in_progress("LessReady", format!("Ready: {ready}/{desired}"))
+    } else if replicas > desired {
+        extra_pods(replicas, desired)
     } else {
         Readiness::current(format!("ReplicaSet is available. Replicas: {replicas}"))
     })
@@ -520,25 +520,25 @@ fn daemon_set(object: &Value, kind: &str) -> Result<Readiness, ComputeError> {
         _ => {}
     }
     let status = |field| i64_or(object, &["status", field], 0);
-    let wanted = i64_or(object, &["status", "desiredNumberScheduled"], -1);
+    let desired = i64_or(object, &["status", "desiredNumberScheduled"], -1);
     let (current, updated) = (
         status("currentNumberScheduled"),
         status("updatedNumberScheduled"),
     );
     let (available, ready) = (status("numberAvailable"), status("numberReady"));
-    Ok(if wanted == -1 {
+    Ok(if desired == -1 {
         Readiness::in_progress("NoDesiredNumber", "Missing .status.desiredNumberScheduled")
-    } else if wanted > current {
-        Readiness::in_progress("LessCurrent", format!("Current: {current}/{wanted}"))
-    } else if wanted > updated {
-        Readiness::in_progress("LessUpdated", format!("Updated: {updated}/{wanted}"))
-    } else if wanted > available {
-        Readiness::in_progress("LessAvailable", format!("Available: {available}/{wanted}"))
-    } else if wanted > ready {
-        Readiness::in_progress("LessReady", format!("Ready: {ready}/{wanted}"))
+    } else if desired > current {
+        Readiness::in_progress("LessCurrent", format!("Current: {current}/{desired}"))
+    } else if desired > updated {
+        Readiness::in_progress("LessUpdated", format!("Updated: {updated}/{desired}"))
+    } else if desired > available {
+        Readiness::in_progress("LessAvailable", format!("Available: {available}/{desired}"))
+    } else if desired > ready {
+        Readiness::in_progress("LessReady", format!("Ready: {ready}/{desired}"))
     } else {
         Readiness::current(format!(
-            "All replicas scheduled as expected. Replicas: {wanted}"
+            "All replicas scheduled as expected. Replicas: {desired}"
         ))
     })
 }

@@ -112,8 +112,8 @@ fn deployment(object: &Value, others: &[Value], options: Options) -> bool {
     if !is_observed(newest) || !is_observed(object) {
         return false;
     }
-    let wanted = i64_or(object, &["spec", "replicas"], 1);
-    let expected = wanted - max_unavailable(object, wanted);
+    let desired = i64_or(object, &["spec", "replicas"], 1);
+    let expected = desired - max_unavailable(object, desired);
     i64_or(newest, &["status", "readyReplicas"], 0) >= expected
 }
 
@@ -152,9 +152,9 @@ fn without_hash(mut template: Value) -> Value {
 }
 
 /// How many pods a rolling update may take away; none while recreating.
-fn max_unavailable(deployment: &Value, wanted: i64) -> i64 {
+fn max_unavailable(deployment: &Value, desired: i64) -> i64 {
     let strategy = str_or(deployment, &["spec", "strategy", "type"], "");
-    if strategy != "RollingUpdate" || wanted == 0 {
+    if strategy != "RollingUpdate" || desired == 0 {
         return 0;
     }
     let field = |name| {
@@ -162,15 +162,15 @@ fn max_unavailable(deployment: &Value, wanted: i64) -> i64 {
             .ok()
             .flatten()
     };
-    let surge = scaled(field("maxSurge"), wanted, Round::Up).unwrap_or(0);
-    let unavailable = scaled(field("maxUnavailable"), wanted, Round::Down).unwrap_or(0);
+    let surge = scaled(field("maxSurge"), desired, Round::Up).unwrap_or(0);
+    let unavailable = scaled(field("maxUnavailable"), desired, Round::Down).unwrap_or(0);
     // Both zero would never make progress, so the controller takes one away.
     let unavailable = if surge == 0 && unavailable == 0 {
         1
     } else {
         unavailable
     };
-    unavailable.min(wanted)
+    unavailable.min(desired)
 }
 
 enum Round {
@@ -202,15 +202,15 @@ fn daemon_set(object: &Value) -> bool {
         return true;
     }
     let status = |field| i64_or(object, &["status", field], 0);
-    let wanted = status("desiredNumberScheduled");
-    if status("updatedNumberScheduled") != wanted {
+    let desired = status("desiredNumberScheduled");
+    if status("updatedNumberScheduled") != desired {
         return false;
     }
     let path = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
     let allowed = nested(object, &path).ok().flatten();
     // An unusable limit counts as "all may be away".
-    let unavailable = scaled(allowed, wanted, Round::Up).unwrap_or(wanted);
-    status("numberReady") >= wanted - unavailable
+    let unavailable = scaled(allowed, desired, Round::Up).unwrap_or(desired);
+    status("numberReady") >= desired - unavailable
 }
 
 fn stateful_set(object: &Value) -> bool {
@@ -225,10 +225,10 @@ fn stateful_set(object: &Value) -> bool {
         &["spec", "updateStrategy", "rollingUpdate", "partition"],
         0,
     );
-    let wanted = i64_or(object, &["spec", "replicas"], 1);
+    let desired = i64_or(object, &["spec", "replicas"], 1);
     let status = |field| i64_or(object, &["status", field], 0);
     let revision = |field| str_or(object, &["status", field], "");
-    status("updatedReplicas") >= wanted - partition
-        && status("readyReplicas") == wanted
+    status("updatedReplicas") >= desired - partition
+        && status("readyReplicas") == desired
         && (partition != 0 || revision("currentRevision") == revision("updateRevision"))
 }

@@ -1,4 +1,4 @@
-//! Deploying: from what is wanted to what is stored and applied.
+//! Deploying: from what is desired to what is stored and applied.
 //!
 //! *Expected flow.* The history is read (metadata only), a plan is made, the chart is rendered, the
 //! record the plan builds on is read and compared. If there is something to do: the pending record
@@ -24,21 +24,21 @@ use serde_json::Value;
 
 use super::error::{BoxError, DeployError};
 use super::hooks::HookRun;
-use super::shelter::Shelter;
+use super::retained::Retained;
 use super::{DeploySpec, Deployed, Options, RenderRequest, Rendered, UninstallSpec, capabilities};
-use super::{install, rollback, uninstall, upgrade};
+use super::{install, previous, rollback, uninstall};
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, ClusterLookup, Owner, Removal, Unproven, apply_all,
-    check_all, delete_all, is_foreign_writer, provable, until_ready,
+    ApplyError, ApplyOptions, Cluster, ClusterLookup, Owner, OwnershipRule, Removal, Unverified,
+    apply_all, check_all, creatable_unchecked, delete_all, is_foreign_writer, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
-use crate::state::{Action, Plan, State, Undo, Wanted, decide, good_below};
-use crate::storage::{Head, Storage, StorageError, last, prunable};
+use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
+use crate::storage::{Storage, StorageError, StoredRevision, last, prunable};
 use objects::manifest::{build, documents};
 use objects::readiness::wait::Mode;
 use objects::{Object, ObjectKey};
 
-/// Brings a release to what is wanted.
+/// Brings a release to what is desired.
 ///
 /// # Errors
 /// See [`DeployError`]. Whatever was applied stays, the record tells `failed`, and calling again
@@ -52,32 +52,34 @@ pub async fn deploy(
     spec: &DeploySpec,
 ) -> Result<Deployed, DeployError> {
     install::check_name(&spec.name)?;
-    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
-    let history = storage.heads(&spec.name).await?;
+    let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
+    let history = storage.history(&spec.name).await?;
     let first_plan = decide(&history, cluster.host().now());
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
     let mut rendered = render(cluster, spec, first_plan.action).await?;
     let stored = compared_record(storage, &spec.name, first_plan.action).await?;
-    let wanted = match &stored {
-        Some(stored) if has_content(stored, &rendered) && spec.options.always => Wanted::Again,
-        Some(stored) if has_content(stored, &rendered) => Wanted::Same,
-        _ => Wanted::Other,
+    let desired = match &stored {
+        Some(stored) if has_content(stored, &rendered) && spec.options.always => {
+            DesiredContent::Again
+        }
+        Some(stored) if has_content(stored, &rendered) => DesiredContent::Same,
+        _ => DesiredContent::Other,
     };
-    let plan = first_plan.confirm(wanted);
+    let plan = first_plan.confirm(desired);
     if let (Action::None, Some(release)) = (plan.action, &stored) {
         // The last write of a deployment that was cut off, if it was missing.
         supersede(storage, &history, release, None).await;
         // Whoever wrote it, it is what was rendered here.
-        storage.note(release).await?;
+        storage.store_digest(release).await?;
         return Ok(Deployed {
             release: release.clone(),
             changed: false,
             plan,
             conflicts: Vec::new(),
             applied: Vec::new(),
-            left: Vec::new(),
+            retained: Vec::new(),
         });
     }
     if plan.action.revision() != first_plan.action.revision() {
@@ -186,7 +188,7 @@ struct Attempt<'a> {
     cluster: &'a Cluster,
     storage: &'a Storage,
     spec: &'a DeploySpec,
-    history: &'a [Head],
+    history: &'a [StoredRevision],
     plan: Plan,
     owner: Owner,
     /// The pending revision.
@@ -194,9 +196,9 @@ struct Attempt<'a> {
     /// The last good revision.
     from: Option<Release>,
     objects: Vec<Object>,
-    /// Those nobody looked at: creating them shows whose they are.
-    unproven: HashSet<ObjectKey>,
-    base: upgrade::Base,
+    /// Those whose owner was not checked: creating them does that.
+    unverified: HashSet<ObjectKey>,
+    base: previous::PreviousObjects,
     how: ApplyOptions,
     /// When the attempt began that was cut off and goes on with this one.
     resumed: Option<Time>,
@@ -206,7 +208,7 @@ async fn prepare<'a>(
     cluster: &'a Cluster,
     storage: &'a Storage,
     spec: &'a DeploySpec,
-    history: &'a [Head],
+    history: &'a [StoredRevision],
     mut plan: Plan,
     rendered: Rendered,
     compared: Option<(i64, Release)>,
@@ -236,7 +238,7 @@ async fn prepare<'a>(
             break;
         }
     }
-    let base = upgrade::base(
+    let base = previous::read_previous(
         cluster,
         storage,
         history,
@@ -247,21 +249,21 @@ async fn prepare<'a>(
     let base = base.await?;
     let how = apply_options(&spec.options, history, from.as_ref());
 
-    let tried_out = match tries_out(spec, history, &rendered) {
-        true => provable(&objects),
+    let unchecked = match creates_unchecked(spec, history, &rendered) {
+        true => creatable_unchecked(&objects),
         false => 0,
     };
-    let unproven: HashSet<ObjectKey> = objects[..tried_out].iter().map(Object::key).collect();
+    let unverified: HashSet<ObjectKey> = objects[..unchecked].iter().map(Object::key).collect();
     let unowned: Vec<&Object> = match spec.options.take_ownership {
         true => Vec::new(),
         false => {
-            let others = objects[tried_out..].iter();
-            others.filter(|object| !base.owns(object)).collect()
+            let others = objects[unchecked..].iter();
+            others.filter(|object| !base.had(object)).collect()
         }
     };
     let (claim, operation) = match is_install {
-        true => (Claim::Marked, "install"),
-        false => (Claim::NotAnothers, "update"),
+        true => (OwnershipRule::MustBeOurs, "install"),
+        false => (OwnershipRule::MustNotBeAnothers, "update"),
     };
     let refused = |source| DeployError::Ownership { operation, source };
     // Where the namespace may be missing, finding out comes first: in one that was created just now
@@ -291,7 +293,7 @@ async fn prepare<'a>(
         release.hooks = unfinished.hooks;
     }
     if is_finish {
-        storage.note(&release).await?;
+        storage.store_digest(&release).await?;
         storage.update(&release).await?;
     } else {
         let last = make_room(cluster, storage, spec, history, plan, &base, &objects).await?;
@@ -318,19 +320,19 @@ async fn prepare<'a>(
         release,
         from,
         objects,
-        unproven,
+        unverified,
         base,
         how,
         resumed,
     })
 }
 
-/// Whether objects that may be somebody else's can be created without a look first: on a first
-/// install that runs nothing before its objects.
-fn tries_out(spec: &DeploySpec, history: &[Head], rendered: &Rendered) -> bool {
+/// Whether objects can be created before their owners are checked: on a first install that runs
+/// nothing before its objects.
+fn creates_unchecked(spec: &DeploySpec, history: &[StoredRevision], rendered: &Rendered) -> bool {
     let Options {
         take_ownership,
-        look_first,
+        check_ownership_first,
         skip_crds,
         disable_hooks,
         ..
@@ -338,7 +340,7 @@ fn tries_out(spec: &DeploySpec, history: &[Head], rendered: &Rendered) -> bool {
     let runs = |hook: &crate::model::Hook| hook.runs_at(HookEvent::PreInstall);
     history.is_empty()
         && !take_ownership
-        && !look_first
+        && !check_ownership_first
         && (disable_hooks || !rendered.hooks.iter().any(runs))
         && (skip_crds || rendered.chart.crds().is_empty())
 }
@@ -366,7 +368,7 @@ async fn build_objects(
 /// side, may have made.
 pub(super) fn apply_options(
     options: &Options,
-    history: &[Head],
+    history: &[StoredRevision],
     from: Option<&Release>,
 ) -> ApplyOptions {
     let Some(from) = from else {
@@ -437,10 +439,10 @@ async fn make_room(
     cluster: &Cluster,
     storage: &Storage,
     spec: &DeploySpec,
-    history: &[Head],
+    history: &[StoredRevision],
     plan: Plan,
-    base: &upgrade::Base,
-    wanted: &[Object],
+    base: &previous::PreviousObjects,
+    desired: &[Object],
 ) -> Result<Option<i64>, DeployError> {
     let owner = Owner {
         name: spec.name.clone(),
@@ -456,10 +458,10 @@ async fn make_room(
         if Some(revision) == plan.action.from() {
             continue;
         }
-        let shelter = Shelter::new(&spec.namespace, wanted, Some(&spec.chart));
-        let (strays, _) = shelter.spare(base.strays(revision, wanted));
-        if !strays.is_empty() {
-            delete_all(cluster, &owner, strays, "Background")
+        let retained = Retained::new(&spec.namespace, desired, Some(&spec.chart));
+        let (orphans, _) = retained.split(base.orphans(revision, desired));
+        if !orphans.is_empty() {
+            delete_all(cluster, &owner, orphans, "Background")
                 .await
                 .map_err(DeployError::Delete)?;
         }
@@ -510,17 +512,18 @@ impl Attempt<'_> {
             install::create_crds(self.cluster, &self.release).await?;
         }
         self.run_hooks(before).await?;
-        let unproven = Unproven {
+        let unverified = Unverified {
             owner: &self.owner,
-            objects: &self.unproven,
+            objects: &self.unverified,
         };
-        let unproven = Some(unproven).filter(|unproven| !unproven.objects.is_empty());
+        let unverified = Some(unverified).filter(|unverified| !unverified.objects.is_empty());
         let good = &self.base.good;
-        let applied = match apply_all(self.cluster, &self.objects, good, self.how, unproven).await {
+        let applied = match apply_all(self.cluster, &self.objects, good, self.how, unverified).await
+        {
             Ok(applied) => applied,
             Err(error) => return Err(self.withdraw_if_foreign(error).await),
         };
-        let left = self.delete_vanished().await?;
+        let retained = self.delete_obsolete().await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
         self.record_success().await?;
@@ -530,7 +533,7 @@ impl Attempt<'_> {
             plan: self.plan,
             conflicts: applied.conflicts,
             applied: applied.live,
-            left,
+            retained,
         })
     }
 
@@ -601,26 +604,26 @@ impl Attempt<'_> {
             Mode::Wait
         };
         let objects: Vec<&Object> = self.objects.iter().collect();
-        until_ready(self.cluster, &objects, mode, options.limit())
+        wait_until_ready(self.cluster, &objects, mode, options.limit())
             .await
             .map_err(DeployError::Wait)
     }
 
     /// Deletes what earlier revisions had and this one has not.
-    async fn delete_vanished(&mut self) -> Result<Vec<ObjectKey>, DeployError> {
-        let vanished = self.base.vanished(&self.objects);
-        if vanished.is_empty() {
+    async fn delete_obsolete(&mut self) -> Result<Vec<ObjectKey>, DeployError> {
+        let obsolete = self.base.obsolete(&self.objects);
+        if obsolete.is_empty() {
             return Ok(Vec::new());
         }
         let chart = self.release.chart.as_deref();
-        let shelter = Shelter::new(&self.spec.namespace, &self.objects, chart);
-        let (vanished, spared) = shelter.spare(vanished);
-        let removed = delete_all(self.cluster, &self.owner, vanished, "Background")
+        let retained = Retained::new(&self.spec.namespace, &self.objects, chart);
+        let (obsolete, retained) = retained.split(obsolete);
+        let removed = delete_all(self.cluster, &self.owner, obsolete, "Background")
             .await
             .map_err(DeployError::Delete)?;
         let left = [Removal::Kept, Removal::NotOwned];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
-        Ok(left.chain(&spared).map(Object::key).collect())
+        Ok(left.chain(&retained).map(Object::key).collect())
     }
 
     /// The new revision first, so that a good one is recorded at every moment.
@@ -657,7 +660,7 @@ impl Attempt<'_> {
                     timeout: self.spec.options.timeout,
                     ..UninstallSpec::new(&self.spec.name, &self.spec.namespace)
                 };
-                let done = uninstall::remove(self.cluster, self.storage, &spec).await;
+                let done = uninstall::uninstall_locked(self.cluster, self.storage, &spec).await;
                 done.map(drop).map_err(Into::into)
             }
             Undo::RollBack { to: revision } => {
@@ -670,7 +673,8 @@ impl Attempt<'_> {
                     revision,
                     options,
                 };
-                let done = Box::pin(rollback::go(self.cluster, self.storage, &spec)).await;
+                let done =
+                    Box::pin(rollback::rollback_locked(self.cluster, self.storage, &spec)).await;
                 done.map(drop).map_err(Into::into)
             }
         };
@@ -694,7 +698,7 @@ impl Attempt<'_> {
 /// and readers take the newest deployed one.
 pub(super) async fn supersede(
     storage: &Storage,
-    history: &[Head],
+    history: &[StoredRevision],
     newest: &Release,
     from: Option<Release>,
 ) {
@@ -709,7 +713,7 @@ pub(super) async fn supersede(
         let old = match from.remove(&head.revision) {
             Some(old) => Ok(Some(old)),
             None => storage
-                .get_unproven(&newest.name, head.revision)
+                .get_unverified(&newest.name, head.revision)
                 .await
                 .map(Some),
         };

@@ -163,7 +163,7 @@ pub enum HookError {
     },
     /// What has its name cannot be looked at.
     #[error(transparent)]
-    Look(ApiError),
+    Observed(ApiError),
     /// Its run cannot be recorded.
     #[error(transparent)]
     Storage(StorageError),
@@ -295,7 +295,7 @@ impl HookError {
             Self::Delete(source) => source.is_retryable(),
             Self::Foreign { .. } => false,
             Self::Storage(source) => source.is_retryable(),
-            Self::Look(source) | Self::Discovery(source) => source.is_retryable(),
+            Self::Observed(source) | Self::Discovery(source) => source.is_retryable(),
         }
     }
 }

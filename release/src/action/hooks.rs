@@ -15,8 +15,8 @@ use objects::manifest::{build, documents};
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_taken, until_ended,
-    until_gone,
+    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_name_taken, wait_for_hooks,
+    wait_until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::Storage;
@@ -176,7 +176,7 @@ impl HookRun<'_> {
             path,
             source,
         })?;
-        until_ended(self.cluster, objects, &applied.live, self.timeout)
+        wait_for_hooks(self.cluster, objects, &applied.live, self.timeout)
             .await
             .map_err(HookError::Wait)
     }
@@ -235,7 +235,7 @@ impl HookRun<'_> {
                 foreign = Some(object);
                 continue;
             }
-            until_gone(self.cluster, object, self.timeout)
+            wait_until_gone(self.cluster, object, self.timeout)
                 .await
                 .map_err(HookError::Wait)?;
         }
@@ -249,8 +249,8 @@ impl HookRun<'_> {
         objects: &'o [Object],
     ) -> Result<Option<&'o Object>, HookError> {
         for object in objects.iter().filter(|object| !object.is_crd()) {
-            let looked = is_taken(self.cluster, owner, object).await;
-            if looked.map_err(HookError::Look)? {
+            let looked = is_name_taken(self.cluster, owner, object).await;
+            if looked.map_err(HookError::Observed)? {
                 return Ok(Some(object));
             }
         }
@@ -313,7 +313,7 @@ mod tests {
     #[case::failed("Failed", 5, &["pre-install"], Progress::Due)]
     #[case::ended_in_an_earlier_operation("Succeeded", -5, &["pre-delete"], Progress::Due)]
     #[case::of_both_events("Succeeded", 5, &["pre-install", "post-install"], Progress::Due)]
-    fn what_was_cut_off_goes_on_where_the_record_is_sure(
+    fn an_interrupted_hook_resumes_from_its_record(
         #[case] phase: &str,
         #[case] seconds: i64,
         #[case] events: &[&str],

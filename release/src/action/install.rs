@@ -8,7 +8,7 @@ use objects::{Object, Resource};
 
 use super::DeploySpec;
 use super::error::{CrdError, DeployError};
-use crate::kube::{Cluster, Owner, until_ready};
+use crate::kube::{Cluster, Owner, wait_until_ready};
 use crate::model::Release;
 use crate::storage::{Storage, StorageError};
 use objects::readiness::wait::Mode;
@@ -86,7 +86,7 @@ pub(super) async fn create_record(
                 .map_err(|source| DeployError::Namespace { namespace, source })?;
             storage.create(release).await?;
         }
-        Err(StorageError::Exists) => storage.mend(release).await?,
+        Err(StorageError::Exists) => storage.repair(release).await?,
         other => other?,
     }
     cluster.remember_namespace(&spec.namespace);
@@ -132,7 +132,7 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
         }
     }
     for (path, object) in present.iter().filter(|(_, object)| object.is_crd()) {
-        until_ready(cluster, &[object], Mode::Wait, CRD_TIMEOUT)
+        wait_until_ready(cluster, &[object], Mode::Wait, CRD_TIMEOUT)
             .await
             .map_err(|source| DeployError::Crd {
                 path: path.clone(),

@@ -9,10 +9,10 @@ mod deploy;
 mod error;
 mod hooks;
 mod install;
+mod previous;
+mod retained;
 mod rollback;
-mod shelter;
 mod uninstall;
-mod upgrade;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::storage::{Storage, StorageError};
 /// How long hooks are waited for when no time-out is set.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A release as it is wanted.
+/// A release as it is desired.
 #[derive(Clone)]
 pub struct DeploySpec {
     /// Name of the release.
@@ -120,7 +120,7 @@ pub struct Options {
     pub take_ownership: bool,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
-    pub look_first: bool,
+    pub check_ownership_first: bool,
     /// Recreate an object whose change is refused because a field is immutable.
     pub force: bool,
     /// On failure roll back (upgrade) or uninstall (install); objects that do not become ready in
@@ -151,7 +151,7 @@ impl Default for Options {
         Self {
             create_namespace: true,
             take_ownership: false,
-            look_first: false,
+            check_ownership_first: false,
             force: false,
             atomic: false,
             wait_for_jobs: false,
@@ -188,7 +188,7 @@ pub struct Deployed {
     /// The objects as they are now, without `managedFields`; empty if nothing was written.
     pub applied: Vec<Value>,
     /// Objects of earlier revisions that were left in the cluster: kept by policy, or not ours.
-    pub left: Vec<ObjectKey>,
+    pub retained: Vec<ObjectKey>,
 }
 
 /// A release as it shall go.
@@ -259,8 +259,8 @@ pub async fn get(
     let revision = match revision {
         Some(revision) => revision,
         None => {
-            let heads = storage.heads(name).await?;
-            crate::storage::last(&heads)
+            let history = storage.history(name).await?;
+            crate::storage::last(&history)
                 .ok_or(StorageError::NotFound)?
                 .revision
         }

@@ -10,13 +10,13 @@ use objects::{Discovery, Object};
 use super::deploy::{apply_options, read_if_possible, supersede};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookRun;
-use super::shelter::Shelter;
-use super::upgrade::{Base, stored_objects};
+use super::previous::{PreviousObjects, stored_objects};
+use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
 use crate::kube::{ApplyOptions, Cluster, Owner, Removal, apply_all, delete_all};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State};
-use crate::storage::{Head, Storage, StorageError, deployed, key, last, prunable};
+use crate::storage::{Storage, StorageError, StoredRevision, deployed, key, last, prunable};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -30,35 +30,35 @@ pub async fn rollback(
     storage: &Storage,
     spec: &RollbackSpec,
 ) -> Result<Deployed, RollbackError> {
-    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
-    go(cluster, storage, spec).await
+    let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
+    rollback_locked(cluster, storage, spec).await
 }
 
-/// [`rollback`], for whoever has the release's turn already.
-pub(super) async fn go(
+/// [`rollback`], for a caller that holds the release lock.
+pub(super) async fn rollback_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &RollbackSpec,
 ) -> Result<Deployed, RollbackError> {
     let history = storage
-        .heads(&spec.name)
+        .history(&spec.name)
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
-    let wanted = if spec.revision == 0 {
+    let desired = if spec.revision == 0 {
         newest - 1
     } else {
         spec.revision
     };
-    if !history.iter().any(|head| head.revision == wanted) {
-        return Err(RollbackError::NoRevision(wanted));
+    if !history.iter().any(|head| head.revision == desired) {
+        return Err(RollbackError::NoRevision(desired));
     }
     let target = storage
-        .get(&spec.name, wanted)
+        .get(&spec.name, desired)
         .await
         .map_err(DeployError::Storage)?;
-    if !storage.proves(&spec.name, wanted, &target) {
-        let key = key(&spec.name, wanted);
+    if !storage.proves(&spec.name, desired, &target) {
+        let key = key(&spec.name, desired);
         return Err(DeployError::Storage(StorageError::Unproven { key }).into());
     }
     let current = read_if_possible(storage, &spec.name, newest)
@@ -69,7 +69,7 @@ pub(super) async fn go(
         .await
         .map_err(DeployError::Discovery)?;
     let others = unfinished(storage, &spec.name, &history, newest).await?;
-    let base = Base::new(current.as_ref(), &others, &discovery);
+    let base = PreviousObjects::new(current.as_ref(), &others, &discovery);
     let mut release = pending(
         spec,
         &target,
@@ -85,10 +85,10 @@ pub(super) async fn go(
     let objects = stored_objects(&target, &discovery);
     let prune = async |revision: i64| {
         // What only this record knows to be in the cluster goes before it.
-        let shelter = Shelter::new(&spec.namespace, &objects, target.chart.as_deref());
-        let (strays, _) = shelter.spare(base.strays(revision, &objects));
-        if !strays.is_empty() {
-            delete_all(cluster, &owner, strays, "Background")
+        let retained = Retained::new(&spec.namespace, &objects, target.chart.as_deref());
+        let (orphans, _) = retained.split(base.orphans(revision, &objects));
+        if !orphans.is_empty() {
+            delete_all(cluster, &owner, orphans, "Background")
                 .await
                 .map_err(DeployError::Delete)?;
         }
@@ -97,7 +97,7 @@ pub(super) async fn go(
     };
     for revision in outdated
         .iter()
-        .filter(|one| ![wanted, newest].contains(one))
+        .filter(|one| ![desired, newest].contains(one))
     {
         prune(*revision).await?;
     }
@@ -106,8 +106,8 @@ pub(super) async fn go(
         .await
         .map_err(DeployError::Storage)?;
     // The new record has its content; but the last good one stays until there is another.
-    if outdated.contains(&wanted) && wanted != newest && deployed(&history).is_some() {
-        prune(wanted).await?;
+    if outdated.contains(&desired) && desired != newest && deployed(&history).is_some() {
+        prune(desired).await?;
     }
     let way = Way {
         cluster,
@@ -126,8 +126,8 @@ pub(super) async fn go(
                 .update(&release)
                 .await
                 .map_err(DeployError::Storage)?;
-            let heads: Vec<Head> = history;
-            supersede(storage, &heads, &release, None).await;
+            let history: Vec<StoredRevision> = history;
+            supersede(storage, &history, &release, None).await;
             deployed.release = release;
             Ok(deployed)
         }
@@ -162,7 +162,7 @@ pub async fn record_failed_rollback(
     max_history: i64,
     now: Timestamp,
 ) -> Result<(), StorageError> {
-    let history = storage.heads(&release.name).await?;
+    let history = storage.history(&release.name).await?;
     let newest = last(&history).map_or(0, |head| head.revision);
     let description = format!("Rollback {:?} failed: {problem}", release.name);
     if newest > release.revision {
@@ -224,7 +224,7 @@ fn pending(
 async fn unfinished(
     storage: &Storage,
     name: &str,
-    history: &[Head],
+    history: &[StoredRevision],
     newest: i64,
 ) -> Result<Vec<Release>, DeployError> {
     let gone = [Status::Superseded, Status::Uninstalled];
@@ -245,7 +245,7 @@ struct Way<'a> {
     spec: &'a RollbackSpec,
     owner: &'a Owner,
     discovery: &'a Discovery,
-    base: &'a Base,
+    base: &'a PreviousObjects,
     options: ApplyOptions,
 }
 
@@ -265,9 +265,9 @@ impl Way<'_> {
             .await
             .map_err(DeployError::Apply)?;
         let chart = release.chart.as_deref();
-        let shelter = Shelter::new(&self.spec.namespace, &objects, chart);
-        let (vanished, spared) = shelter.spare(self.base.vanished(&objects));
-        let removed = delete_all(self.cluster, self.owner, vanished, "Background")
+        let retained = Retained::new(&self.spec.namespace, &objects, chart);
+        let (obsolete, retained) = retained.split(self.base.obsolete(&objects));
+        let removed = delete_all(self.cluster, self.owner, obsolete, "Background")
             .await
             .map_err(DeployError::Delete)?;
         self.run_hooks(release, HookEvent::PostRollback).await?;
@@ -285,10 +285,10 @@ impl Way<'_> {
             },
             conflicts: applied.conflicts,
             applied: applied.live,
-            left: left
+            retained: left
                 .into_iter()
                 .flat_map(|fate| removed.with(fate))
-                .chain(&spared)
+                .chain(&retained)
                 .map(Object::key)
                 .collect(),
         })

@@ -13,8 +13,8 @@ use super::hooks::HookRun;
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use crate::kube::{Cluster, Owner, Removal, delete_all, stored_policy};
 use crate::model::{HookEvent, Release, Status};
-use crate::state::{Departure, depart};
-use crate::storage::{Head, Storage, StorageError};
+use crate::state::{UninstallPlan, plan_uninstall};
+use crate::storage::{Storage, StorageError, StoredRevision};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -31,12 +31,12 @@ pub async fn uninstall(
     storage: &Storage,
     spec: &UninstallSpec,
 ) -> Result<Uninstalled, UninstallError> {
-    let _turn = cluster.turn(&spec.namespace, &spec.name).await;
-    remove(cluster, storage, spec).await
+    let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
+    uninstall_locked(cluster, storage, spec).await
 }
 
-/// [`uninstall`], for whoever has the release's turn already.
-pub(super) async fn remove(
+/// [`uninstall`], for a caller that holds the release lock.
+pub(super) async fn uninstall_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
@@ -45,18 +45,18 @@ pub(super) async fn remove(
         name: spec.name.clone(),
         source,
     };
-    let history = storage.heads(&spec.name).await.map_err(load)?;
+    let history = storage.history(&spec.name).await.map_err(load)?;
     let mut done = Uninstalled {
         existed: !history.is_empty(),
         ..Uninstalled::default()
     };
-    let was_cut_off = match depart(&history, spec.keep_resources, spec.keep_history) {
-        Departure::None | Departure::Keep => return Ok(done),
-        Departure::Forget => {
+    let was_cut_off = match plan_uninstall(&history, spec.keep_resources, spec.keep_history) {
+        UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
+        UninstallPlan::PurgeRecords => {
             purge(storage, &spec.name, &history).await?;
             return Ok(done);
         }
-        Departure::Remove { is_resumed } => is_resumed,
+        UninstallPlan::Delete { is_resumed } => is_resumed,
     };
     let (newest, others) = load_all(storage, spec, &history).await.map_err(load)?;
     let (revision, mut release) = newest;
@@ -122,7 +122,7 @@ pub(super) async fn remove(
 async fn load_all(
     storage: &Storage,
     spec: &UninstallSpec,
-    history: &[Head],
+    history: &[StoredRevision],
 ) -> Result<((i64, Release), Vec<Release>), StorageError> {
     let mut readable = Vec::new();
     let mut unreadable = None;
@@ -131,7 +131,7 @@ async fn load_all(
         if !readable.is_empty() && gone.contains(&head.status) {
             continue;
         }
-        match storage.get_unproven(&spec.name, head.revision).await {
+        match storage.get_unverified(&spec.name, head.revision).await {
             Ok(release) => readable.push((head.revision, release)),
             Err(StorageError::NotFound) => unreadable = Some(head.revision),
             Err(error @ StorageError::Decode { .. }) => {
@@ -206,7 +206,11 @@ async fn delete_objects(
 }
 
 /// Deletes all records, the newest last: until then the release can be found.
-async fn purge(storage: &Storage, name: &str, history: &[Head]) -> Result<(), UninstallError> {
+async fn purge(
+    storage: &Storage,
+    name: &str,
+    history: &[StoredRevision],
+) -> Result<(), UninstallError> {
     for head in history {
         storage
             .delete(name, head.revision)

@@ -11,12 +11,12 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::claim::{self, ClaimError, Created};
 use super::client::Cluster;
+use super::create::{CreateError, Created, create_new};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{Owner, OwnershipError};
-use super::wait::{WaitError, is_established, until_gone, until_ready};
+use super::wait::{WaitError, is_established, wait_until_gone, wait_until_ready};
 use objects::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
 use objects::managed_fields::FIELD_MANAGER;
 use objects::readiness::wait::Mode;
@@ -49,9 +49,10 @@ pub struct ApplyOptions {
     pub merged: bool,
 }
 
-/// Objects that may be somebody else's, as far as is known: they are created, or found to be ours.
+/// Objects whose owner was not checked: each is created, or found to carry our marks, before it is
+/// written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unproven<'a> {
+pub(crate) struct Unverified<'a> {
     /// The release that is installed.
     pub(crate) owner: &'a Owner,
     /// Which objects.
@@ -230,7 +231,7 @@ impl ApplyError {
 
 /// Writes all objects of a manifest.
 ///
-/// `previous` are the objects of the revision before, to tell what the chart changed. An `unproven`
+/// `previous` are the objects of the revision before, to tell what the chart changed. An `unverified`
 /// object that turns out to be somebody else's ends everything.
 ///
 /// # Errors
@@ -243,31 +244,31 @@ pub(crate) async fn apply_all(
     objects: &[Object],
     previous: &BTreeMap<ObjectKey, Value>,
     options: ApplyOptions,
-    unproven: Option<Unproven<'_>>,
+    unverified: Option<Unverified<'_>>,
 ) -> Result<Applied, ApplyError> {
-    let work = Work {
+    let applier = Applier {
         cluster,
         previous,
         options,
-        unproven,
-        brought: brought(objects),
+        unverified,
+        own_kinds: used_definitions(objects),
     };
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.iter().partition(|object| object.is_crd());
-    let mut done = Progressed::default();
-    done.add(work.write(&definitions).await);
+    let mut done = Progress::default();
+    done.add(applier.write(&definitions).await);
     if !definitions.is_empty() {
         cluster.forget_discovery();
-        if !done.is_over() && !work.brought.is_empty() {
+        if !done.is_over() && !applier.own_kinds.is_empty() {
             done.failures
-                .extend(work.establish(&definitions, &done.applied.live).await);
+                .extend(applier.establish(&definitions, &done.applied.live).await);
         }
     }
     for kind in others.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
         if done.is_over() {
             break;
         }
-        done.add(work.write(kind).await);
+        done.add(applier.write(kind).await);
     }
     if done.failures.iter().any(ObjectFailure::is_unserved) {
         // The next attempt shall tell which kind is not there any more.
@@ -283,7 +284,7 @@ pub(crate) async fn apply_all(
 }
 
 /// Group and kind of what `objects` use and define themselves.
-fn brought(objects: &[Object]) -> HashSet<(String, String)> {
+fn used_definitions(objects: &[Object]) -> HashSet<(String, String)> {
     let defined: HashSet<(String, String)> = objects
         .iter()
         .filter(|object| object.is_crd())
@@ -301,21 +302,21 @@ fn brought(objects: &[Object]) -> HashSet<(String, String)> {
 }
 
 #[derive(Default)]
-struct Progressed {
+struct Progress {
     applied: Applied,
     failures: Vec<ObjectFailure>,
 }
 
 /// One object that was written.
-struct Wrote {
+struct WrittenObject {
     live: Value,
     conflicts: Vec<FieldConflict>,
     created: Option<Object>,
 }
 
-type Written = Result<Wrote, ObjectFailure>;
+type Written = Result<WrittenObject, ObjectFailure>;
 
-impl Wrote {
+impl WrittenObject {
     fn over(live: Value, conflicts: Vec<FieldConflict>) -> Self {
         Self {
             live,
@@ -325,11 +326,11 @@ impl Wrote {
     }
 }
 
-impl Progressed {
+impl Progress {
     fn add(&mut self, written: Vec<Written>) {
         for one in written {
             match one {
-                Ok(Wrote {
+                Ok(WrittenObject {
                     mut live,
                     conflicts,
                     created,
@@ -352,23 +353,23 @@ impl Progressed {
 }
 
 /// What writing an object depends on.
-pub(super) struct Work<'a> {
+pub(super) struct Applier<'a> {
     cluster: &'a Cluster,
     previous: &'a BTreeMap<ObjectKey, Value>,
     options: ApplyOptions,
-    unproven: Option<Unproven<'a>>,
-    brought: HashSet<(String, String)>,
+    unverified: Option<Unverified<'a>>,
+    own_kinds: HashSet<(String, String)>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> Applier<'a> {
     /// For objects that are ours already, one by one.
     pub(super) fn again(cluster: &'a Cluster, previous: &'a BTreeMap<ObjectKey, Value>) -> Self {
         Self {
             cluster,
             previous,
             options: ApplyOptions::default(),
-            unproven: None,
-            brought: HashSet::new(),
+            unverified: None,
+            own_kinds: HashSet::new(),
         }
     }
 
@@ -390,7 +391,8 @@ impl<'a> Work<'a> {
         };
         let mut failures = Vec::new();
         for object in definitions.iter().filter(|object| !is_served(object)) {
-            let waited = until_ready(self.cluster, &[*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
+            let waited =
+                wait_until_ready(self.cluster, &[*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
             failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
                 object: object.describe(),
                 source,
@@ -407,10 +409,10 @@ impl<'a> Work<'a> {
                 object: object_name(),
                 source,
             };
-            return Ok(Wrote::over(created.map_err(failed)?, Vec::new()));
+            return Ok(WrittenObject::over(created.map_err(failed)?, Vec::new()));
         }
         // None if it is there already, and ours.
-        if let Some(owner) = self.must_prove(object)
+        if let Some(owner) = self.must_verify(object)
             && let Some(created) = self.create(owner, object).await?
         {
             return Ok(created);
@@ -423,7 +425,7 @@ impl<'a> Work<'a> {
             return Ok(wrote);
         }
         // It was accepted and will vanish all the same: write it again once it is gone.
-        until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+        wait_until_gone(self.cluster, object, TERMINATION_TIMEOUT)
             .await
             .map_err(|source| ObjectFailure::Terminating {
                 object: object_name(),
@@ -442,7 +444,7 @@ impl<'a> Work<'a> {
             object: object.describe(),
             source,
         };
-        let managers = migrate::take_over(self.cluster, object)
+        let managers = migrate::take_over_managers(self.cluster, object)
             .await
             .map_err(failed)?;
         let mut wrote = self.write_settled(object).await?;
@@ -471,34 +473,38 @@ impl<'a> Work<'a> {
     }
 
     /// The owner, if it is not known whether the object is theirs.
-    fn must_prove(&self, object: &Object) -> Option<&Owner> {
-        let unproven = self.unproven?;
-        let is_unproven = unproven.objects.contains(&object.key());
-        is_unproven.then_some(unproven.owner)
+    fn must_verify(&self, object: &Object) -> Option<&Owner> {
+        let unverified = self.unverified?;
+        let is_unverified = unverified.objects.contains(&object.key());
+        is_unverified.then_some(unverified.owner)
     }
 
     /// Creates the object; none if it is there already and ours.
-    async fn create(&self, owner: &Owner, object: &Object) -> Result<Option<Wrote>, ObjectFailure> {
+    async fn create(
+        &self,
+        owner: &Owner,
+        object: &Object,
+    ) -> Result<Option<WrittenObject>, ObjectFailure> {
         let refused = |source| ObjectFailure::Apply {
             object: object.describe(),
             source,
         };
         let mut tries = 1;
         loop {
-            match claim::create(self.cluster, owner, object).await {
+            match create_new(self.cluster, owner, object).await {
                 Ok(Created::New(live)) => {
                     let created = Some(object.clone());
-                    return Ok(Some(Wrote {
+                    return Ok(Some(WrittenObject {
                         created,
-                        ..Wrote::over(live, Vec::new())
+                        ..WrittenObject::over(live, Vec::new())
                     }));
                 }
                 Ok(Created::Ours) => return Ok(None),
                 Ok(Created::Busy(_)) if tries < TRIES => {}
-                Ok(Created::Busy(error)) | Err(ClaimError::Refused(error)) => {
+                Ok(Created::Busy(error)) | Err(CreateError::Refused(error)) => {
                     return Err(refused(error));
                 }
-                Err(ClaimError::Foreign(error)) => return Err(ObjectFailure::NotOurs(error)),
+                Err(CreateError::Foreign(error)) => return Err(ObjectFailure::NotOurs(error)),
             }
             sleep(Duration::from_millis(50) * tries).await;
             tries += 1;
@@ -515,15 +521,15 @@ impl<'a> Work<'a> {
             }
         };
         match self.send(object, &object.body, false).await {
-            Ok(live) => Ok(Wrote::over(live, Vec::new())),
+            Ok(live) => Ok(WrittenObject::over(live, Vec::new())),
             Err(error) if !contested_paths(&error).is_empty() => {
                 let (conflicts, body) = self.settle(object, &error).await.map_err(refused)?;
                 let live = self.send(object, &body, true).await.map_err(refused)?;
-                Ok(Wrote::over(live, conflicts))
+                Ok(WrittenObject::over(live, conflicts))
             }
             Err(error) if self.options.force && error.is_invalid() => {
                 let forced = self.force(object, error).await?;
-                Ok(Wrote::over(forced, Vec::new()))
+                Ok(WrittenObject::over(forced, Vec::new()))
             }
             Err(error) => Err(self.named(object, refused(error)).await),
         }
@@ -550,7 +556,7 @@ impl<'a> Work<'a> {
     /// Sends one apply, again where that is known to help.
     async fn send(&self, object: &Object, body: &Value, force: bool) -> Result<Value, ApiError> {
         let key = (object.resource.group.clone(), object.resource.kind.clone());
-        let is_new_kind = self.brought.contains(&key);
+        let is_new_kind = self.own_kinds.contains(&key);
         let mut tries = 1;
         loop {
             match self.cluster.apply(object, body, force).await {
@@ -580,7 +586,7 @@ impl<'a> Work<'a> {
             && self.is_autoscaled(object).await.unwrap_or_default();
         let previous = self.previous.get(&object.key());
         let contested = Contested {
-            wanted: object,
+            desired: object,
             previous,
             live: &live,
             is_autoscaled,
@@ -609,7 +615,7 @@ impl<'a> Work<'a> {
             .any(|autoscaler| scales(autoscaler, object)))
     }
 
-    /// Makes an object what is wanted although the API server calls merging invalid.
+    /// Makes an object what is desired although the API server calls merging invalid.
     async fn force(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
         if is_immutable(&refusal) {
             return self.recreate(object).await;
@@ -635,7 +641,7 @@ impl<'a> Work<'a> {
             Err(error) => return Err(failed(error)),
         }
         // What was written whole is owned as if it had been applied.
-        migrate::take_over(self.cluster, object)
+        migrate::take_over_managers(self.cluster, object)
             .await
             .map_err(failed)?;
         self.send(object, &object.body, true).await.map_err(failed)
@@ -653,7 +659,7 @@ impl<'a> Work<'a> {
                 Err(error) if !error.is_not_found() => return Err(failed(error)),
                 _ => {}
             }
-            until_gone(self.cluster, object, TERMINATION_TIMEOUT)
+            wait_until_gone(self.cluster, object, TERMINATION_TIMEOUT)
                 .await
                 .map_err(|source| ObjectFailure::Terminating {
                     object: object.describe(),

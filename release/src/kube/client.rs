@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
+use super::lock::{ReleaseLock, ReleaseLocks};
 use super::ownership::Owner;
-use super::records::{Questions, RecordMetadata};
-use super::turn::{Turn, Turns};
+use super::record_lists::{BatchedLists, RecordMetadata};
 use crate::host::Host;
 use objects::fields::text;
 use objects::managed_fields::FIELD_MANAGER;
@@ -40,15 +40,15 @@ pub(super) type Connection = kube::Client;
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
-/// Everything goes through the client it was made with; [`Cluster::acting_as`] gives a handle for
+/// Everything goes through the client it was made with; [`Cluster::impersonating`] gives a handle for
 /// another identity that shares only what the cluster serves and whose turn it is.
 #[derive(Clone)]
 pub struct Cluster {
     connection: Connection,
     discovery: Arc<CachedDiscovery>,
     namespaces: Arc<Mutex<HashSet<String>>>,
-    questions: Arc<Questions>,
-    turns: Arc<Turns>,
+    record_lists: Arc<BatchedLists>,
+    locks: Arc<ReleaseLocks>,
     host: Host,
 }
 
@@ -66,8 +66,8 @@ impl Cluster {
             connection: client,
             discovery,
             namespaces: Arc::default(),
-            questions: Arc::default(),
-            turns: Arc::default(),
+            record_lists: Arc::default(),
+            locks: Arc::default(),
             host: Host::default(),
         }
     }
@@ -86,17 +86,17 @@ impl Cluster {
     /// The same cluster as another identity. What the cluster serves is still asked with the first
     /// one's client: an impersonated account often may not read discovery.
     #[must_use]
-    pub fn acting_as(&self, client: kube::Client) -> Self {
+    pub fn impersonating(&self, client: kube::Client) -> Self {
         Self {
             connection: client,
-            questions: Arc::default(),
+            record_lists: Arc::default(),
             ..self.clone()
         }
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.
-    pub(crate) async fn turn(&self, namespace: &str, name: &str) -> Turn {
-        self.turns.take(namespace, name).await
+    pub(crate) async fn lock_release(&self, namespace: &str, name: &str) -> ReleaseLock {
+        self.locks.lock(namespace, name).await
     }
 
     /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.
@@ -445,7 +445,7 @@ impl Cluster {
     ) -> Result<Vec<RecordMetadata>, ApiError> {
         let place = (plural, namespace.to_owned());
         let list = |names| self.list_records_of(plural, namespace, names);
-        self.questions.ask(place, release, list).await
+        self.record_lists.list(place, release, list).await
     }
 
     async fn list_records_of(

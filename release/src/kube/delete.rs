@@ -147,7 +147,7 @@ fn is_anothers(owner: &Owner, live: &Value) -> bool {
 }
 
 /// Looks whether a hook would be written over something else, which its end would then delete.
-pub(crate) async fn is_taken(
+pub(crate) async fn is_name_taken(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,

@@ -18,7 +18,10 @@ use super::client::Cluster;
 use super::error::ApiError;
 
 /// Makes the entries of other Helm clients ours; gives their names. A missing object is fine.
-pub(super) async fn take_over(cluster: &Cluster, object: &Object) -> Result<Vec<String>, ApiError> {
+pub(super) async fn take_over_managers(
+    cluster: &Cluster,
+    object: &Object,
+) -> Result<Vec<String>, ApiError> {
     const TRIES: u32 = 5;
     let mut tries = 1;
     loop {

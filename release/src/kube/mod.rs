@@ -8,33 +8,33 @@
 //! Mirrors `pkg/kube` of Helm 4.
 
 mod apply;
-mod claim;
 mod client;
+mod create;
 mod delete;
 mod discovery;
+mod dry_run;
 mod error;
-mod follow;
+mod hook_watch;
+mod lock;
 mod lookup;
 mod migrate;
 mod ownership;
-mod predict;
-mod records;
-mod turn;
+mod record_lists;
 mod wait;
 
 pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
 pub use client::Cluster;
 pub use delete::{DeleteError, Removal, Removed};
+pub use dry_run::{DryRun, dry_run};
 pub use error::ApiError;
 pub use lookup::{ClusterLookup, LookupError};
 pub use ownership::{Owner, OwnershipError};
-pub use predict::{Prediction, predict};
 pub use wait::WaitError;
 
-pub(crate) use apply::{Unproven, apply_all, is_foreign_writer};
-pub(crate) use claim::provable;
+pub(crate) use apply::{Unverified, apply_all, is_foreign_writer};
 pub(crate) use client::RecordRequest;
-pub(crate) use delete::{delete_all, delete_hook, is_taken};
-pub(crate) use follow::until_ended;
-pub(crate) use ownership::{Claim, check_all, stored_policy};
-pub(crate) use wait::{until_gone, until_ready};
+pub(crate) use create::creatable_unchecked;
+pub(crate) use delete::{delete_all, delete_hook, is_name_taken};
+pub(crate) use hook_watch::wait_for_hooks;
+pub(crate) use ownership::{OwnershipRule, check_all, stored_policy};
+pub(crate) use wait::{wait_until_gone, wait_until_ready};

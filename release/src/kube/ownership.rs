@@ -61,12 +61,12 @@ impl OwnershipError {
 
 /// How strictly an object that is there already is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum OwnershipRule {
     /// It must carry all three marks: Helm's rule for installs.
-    Marked,
+    MustBeOurs,
     /// It must not carry the marks of another release. The Go agent takes any object on upgrades;
     /// taking one from another release is where that hurts.
-    NotAnothers,
+    MustNotBeAnothers,
 }
 
 impl Owner {
@@ -89,14 +89,14 @@ impl Owner {
         ];
         marks
             .into_iter()
-            .filter_map(|(sort, field, key, wanted)| match mark(live, field, key) {
-                Some(found) if found == wanted => None,
+            .filter_map(|(sort, field, key, desired)| match mark(live, field, key) {
+                Some(found) if found == desired => None,
                 Some(found) => Some(format!(
-                    "{sort} validation error: key {key:?} must equal {wanted:?}: current value is \
+                    "{sort} validation error: key {key:?} must equal {desired:?}: current value is \
                      {found:?}"
                 )),
                 None => Some(format!(
-                    "{sort} validation error: missing key {key:?}: must be set to {wanted:?}"
+                    "{sort} validation error: missing key {key:?}: must be set to {desired:?}"
                 )),
             })
             .collect()
@@ -132,13 +132,13 @@ impl Owner {
 
     pub(super) fn check(
         &self,
-        claim: Claim,
+        claim: OwnershipRule,
         object: &Object,
         live: &Value,
     ) -> Result<(), OwnershipError> {
         let is_refused = match claim {
-            Claim::Marked => !self.owns(live),
-            Claim::NotAnothers => Self::of(live).is_some_and(|owner| owner != *self),
+            OwnershipRule::MustBeOurs => !self.owns(live),
+            OwnershipRule::MustNotBeAnothers => Self::of(live).is_some_and(|owner| owner != *self),
         };
         if !is_refused {
             return Ok(());
@@ -182,7 +182,7 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
 pub(crate) async fn check_all(
     cluster: &Cluster,
     owner: &Owner,
-    claim: Claim,
+    claim: OwnershipRule,
     objects: &[&Object],
 ) -> Result<(), OwnershipError> {
     let looks: Vec<_> = objects
@@ -199,7 +199,7 @@ pub(crate) async fn check_all(
 async fn check_one(
     cluster: &Cluster,
     owner: &Owner,
-    claim: Claim,
+    claim: OwnershipRule,
     object: &Object,
 ) -> Result<(), OwnershipError> {
     match cluster.get_metadata(object).await {

@@ -33,7 +33,7 @@ pub enum WaitError {
         /// Whether time ran out, rather than every one of them having failed.
         timed_out: bool,
     },
-    /// An object could not be looked at.
+    /// An object could not be read.
     #[error("could not get information about the resource {object}")]
     Api {
         /// `Kind/namespace/name`.
@@ -57,7 +57,7 @@ impl WaitError {
 ///
 /// # Cancellation
 /// Nothing is changed by waiting; it may be dropped at any time.
-pub(crate) async fn until_ready(
+pub(crate) async fn wait_until_ready(
     cluster: &Cluster,
     objects: &[&Object],
     mode: Mode,
@@ -80,19 +80,19 @@ pub(crate) async fn until_ready(
 }
 
 /// Waits until an object does not exist.
-pub(crate) async fn until_gone(
+pub(crate) async fn wait_until_gone(
     cluster: &Cluster,
     object: &Object,
     limit: Duration,
 ) -> Result<(), WaitError> {
     let is_done = |status| status == Status::NotFound;
-    let look = |object| presence(cluster, object).boxed();
-    until(vec![object], look, "still exists", is_done, limit).await
+    let observe = |object| presence(cluster, object).boxed();
+    until(vec![object], observe, "still exists", is_done, limit).await
 }
 
-type Look = Result<(Status, String), ApiError>;
+type Observed = Result<(Status, String), ApiError>;
 
-async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Look {
+async fn readiness(cluster: &Cluster, object: &Object, mode: Mode) -> Observed {
     let Some(live) = cluster.get(object).await? else {
         return Ok((Status::NotFound, "Resource not found".to_owned()));
     };
@@ -110,7 +110,7 @@ fn depends_on_pods(object: &Object) -> bool {
         && ["StatefulSet", "ReplicaSet"].contains(&object.resource.kind.as_str())
 }
 
-async fn presence(cluster: &Cluster, object: &Object) -> Look {
+async fn presence(cluster: &Cluster, object: &Object) -> Observed {
     Ok(match cluster.get_metadata(object).await? {
         None => (Status::NotFound, String::new()),
         Some(_) => (
@@ -153,10 +153,10 @@ pub(super) fn line(object: &Object, complaint: &str, status: Status, message: &s
     format!("resource {name} {complaint}. status: {status}, message: {message}")
 }
 
-/// Looks again and again, at growing intervals, at those objects that are not done.
+/// Polls, at growing intervals, those objects that are not done.
 async fn until<'a>(
     mut objects: Vec<&'a Object>,
-    look: impl Fn(&'a Object) -> BoxFuture<'a, Look>,
+    observe: impl Fn(&'a Object) -> BoxFuture<'a, Observed>,
     complaint: &str,
     is_done: impl Fn(Status) -> bool,
     limit: Duration,
@@ -165,8 +165,10 @@ async fn until<'a>(
     let mut pause = FIRST_PAUSE;
     let mut lines = Vec::new();
     while !objects.is_empty() {
-        let looks: Vec<_> = objects.iter().map(|&object| look(object)).collect();
-        let round = stream::iter(looks).buffered(PARALLEL).collect::<Vec<_>>();
+        let observations: Vec<_> = objects.iter().map(|&object| observe(object)).collect();
+        let round = stream::iter(observations)
+            .buffered(PARALLEL)
+            .collect::<Vec<_>>();
         let Ok(round) = timeout_at(deadline, round).await else {
             break;
         };
@@ -253,17 +255,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_ends_with_success_failure_or_time() {
         let one = object("Job", json!({}));
-        let looks = Cell::new(0);
+        let polls = Cell::new(0);
         let wait = async |statuses: &[Status]| {
-            looks.set(0);
-            let look = |_| {
-                let at = looks.replace(looks.get() + 1).min(statuses.len() - 1);
+            polls.set(0);
+            let observe = |_| {
+                let at = polls.replace(polls.get() + 1).min(statuses.len() - 1);
                 std::future::ready(Ok((statuses[at], "m".to_owned()))).boxed()
             };
             let is_done = |status| status == Status::Current;
             until(
                 vec![&one],
-                look,
+                observe,
                 "not ready",
                 is_done,
                 Duration::from_secs(30),
@@ -275,7 +277,7 @@ mod tests {
                 .await
                 .is_ok()
         );
-        assert_eq!(looks.get(), 3);
+        assert_eq!(polls.get(), 3);
         let failed = wait(&[Status::InProgress, Status::Failed])
             .await
             .unwrap_err();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Status;
-use crate::storage::{Head, last};
+use crate::storage::{StoredRevision, last};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
@@ -21,9 +21,9 @@ pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
 pub enum State {
     /// Nothing is stored.
     Absent,
-    /// The newest revision is deployed and is what is wanted.
+    /// The newest revision is deployed and is what is desired.
     InSync,
-    /// The newest revision is deployed and something else is wanted.
+    /// The newest revision is deployed and something else is desired.
     OutOfSync,
     /// An operation of ours was cut off.
     Interrupted,
@@ -31,7 +31,7 @@ pub enum State {
     Failed,
     /// Every revision so far failed before it was deployed.
     NeverDeployed,
-    /// A removal has begun, and the release is wanted again.
+    /// A removal has begun, and the release is desired again.
     Uninstalling,
     /// It was removed and its history kept.
     Uninstalled,
@@ -56,7 +56,7 @@ pub enum Action {
         /// The last good revision.
         from: i64,
     },
-    /// Carry on with the stored `revision`, if it is what is wanted.
+    /// Carry on with the stored `revision`, if it is what is desired.
     Finish {
         /// The revision that was cut off or failed.
         revision: i64,
@@ -105,7 +105,7 @@ impl Action {
 }
 
 /// Decides from the stored history. `now` tells how old another client's operation is.
-pub fn decide(history: &[Head], now: Timestamp) -> Plan {
+pub fn decide(history: &[StoredRevision], now: Timestamp) -> Plan {
     let plan = |state, action, reason| Plan {
         state,
         action,
@@ -172,7 +172,7 @@ pub fn decide(history: &[Head], now: Timestamp) -> Plan {
 
 /// The last good revision: the newest deployed one, else the newest that once was, unless the
 /// release was removed since.
-fn base(history: &[Head]) -> Option<i64> {
+fn base(history: &[StoredRevision]) -> Option<i64> {
     let removed_at = history
         .iter()
         .filter(|head| matches!(head.status, Status::Uninstalled | Status::Uninstalling))
@@ -197,7 +197,7 @@ fn is_operation(status: &Status) -> bool {
 
 /// Whether a helm client may be at work: `Helm`, which is how the command writes records,
 /// `helm-controller` and the like. Nobody else writes such records in the course of an operation.
-fn is_helm_at_work(head: &Head, now: Timestamp) -> bool {
+fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
     let is_helm = head
         .written_by
@@ -222,9 +222,9 @@ pub enum Undo {
 }
 
 /// Good revisions below `revision`, the newest first: what to build on where that one cannot be read.
-pub fn good_below(history: &[Head], revision: i64) -> Vec<i64> {
-    let is_below = |head: &&Head| head.revision < revision;
-    let mut below: Vec<Head> = history.iter().filter(is_below).cloned().collect();
+pub fn good_below(history: &[StoredRevision], revision: i64) -> Vec<i64> {
+    let is_below = |head: &&StoredRevision| head.revision < revision;
+    let mut below: Vec<StoredRevision> = history.iter().filter(is_below).cloned().collect();
     let mut good = Vec::new();
     while let Some(next) = base(&below) {
         good.push(next);
@@ -264,58 +264,62 @@ impl Plan {
     }
 }
 
-/// What is to be done about a release that has to go.
+/// How a release is uninstalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
+pub enum UninstallPlan {
     /// It does not exist.
     None,
-    /// Its records go, nothing else: its objects are to stay, or are gone already.
-    Forget,
-    /// It was removed with its history, which is to be kept.
-    Keep,
-    /// Its objects go, then its records.
-    Remove {
+    /// Its records are deleted and nothing else: its objects are to stay, or are gone already.
+    PurgeRecords,
+    /// It was uninstalled with its history, which is to be kept.
+    KeepRecords,
+    /// Its objects are deleted, then its records.
+    Delete {
         /// A removal was cut off and goes on.
         is_resumed: bool,
     },
 }
 
-/// Decides how a release goes. Whatever its newest revision is, it can.
-pub fn depart(history: &[Head], keep_resources: bool, keep_history: bool) -> Departure {
+/// Decides how a release is uninstalled; whatever its newest revision is, it can be.
+pub fn plan_uninstall(
+    history: &[StoredRevision],
+    keep_resources: bool,
+    keep_history: bool,
+) -> UninstallPlan {
     let Some(newest) = last(history) else {
-        return Departure::None;
+        return UninstallPlan::None;
     };
     let is_gone = newest.status == Status::Uninstalled;
     match (is_gone, keep_resources) {
-        (true, _) if keep_history => Departure::Keep,
-        (true, _) | (_, true) => Departure::Forget,
-        (false, false) => Departure::Remove {
+        (true, _) if keep_history => UninstallPlan::KeepRecords,
+        (true, _) | (_, true) => UninstallPlan::PurgeRecords,
+        (false, false) => UninstallPlan::Delete {
             is_resumed: newest.status == Status::Uninstalling,
         },
     }
 }
 
-/// How what is wanted compares with the stored revision (the base of an upgrade, the one to finish).
+/// How what is desired compares with the stored revision (the base of an upgrade, the one to finish).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// It has the wanted content.
+pub enum DesiredContent {
+    /// It has the desired content.
     Same,
-    /// It has the wanted content, and is to be deployed once more.
+    /// It has the desired content, and is to be deployed once more.
     Again,
     /// It has another one, or cannot be read.
     Other,
 }
 
 impl Plan {
-    /// What remains of the plan once it is known what is wanted.
+    /// What remains of the plan once it is known what is desired.
     #[must_use]
-    pub fn confirm(self, wanted: Wanted) -> Self {
+    pub fn confirm(self, desired: DesiredContent) -> Self {
         let is_upgrade = matches!(self.action, Action::Upgrade { .. });
-        let is_same = match wanted {
-            Wanted::Same => true,
+        let is_same = match desired {
+            DesiredContent::Same => true,
             // What was begun anew and cut off is finished, not begun once more.
-            Wanted::Again => !is_upgrade,
-            Wanted::Other => false,
+            DesiredContent::Again => !is_upgrade,
+            DesiredContent::Other => false,
         };
         let (state, action, reason) = match self.action {
             Action::Upgrade { .. } if is_same && self.state == State::OutOfSync => (
@@ -363,10 +367,12 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-    fn history(words: &str) -> Vec<Head> {
-        let heads = words.split_whitespace().enumerate();
-        heads
-            .map(|(at, word)| Head::new(i64::try_from(at).unwrap() + 1, Status::from(word)))
+    fn history(words: &str) -> Vec<StoredRevision> {
+        let history = words.split_whitespace().enumerate();
+        history
+            .map(|(at, word)| {
+                StoredRevision::new(i64::try_from(at).unwrap() + 1, Status::from(word))
+            })
             .collect()
     }
 
@@ -466,12 +472,12 @@ mod tests {
         let plan = decide(&history(words), NOW);
         assert_eq!(plan.state, state);
         assert_eq!(
-            plan.confirm(Wanted::Same).action,
+            plan.confirm(DesiredContent::Same).action,
             if_same,
             "the stored content is wanted"
         );
         assert_eq!(
-            plan.confirm(Wanted::Other).action,
+            plan.confirm(DesiredContent::Other).action,
             if_other,
             "other content is wanted"
         );
@@ -482,15 +488,15 @@ mod tests {
     #[case::a_controller_at_work("helm-controller", 60, State::Locked)]
     #[case::somebody_died("Helm", 3600, State::Interrupted)]
     #[case::we_died("fleetagent", 60, State::Interrupted)]
-    fn pending_records_of_others_are_respected_for_a_while(
+    fn a_helm_clients_pending_record_is_respected_for_two_minutes(
         #[case] manager: &str,
         #[case] seconds_ago: i64,
         #[case] state: State,
     ) {
-        let head = Head {
+        let head = StoredRevision {
             written_at: Some(NOW - SignedDuration::from_secs(seconds_ago)),
             written_by: Some(manager.to_owned()),
-            ..Head::new(1, Status::PendingUpgrade)
+            ..StoredRevision::new(1, Status::PendingUpgrade)
         };
         assert_eq!(decide(&[head], NOW).state, state);
     }
@@ -513,7 +519,7 @@ mod tests {
             for second in WORDS {
                 for third in WORDS {
                     let history = history(&format!("{first} {second} {third}"));
-                    let plan = decide(&history, NOW).confirm(Wanted::Other);
+                    let plan = decide(&history, NOW).confirm(DesiredContent::Other);
                     assert_eq!(plan.action.revision(), 4);
                     let is_removed = [second, third].iter().any(|word| word.starts_with("unin"));
                     if first == "deployed" && !is_removed {

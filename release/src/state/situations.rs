@@ -1,4 +1,4 @@
-//! Every stored status in every shape of history, against everything that can be wanted: a table in a
+//! Every stored status in every shape of history, against everything that can be desired: a table in a
 //! file, so that each row can be read and argued with. A row that is missing fails the test.
 
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Action, Departure, Undo, Wanted, decide, depart};
+use super::{Action, DesiredContent, Undo, UninstallPlan, decide, plan_uninstall};
 use crate::model::Status;
-use crate::storage::{Head, prunable};
+use crate::storage::{StoredRevision, prunable};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -84,16 +84,16 @@ fn status(word: &str) -> Status {
     }
 }
 
-fn history(newest: &str, shape: &Shape) -> Vec<Head> {
+fn history(newest: &str, shape: &Shape) -> Vec<StoredRevision> {
     let below = shape.below.iter();
-    let mut history: Vec<Head> = below
-        .map(|(revision, word)| Head::new(*revision, status(word)))
+    let mut history: Vec<StoredRevision> = below
+        .map(|(revision, word)| StoredRevision::new(*revision, status(word)))
         .collect();
     let (by, seconds) = shape.written;
-    history.push(Head {
+    history.push(StoredRevision {
         written_by: Some(by.to_owned()),
         written_at: Some(NOW - SignedDuration::from_secs(seconds)),
-        ..Head::new(shape.newest, status(newest))
+        ..StoredRevision::new(shape.newest, status(newest))
     });
     match newest {
         "none" => Vec::new(),
@@ -118,13 +118,13 @@ fn action(action: Action) -> String {
     }
 }
 
-fn departure(departure: Departure) -> &'static str {
-    match departure {
-        Departure::None => "-",
-        Departure::Forget => "forget",
-        Departure::Keep => "keep",
-        Departure::Remove { is_resumed: false } => "remove",
-        Departure::Remove { is_resumed: true } => "go on",
+fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
+    match uninstall_plan {
+        UninstallPlan::None => "-",
+        UninstallPlan::PurgeRecords => "forget",
+        UninstallPlan::KeepRecords => "keep",
+        UninstallPlan::Delete { is_resumed: false } => "remove",
+        UninstallPlan::Delete { is_resumed: true } => "go on",
     }
 }
 
@@ -132,24 +132,24 @@ fn departure(departure: Departure) -> &'static str {
 fn row(newest: &str, shape: &Shape) -> String {
     let history = history(newest, shape);
     let plan = decide(&history, NOW);
-    let confirmed = |wanted| match shape.is_readable {
-        true => plan.confirm(wanted),
-        false => plan.confirm(Wanted::Other),
+    let confirmed = |desired| match shape.is_readable {
+        true => plan.confirm(desired),
+        false => plan.confirm(DesiredContent::Other),
     };
-    let undo = match confirmed(Wanted::Other).undo() {
+    let undo = match confirmed(DesiredContent::Other).undo() {
         None => "-".to_owned(),
         Some(Undo::Uninstall) => "uninstall".to_owned(),
         Some(Undo::RollBack { to }) => format!("back to {to}"),
     };
     let cells = [
         format!("{:?}", plan.state),
-        action(confirmed(Wanted::Same).action),
-        action(confirmed(Wanted::Other).action),
-        action(confirmed(Wanted::Again).action),
+        action(confirmed(DesiredContent::Same).action),
+        action(confirmed(DesiredContent::Other).action),
+        action(confirmed(DesiredContent::Again).action),
         undo,
-        departure(depart(&history, false, false)).to_owned(),
-        departure(depart(&history, true, false)).to_owned(),
-        departure(depart(&history, false, true)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, false, false)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, true, false)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, false, true)).to_owned(),
     ];
     let mut row = format!("{:<17} {:<17}", newest, shape.name);
     for cell in cells {
@@ -194,13 +194,17 @@ fn every_situation_has_its_row() {
 
 /// What the table must never say, whatever is written into it.
 #[test]
-fn no_plan_goes_back_or_forgets() {
+fn no_plan_rewrites_or_prunes_a_good_revision() {
     for (newest, shape) in situations() {
         let history = history(newest, shape);
         let what = format!("{newest} {}", shape.name);
         let plan = decide(&history, NOW);
-        for wanted in [Wanted::Same, Wanted::Again, Wanted::Other] {
-            let action = plan.confirm(wanted).action;
+        for desired in [
+            DesiredContent::Same,
+            DesiredContent::Again,
+            DesiredContent::Other,
+        ] {
+            let action = plan.confirm(desired).action;
             let last = history.last().map_or(0, |head| head.revision);
             let is_forward = match action {
                 Action::None | Action::Wait => true,
@@ -210,8 +214,9 @@ fn no_plan_goes_back_or_forgets() {
                 }
             };
             assert!(is_forward, "{what}: {action:?}");
-            let is_removed =
-                |head: &&Head| matches!(head.status, Status::Uninstalled | Status::Uninstalling);
+            let is_removed = |head: &&StoredRevision| {
+                matches!(head.status, Status::Uninstalled | Status::Uninstalling)
+            };
             let removed_at = history.iter().rfind(is_removed).map(|head| head.revision);
             let good = history
                 .iter()

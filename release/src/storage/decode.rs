@@ -146,7 +146,7 @@ impl Place<'_> {
     fn fields<'v>(
         &self,
         value: &'v Value,
-        wanted: &'static str,
+        desired: &'static str,
     ) -> Result<Vec<(String, &'v Value)>, RecordError> {
         match value {
             Value::Null => Ok(Vec::new()),
@@ -158,7 +158,7 @@ impl Place<'_> {
                 owner: self.owner,
                 path: self.path.to_owned(),
             }
-            .misfit(other, wanted)),
+            .misfit(other, desired)),
         }
     }
 
@@ -181,12 +181,12 @@ struct Field {
 }
 
 impl Field {
-    fn misfit(&self, value: &Value, wanted: &'static str) -> RecordError {
+    fn misfit(&self, value: &Value, desired: &'static str) -> RecordError {
         let found = match value {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".to_owned(),
             // Go names the number where it has the right kind and the wrong size.
-            Value::Number(number) if wanted == "int" => format!("number {number}"),
+            Value::Number(number) if desired == "int" => format!("number {number}"),
             Value::Number(_) => "number".to_owned(),
             Value::String(_) => "string".to_owned(),
             Value::Array(_) => "array".to_owned(),
@@ -199,7 +199,7 @@ impl Field {
         RecordError::Misfit {
             found,
             place,
-            wanted,
+            desired,
         }
     }
 
@@ -237,17 +237,21 @@ impl Field {
         }
     }
 
-    fn list<'v>(&self, value: &'v Value, wanted: &'static str) -> Result<&'v [Value], RecordError> {
+    fn list<'v>(
+        &self,
+        value: &'v Value,
+        desired: &'static str,
+    ) -> Result<&'v [Value], RecordError> {
         match value {
             Value::Null => Ok(&[]),
             Value::Array(items) => Ok(items),
-            other => Err(self.misfit(other, wanted)),
+            other => Err(self.misfit(other, desired)),
         }
     }
 
-    fn words(&self, value: &Value, wanted: &'static str) -> Result<Vec<String>, RecordError> {
+    fn words(&self, value: &Value, desired: &'static str) -> Result<Vec<String>, RecordError> {
         let mut words = Vec::new();
-        for item in self.list(value, wanted)? {
+        for item in self.list(value, desired)? {
             let mut word = String::new();
             self.text(item, &mut word)?;
             words.push(word);

@@ -43,14 +43,14 @@ pub enum RecordError {
     #[error("{0}")]
     Json(String),
     /// A value has the wrong type.
-    #[error("json: cannot unmarshal {found} into Go {place} of type {wanted}")]
+    #[error("json: cannot unmarshal {found} into Go {place} of type {desired}")]
     Misfit {
         /// JSON type of what was found.
         found: String,
         /// Where it was found.
         place: String,
-        /// Go type that was wanted.
-        wanted: &'static str,
+        /// Go type that was desired.
+        desired: &'static str,
     },
     /// The chart inside the record has a value of the wrong type.
     #[error(transparent)]

@@ -8,7 +8,7 @@ use crate::model::Status;
 
 /// A stored revision as its object's metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct StoredRevision {
     /// Revision, from the label `version`.
     pub revision: i64,
     /// Status, from the label `status`.
@@ -19,7 +19,7 @@ pub struct Head {
     pub written_by: Option<String>,
 }
 
-impl Head {
+impl StoredRevision {
     /// A revision with a status; who wrote it and when is unknown.
     pub fn new(revision: i64, status: Status) -> Self {
         Self {
@@ -39,16 +39,19 @@ impl Head {
 }
 
 /// The newest revision.
-pub fn last(history: &[Head]) -> Option<&Head> {
+pub fn last(history: &[StoredRevision]) -> Option<&StoredRevision> {
     history.iter().max_by_key(|head| head.revision)
 }
 
 /// The newest deployed revision. Two concurrent writers may have left several.
-pub fn deployed(history: &[Head]) -> Option<&Head> {
+pub fn deployed(history: &[StoredRevision]) -> Option<&StoredRevision> {
     last_where(history, |status| *status == Status::Deployed)
 }
 
-fn last_where(history: &[Head], fits: impl Fn(&Status) -> bool) -> Option<&Head> {
+fn last_where(
+    history: &[StoredRevision],
+    fits: impl Fn(&Status) -> bool,
+) -> Option<&StoredRevision> {
     history
         .iter()
         .filter(|head| fits(&head.status))
@@ -59,7 +62,7 @@ fn last_where(history: &[Head], fits: impl Fn(&Status) -> bool) -> Option<&Head>
 /// never the newest deployed one. Zero and less mean no limit.
 ///
 /// Mirrors `Storage.removeLeastRecent` of `pkg/storage/storage.go`.
-pub fn prunable(history: &[Head], max_history: i64) -> Vec<i64> {
+pub fn prunable(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
     let Ok(room) = usize::try_from(max_history - 1) else {
         return Vec::new();
     };
@@ -81,9 +84,9 @@ mod tests {
     #[test]
     fn the_last_good_revision_is_never_prunable() {
         let history = [
-            Head::new(1, Status::Deployed),
-            Head::new(2, Status::Failed),
-            Head::new(3, Status::Failed),
+            StoredRevision::new(1, Status::Deployed),
+            StoredRevision::new(2, Status::Failed),
+            StoredRevision::new(3, Status::Failed),
         ];
         assert_eq!(prunable(&history, 2), [2, 3]);
         assert_eq!(prunable(&history, 1), [2, 3]);

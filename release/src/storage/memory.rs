@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use super::{Driver, Head, StorageError, key};
+use super::{Driver, StorageError, StoredRevision, key};
 use crate::model::Release;
 
 /// Records of one namespace, gone when dropped.
@@ -24,14 +24,17 @@ impl Memory {
 }
 
 impl Driver for Memory {
-    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>> {
-        let heads = self
+    fn history<'a>(
+        &'a self,
+        release: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
+        let history = self
             .records()
             .values()
             .filter(|record| record.name == release)
-            .map(|record| Head::new(record.revision, record.status()))
+            .map(|record| StoredRevision::new(record.revision, record.status()))
             .collect();
-        ready(Ok(heads)).boxed()
+        ready(Ok(history)).boxed()
     }
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {

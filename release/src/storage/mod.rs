@@ -1,20 +1,20 @@
 //! Where release records live: one object per revision, as Helm's drivers write them.
 //!
 //! [`Storage`] is bound to one namespace, as Helm's drivers are. A [`Driver`] knows five operations;
-//! [`Memory`] is the in-memory twin of [`Objects`] (Secrets or ConfigMaps), so that every action can
+//! [`Memory`] is the in-memory twin of [`KubernetesDriver`] (Secrets or ConfigMaps), so that every action can
 //! be tested without a cluster. Records are found by listing *metadata* and read one by one by name:
 //! nothing here ever lists the payload of more than one release.
 //!
 //! Mirrors `pkg/storage` and `pkg/storage/driver`.
 
 mod decode;
+mod digest;
 mod encoding;
 mod go_json;
 mod history;
+mod kubernetes;
 mod labels;
 mod memory;
-mod objects;
-mod witness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
+pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
-pub use history::{Head, deployed, last, prunable};
+pub use history::{StoredRevision, deployed, last, prunable};
+pub use kubernetes::{KubernetesDriver, RecordKind};
 pub use labels::{
     SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
 };
 pub use memory::Memory;
-pub use objects::{Objects, RecordKind};
-pub use witness::{Testimony, Witness, digest};
 
 use crate::action::BoxError;
 use crate::kube::ApiError;
@@ -66,9 +66,9 @@ pub enum StorageError {
         /// Name of the storage object.
         key: String,
     },
-    /// The witness could not take note of the record, which therefore was not written.
-    #[error("create: failed to take note of {key:?}")]
-    Unnoted {
+    /// The digest of the record could not be stored, so the record was not written.
+    #[error("create: failed to store the digest of {key:?}")]
+    DigestNotStored {
         /// Name of the storage object.
         key: String,
         /// Why.
@@ -111,7 +111,7 @@ impl StorageError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source, .. } => source.is_retryable(),
-            Self::Exists | Self::NoNamespace { .. } | Self::Unnoted { .. } => true,
+            Self::Exists | Self::NoNamespace { .. } | Self::DigestNotStored { .. } => true,
             Self::NotFound
             | Self::Decode { .. }
             | Self::Unproven { .. }
@@ -135,7 +135,10 @@ pub enum Stamp {
 /// Every future may be dropped at any point: a write happened completely or not at all.
 pub trait Driver: Send + Sync + std::fmt::Debug {
     /// What is stored under the name of `release`, unordered. No payload is read.
-    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>>;
+    fn history<'a>(
+        &'a self,
+        release: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>>;
     /// Reads one record, without its system labels.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>>;
     /// Writes a new record; [`StorageError::Exists`] is the lock between two writers.
@@ -150,7 +153,7 @@ pub trait Driver: Send + Sync + std::fmt::Debug {
 #[derive(Debug, Clone)]
 pub struct Storage {
     driver: Arc<dyn Driver>,
-    witness: Option<Arc<dyn Witness>>,
+    digests: Option<Arc<dyn DigestStore>>,
 }
 
 impl Storage {
@@ -158,38 +161,42 @@ impl Storage {
     pub fn new(driver: impl Driver + 'static) -> Self {
         Self {
             driver: Arc::new(driver),
-            witness: None,
+            digests: None,
         }
     }
 
-    /// Has `witness` keep digests of what is written, and believes no record that differs.
+    /// Stores a digest of each record that is written, and trusts no record that differs from its own.
     #[must_use]
-    pub fn witnessed_by(self, witness: Arc<dyn Witness>) -> Self {
+    pub fn with_digests(self, digests: Arc<dyn DigestStore>) -> Self {
         Self {
-            witness: Some(witness),
+            digests: Some(digests),
             ..self
         }
     }
 
     /// Records in Secrets of `namespace`, Helm's default.
     pub fn secrets(cluster: &crate::kube::Cluster, namespace: &str) -> Self {
-        Self::new(Objects::new(cluster.clone(), namespace, RecordKind::Secret))
+        Self::new(KubernetesDriver::new(
+            cluster.clone(),
+            namespace,
+            RecordKind::Secret,
+        ))
     }
 
     /// What is stored under `release`, oldest revision first.
     ///
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.
-    pub async fn heads(&self, release: &str) -> Result<Vec<Head>, StorageError> {
+    pub async fn history(&self, release: &str) -> Result<Vec<StoredRevision>, StorageError> {
         if let Some(problem) = invalid_label_value(release) {
             return Err(StorageError::Label {
                 value: release.to_owned(),
                 problem,
             });
         }
-        let mut heads = self.driver.heads(release).await?;
-        heads.sort_by_key(|head| head.revision);
-        Ok(heads)
+        let mut history = self.driver.history(release).await?;
+        history.sort_by_key(|head| head.revision);
+        Ok(history)
     }
 
     /// Reads one revision.
@@ -197,9 +204,9 @@ impl Storage {
     /// # Errors
     /// It does not exist, it cannot be decoded, it is not what was written, or the API server refused.
     pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
-        let found = self.get_unproven(release, revision).await?;
-        match self.recall(release, revision) {
-            Testimony::Digest(known) if known != digest(&found) => Err(StorageError::Unproven {
+        let found = self.get_unverified(release, revision).await?;
+        match self.known_digest(release, revision) {
+            KnownDigest::Digest(known) if known != digest(&found) => Err(StorageError::Unproven {
                 key: key(release, revision),
             }),
             _ => Ok(found),
@@ -210,7 +217,7 @@ impl Storage {
     ///
     /// # Errors
     /// It does not exist, it cannot be decoded, or the API server refused.
-    pub async fn get_unproven(
+    pub async fn get_unverified(
         &self,
         release: &str,
         revision: i64,
@@ -221,39 +228,41 @@ impl Storage {
     /// Whether `release` is known to be what was written under this name and revision, so that its
     /// objects may be applied and its hooks be run.
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
-        match self.recall(name, revision) {
-            Testimony::Absent => true,
-            Testimony::Unknown => false,
-            Testimony::Digest(known) => known == digest(release),
+        match self.known_digest(name, revision) {
+            KnownDigest::Untracked => true,
+            KnownDigest::Unknown => false,
+            KnownDigest::Digest(known) => known == digest(release),
         }
     }
 
-    /// Has the witness take note of a revision, as [`Self::create`] does: for one that is, or is about
-    /// to become, what is wanted.
+    /// Stores the digest of a revision, as [`Self::create`] does: for a record of somebody else that
+    /// has the desired content, and before an update that changes the content.
     ///
     /// # Errors
     /// It cannot.
-    pub async fn note(&self, release: &Release) -> Result<(), StorageError> {
-        let Some(witness) = &self.witness else {
+    pub async fn store_digest(&self, release: &Release) -> Result<(), StorageError> {
+        let Some(digests) = &self.digests else {
             return Ok(());
         };
-        let noted = witness.note(&release.name, release.revision, digest(release));
-        noted.await.map_err(|source| StorageError::Unnoted {
-            key: key(&release.name, release.revision),
-            source,
-        })
+        let stored = digests.store(&release.name, release.revision, digest(release));
+        stored
+            .await
+            .map_err(|source| StorageError::DigestNotStored {
+                key: key(&release.name, release.revision),
+                source,
+            })
     }
 
-    fn recall(&self, release: &str, revision: i64) -> Testimony {
-        match &self.witness {
-            Some(witness) => witness.recall(release, revision),
-            None => Testimony::Absent,
+    fn known_digest(&self, release: &str, revision: i64) -> KnownDigest {
+        match &self.digests {
+            Some(digests) => digests.known(release, revision),
+            None => KnownDigest::Untracked,
         }
     }
 
-    fn forget(&self, release: &str, revision: i64) {
-        if let Some(witness) = &self.witness {
-            witness.forget(release, revision);
+    fn forget_digest(&self, release: &str, revision: i64) {
+        if let Some(digests) = &self.digests {
+            digests.forget(release, revision);
         }
     }
 
@@ -262,10 +271,10 @@ impl Storage {
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
-        self.note(release).await?;
+        self.store_digest(release).await?;
         let created = self.driver.create(release).await;
         if matches!(created, Err(StorageError::Exists)) {
-            self.forget(&release.name, release.revision);
+            self.forget_digest(&release.name, release.revision);
         }
         created
     }
@@ -276,9 +285,9 @@ impl Storage {
     /// # Errors
     /// [`StorageError::Exists`] if there is one by now that is not to be overwritten; the history
     /// shows it. Else as [`Self::create`].
-    pub async fn mend(&self, release: &Release) -> Result<(), StorageError> {
-        let is_shown = |head: &Head| head.revision == release.revision;
-        if self.heads(&release.name).await?.iter().any(is_shown) {
+    pub async fn repair(&self, release: &Release) -> Result<(), StorageError> {
+        let is_shown = |head: &StoredRevision| head.revision == release.revision;
+        if self.history(&release.name).await?.iter().any(is_shown) {
             return Err(StorageError::Exists);
         }
         match self.get(&release.name, release.revision).await {
@@ -295,7 +304,7 @@ impl Storage {
         }
     }
 
-    /// Overwrites a revision. Of a record with other contents than were written, [`Self::note`] first.
+    /// Overwrites a revision. Of a record with other contents than were written, [`Self::store_digest`] first.
     ///
     /// # Errors
     /// It does not exist, it is too large, or the API server refused.
@@ -313,7 +322,7 @@ impl Storage {
             other => other,
         };
         if gone.is_ok() {
-            self.forget(release, revision);
+            self.forget_digest(release, revision);
         }
         gone
     }

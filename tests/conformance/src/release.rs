@@ -12,8 +12,8 @@ use chart::Chart;
 use jiff::Timestamp;
 use release::model::{Release, Status};
 use release::storage::{
-    self, Head, Stamp, StorageError, contains_system_labels, decode, deployed, invalid_label_value,
-    last, prunable, record_labels, to_json, user_labels,
+    self, Stamp, StorageError, StoredRevision, contains_system_labels, decode, deployed,
+    invalid_label_value, last, prunable, record_labels, to_json, user_labels,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -219,15 +219,15 @@ fn refuse(case: &Case) -> Outcome {
     Outcome::all([answer, length("list_length"), length("query_length")])
 }
 
-fn head(value: &Value) -> Head {
+fn head(value: &Value) -> StoredRevision {
     let revision = value["version"].as_i64().unwrap_or_default();
-    Head::new(
+    StoredRevision::new(
         revision,
         Status::from(value["status"].as_str().unwrap_or_default()),
     )
 }
 
-fn history(case: &Case) -> Vec<Head> {
+fn history(case: &Case) -> Vec<StoredRevision> {
     let stored = case.get("history").and_then(Value::as_array);
     stored.into_iter().flatten().map(head).collect()
 }

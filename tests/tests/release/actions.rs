@@ -48,7 +48,7 @@ async fn an_upgrade_deletes_what_vanished_and_keeps_two_records() -> Result<()> 
     let done = world.deploy(&config_map("a", "2")).await?;
     assert_eq!(done.release.revision, 2);
     assert_eq!(
-        done.left
+        done.retained
             .iter()
             .map(|key| key.name.as_str())
             .collect::<Vec<_>>(),
@@ -101,7 +101,7 @@ async fn a_foreign_object_is_refused_in_helms_words_and_nothing_stays() -> Resul
 /// Creating shows whose an object is: what was created before that goes again, and nothing that runs
 /// was started.
 #[tokio::test]
-async fn what_was_created_before_a_foreign_object_was_met_is_taken_back() -> Result<()> {
+async fn objects_created_before_a_foreign_one_was_found_are_deleted() -> Result<()> {
     let world = World::new().await?;
     world.kubectl(&["create", "namespace", &world.namespace])?;
     world.kubectl(&["create", "configmap", "b", "--from-literal=value=theirs"])?;
@@ -175,7 +175,7 @@ async fn a_refused_object_is_reported_recorded_and_put_right_by_the_next_try() -
 }
 
 #[tokio::test]
-async fn what_a_failed_revision_left_behind_goes_with_the_next_good_one() -> Result<()> {
+async fn objects_of_a_failed_revision_are_deleted_by_the_next_good_one() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
@@ -191,7 +191,7 @@ async fn what_a_failed_revision_left_behind_goes_with_the_next_good_one() -> Res
 }
 
 #[tokio::test]
-async fn a_revision_that_was_cut_off_is_finished_not_repeated() -> Result<()> {
+async fn an_interrupted_revision_is_finished_not_repeated() -> Result<()> {
     let world = World::new().await?;
     let template = Template::new(&config_map("a", "1"));
     world.deploy_with(&template, Options::default()).await?;
@@ -219,7 +219,7 @@ async fn a_revision_that_was_cut_off_is_finished_not_repeated() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_was_cut_off_builds_on_the_last_good_revision() -> Result<()> {
+async fn an_interrupted_upgrade_builds_on_the_last_good_revision() -> Result<()> {
     let world = World::new().await?;
     world
         .deploy(&(config_map("a", "1") + &config_map("b", "1")))
@@ -243,7 +243,7 @@ async fn an_upgrade_that_was_cut_off_builds_on_the_last_good_revision() -> Resul
 }
 
 #[tokio::test]
-async fn a_removal_that_had_begun_does_not_keep_the_release_from_coming_back() -> Result<()> {
+async fn a_release_can_be_deployed_again_while_its_removal_is_unfinished() -> Result<()> {
     let world = World::new().await?;
     world
         .deploy(&(config_map("a", "1") + &config_map("b", "1")))
@@ -257,7 +257,7 @@ async fn a_removal_that_had_begun_does_not_keep_the_release_from_coming_back() -
 }
 
 #[tokio::test]
-async fn a_removal_leaves_nothing_but_what_is_not_ours() -> Result<()> {
+async fn an_uninstall_leaves_only_objects_of_others() -> Result<()> {
     let world = World::new().await?;
     let manifest = config_map("a", "1") + &config_map("b", "1");
     world.deploy(&manifest).await?;
@@ -287,7 +287,7 @@ async fn a_removal_leaves_nothing_but_what_is_not_ours() -> Result<()> {
 }
 
 #[tokio::test]
-async fn keeping_resources_only_forgets_the_release() -> Result<()> {
+async fn keep_resources_deletes_only_the_records() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let spec = UninstallSpec {
@@ -362,7 +362,7 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn atomic_undoes_what_failed() -> Result<()> {
+async fn atomic_undoes_a_failed_deployment() -> Result<()> {
     let world = World::new().await?;
     let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
     let options = || Options {
@@ -418,7 +418,7 @@ async fn a_rollback_brings_an_earlier_revision_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_chart_may_bring_a_kind_and_use_it() -> Result<()> {
+async fn a_chart_may_define_a_kind_and_use_it() -> Result<()> {
     let world = World::new().await?;
     let group = format!("{}.example.com", world.namespace);
     let manifest = format!(
@@ -467,7 +467,7 @@ async fn only_force_recreates_what_is_immutable() -> Result<()> {
 
 /// The selector of a Deployment cannot change: the chart before goes on, another name does too.
 #[tokio::test]
-async fn a_selector_that_may_not_change_holds_nothing_up() -> Result<()> {
+async fn an_immutable_selector_does_not_block_other_objects() -> Result<()> {
     let world = World::new().await?;
     let one = deployment("d", 1, "nginx:1");
     world.deploy(&one).await?;

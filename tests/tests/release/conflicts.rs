@@ -13,7 +13,7 @@ fn one(world: &World, arguments: &[&str]) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn an_edit_by_hand_is_taken_back_and_told() -> Result<()> {
+async fn a_manual_edit_is_overwritten_and_reported() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&deployment("d", 1, "nginx:1")).await?;
     world.kubectl(&["set", "image", "deployment/d", "main=nginx:edited"])?;
@@ -36,7 +36,7 @@ async fn an_edit_by_hand_is_taken_back_and_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_foreign_apply_is_taken_back() -> Result<()> {
+async fn another_managers_apply_is_overwritten() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&deployment("d", 1, "nginx:1")).await?;
     let file = std::env::temp_dir().join(format!("{}.yaml", world.namespace));
@@ -63,7 +63,7 @@ async fn a_foreign_apply_is_taken_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn replicas_scaled_by_hand_are_the_charts_again() -> Result<()> {
+async fn manually_scaled_replicas_are_reset() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&deployment("d", 1, "nginx:1")).await?;
     world.kubectl(&["scale", "deployment", "d", "--replicas=5"])?;
@@ -76,7 +76,7 @@ async fn replicas_scaled_by_hand_are_the_charts_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn replicas_of_an_autoscaler_are_left_while_the_chart_does_not_change_them() -> Result<()> {
+async fn replicas_of_an_autoscaler_are_left_unless_the_chart_changes_them() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&deployment("d", 1, "nginx:1")).await?;
     world.kubectl(&["autoscale", "deployment", "d", "--min=4", "--max=6"])?;
@@ -98,7 +98,7 @@ async fn replicas_of_an_autoscaler_are_left_while_the_chart_does_not_change_them
 }
 
 #[tokio::test]
-async fn an_injected_authority_is_left() -> Result<()> {
+async fn an_injected_ca_bundle_is_left() -> Result<()> {
     let world = World::new().await?;
     let name = &world.namespace;
     let webhook = |path: &str| {

@@ -19,7 +19,7 @@ async fn an_install_of_three_objects_is_nine_requests() -> Result<()> {
     const USER: &str = "agent-190";
     let manifest = config_map("a", "1") + &config_map("b", "1") + &deployment("d", 1, "nginx");
     for is_new in [true, false] {
-        let world = World::acting_as(USER).await?;
+        let world = World::as_user(USER).await?;
         if !is_new {
             world.kubectl(&["create", "namespace", &world.namespace])?;
         }

@@ -1,4 +1,4 @@
-//! Every change of every action is once the last one its process made: what the next one makes of it.
+//! Killed after any write: each action is cut off after each of its writes, and the next one must finish it.
 //!
 //! The process is a future that is dropped, behind a gate that lets so many changes through and hands
 //! out no answer to the last of them; its successor knows nothing but what is stored.
@@ -52,7 +52,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_install_that_ends_anywhere_is_finished_with_its_hooks() -> Result<()> {
+async fn an_install_killed_after_any_write_is_finished_with_its_hooks() -> Result<()> {
     for last in 1..MANY {
         let world = World::new().await?;
         let doomed = Doomed::new(&world).await?;
@@ -79,7 +79,7 @@ async fn an_install_that_ends_anywhere_is_finished_with_its_hooks() -> Result<()
 }
 
 #[tokio::test]
-async fn an_upgrade_that_ends_anywhere_is_finished_or_followed() -> Result<()> {
+async fn an_upgrade_killed_after_any_write_is_finished_or_followed() -> Result<()> {
     let mut is_over = [false; 2];
     for last in 1..MANY {
         // The same is wanted after the crash, or something else.
@@ -113,7 +113,7 @@ async fn an_upgrade_that_ends_anywhere_is_finished_or_followed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_failing_upgrade_that_ends_anywhere_is_undone() -> Result<()> {
+async fn a_failing_upgrade_killed_after_any_write_is_undone() -> Result<()> {
     let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
     for last in 1..MANY {
         let world = World::new().await?;
@@ -144,7 +144,7 @@ async fn a_failing_upgrade_that_ends_anywhere_is_undone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_removal_that_ends_anywhere_goes_on_or_gives_way() -> Result<()> {
+async fn an_uninstall_killed_after_any_write_is_resumed_or_superseded() -> Result<()> {
     let mut is_over = false;
     for last in 1..MANY {
         // The release is to go, or is wanted again.
@@ -186,7 +186,7 @@ async fn a_removal_that_ends_anywhere_goes_on_or_gives_way() -> Result<()> {
 }
 
 #[tokio::test]
-async fn left_overs_of_several_failed_attempts_go() -> Result<()> {
+async fn objects_of_several_failed_attempts_are_deleted() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
@@ -202,7 +202,7 @@ async fn left_overs_of_several_failed_attempts_go() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_hook_that_was_started_is_waited_for_and_not_killed() -> Result<()> {
+async fn a_started_hook_is_waited_for_and_not_restarted() -> Result<()> {
     let world = World::new().await?;
     let slow = job("slow").replace("image: busybox", "image: busybox:never");
     let template = Template::new(&config_map("a", "1")).hook("slow", "pre-install", &slow);
@@ -240,7 +240,7 @@ async fn a_hook_that_was_started_is_waited_for_and_not_killed() -> Result<()> {
 
 /// It is gone before anybody looks. Helm sees its end in a watch, and so do we.
 #[tokio::test]
-async fn a_hook_that_removes_itself_counts_by_how_it_ended() -> Result<()> {
+async fn a_hook_that_removes_itself_is_judged_by_its_end() -> Result<()> {
     let leaving = job("leaving").replace(
         "spec:\n  template",
         "spec:\n  ttlSecondsAfterFinished: 0\n  backoffLimit: 0\n  template",
@@ -265,7 +265,7 @@ async fn a_hook_that_removes_itself_counts_by_how_it_ended() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_record_without_labels_is_mended() -> Result<()> {
+async fn a_record_without_labels_is_repaired() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let record = "secret/sh.helm.release.v1.web.v1";
@@ -279,7 +279,7 @@ async fn a_record_without_labels_is_mended() -> Result<()> {
 }
 
 #[tokio::test]
-async fn records_that_cannot_be_read_are_built_around() -> Result<()> {
+async fn unreadable_records_do_not_block_a_deployment() -> Result<()> {
     let world = World::new().await?;
     world
         .deploy(&(config_map("a", "1") + &config_map("old", "1")))
@@ -301,7 +301,7 @@ async fn records_that_cannot_be_read_are_built_around() -> Result<()> {
     );
 
     // All of them: what is live is adopted.
-    for revision in world.storage.heads("web").await? {
+    for revision in world.storage.history("web").await? {
         world.spoil(revision.revision)?;
     }
     world.deploy(&config_map("a", "3")).await?;
@@ -314,7 +314,7 @@ async fn records_that_cannot_be_read_are_built_around() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_release_whose_records_were_deleted_is_adopted_from_what_is_live() -> Result<()> {
+async fn a_release_whose_records_were_deleted_is_adopted_from_its_live_objects() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     world.kubectl(&["delete", "secret", "--selector", "owner=helm,name=web"])?;
@@ -325,7 +325,7 @@ async fn a_release_whose_records_were_deleted_is_adopted_from_what_is_live() -> 
 }
 
 #[tokio::test]
-async fn two_actions_on_one_release_take_turns() -> Result<()> {
+async fn two_actions_on_one_release_run_one_after_the_other() -> Result<()> {
     let world = World::new().await?;
     let (one, two) = (version("1"), version("2"));
     let (first, second) = tokio::join!(

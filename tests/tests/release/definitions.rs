@@ -53,7 +53,7 @@ impl World {
 
 /// An upgrade drops the definition with its objects, the next one has both again, as has going back.
 #[tokio::test]
-async fn a_definition_that_a_chart_drops_goes_and_comes_back() -> Result<()> {
+async fn a_dropped_definition_is_deleted_and_can_be_installed_again() -> Result<()> {
     let world = World::new().await?;
     let with = |doors| config_map("a", "1") + &definition(&world) + &car(&world, doors);
     world.deploy(&with(2)).await?;
@@ -81,7 +81,7 @@ async fn a_definition_that_a_chart_drops_goes_and_comes_back() -> Result<()> {
 /// Somebody deletes a definition of another release: what used it is told, upgraded without it, and
 /// goes like anything else.
 #[tokio::test]
-async fn a_definition_that_vanished_wedges_nothing() -> Result<()> {
+async fn a_deleted_definition_blocks_no_later_deployment() -> Result<()> {
     let [brings, uses] = [World::new().await?, World::new().await?];
     brings.deploy(&definition(&brings)).await?;
     let with = |value: &str, doors| config_map("a", value) + &car(&brings, doors);

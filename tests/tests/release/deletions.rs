@@ -1,5 +1,5 @@
-//! What must not be deleted: somebody else's object of a hook's name, a definition that is a hook, what took an object's place a moment
-//! ago, another release's object, the record that is built on.
+//! What must not be deleted: somebody else's object with a hook's name, a definition that is a hook, an object that was recreated a
+//! moment ago, another release's object, the record of the revision an upgrade builds on.
 
 use anyhow::{Context, Result};
 use http::{Method, Request};
@@ -23,7 +23,7 @@ impl World {
 
 /// Whatever its policies, and whether the object carries another release's marks or nobody's.
 #[tokio::test]
-async fn a_hook_takes_nothing_that_is_not_its_own() -> Result<()> {
+async fn a_hook_deletes_and_overwrites_only_hooks_of_its_release() -> Result<()> {
     for policies in ["before-hook-creation", "hook-succeeded"] {
         for marked in [false, true] {
             let world = World::new().await?;
@@ -94,7 +94,7 @@ async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<
 
 /// Between our look and our deletion somebody deletes the object and makes one of his own.
 #[tokio::test]
-async fn what_took_an_objects_place_is_left() -> Result<()> {
+async fn an_object_recreated_by_somebody_else_is_not_deleted() -> Result<()> {
     let mut world = World::new().await?;
     world
         .deploy(&(config_map("a", "1") + &config_map("old", "1")))
@@ -129,7 +129,7 @@ async fn what_took_an_objects_place_is_left() -> Result<()> {
     world.storage = Storage::secrets(&world.cluster, &world.namespace);
     let done = world.deploy(&config_map("a", "2")).await?;
     assert_eq!(world.value("old").await?, "theirs");
-    let left: Vec<&str> = done.left.iter().map(|key| key.name.as_str()).collect();
+    let left: Vec<&str> = done.retained.iter().map(|key| key.name.as_str()).collect();
     assert_eq!(left, ["old"]);
     Ok(())
 }
@@ -174,7 +174,7 @@ async fn an_upgrade_takes_nothing_from_another_release() -> Result<()> {
 
 /// A good revision whose record says `superseded` (its successor's was lost) is kept like one that says `deployed`.
 #[tokio::test]
-async fn the_record_that_is_built_on_is_not_pruned() -> Result<()> {
+async fn the_base_revision_of_an_upgrade_is_not_pruned() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     world.tamper(1, Status::Superseded).await?;
@@ -198,7 +198,7 @@ async fn the_record_that_is_built_on_is_not_pruned() -> Result<()> {
 
 /// What the manifest asks to be kept stays even where somebody took the wish off the object.
 #[tokio::test]
-async fn what_was_to_be_kept_stays_whatever_became_of_its_annotation() -> Result<()> {
+async fn an_object_stored_with_keep_is_kept_without_its_live_annotation() -> Result<()> {
     let world = World::new().await?;
     let keep = "metadata:\n  annotations: {helm.sh/resource-policy: keep}\n";
     let kept = config_map("kept", "1").replacen("metadata:\n", keep, 1);
@@ -214,7 +214,7 @@ async fn what_was_to_be_kept_stays_whatever_became_of_its_annotation() -> Result
 
 /// Whose manifest cannot be read nobody knows the objects of: the record is not thrown away over them.
 #[tokio::test]
-async fn a_manifest_that_cannot_be_read_is_not_forgotten() -> Result<()> {
+async fn a_release_with_an_unreadable_manifest_is_not_purged() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let mut record = world.storage.get(&world.name, 1).await?;
@@ -232,7 +232,7 @@ async fn a_manifest_that_cannot_be_read_is_not_forgotten() -> Result<()> {
 
 /// With one record and no good one, cut off after each of its changes: at every moment some record tells of the release.
 #[tokio::test]
-async fn some_record_is_there_at_every_moment() -> Result<()> {
+async fn a_record_is_stored_at_every_moment() -> Result<()> {
     const MANY: usize = 20;
     let one = || Options {
         max_history: 1,
@@ -259,7 +259,7 @@ async fn some_record_is_there_at_every_moment() -> Result<()> {
 
 /// Going back to the last good revision, with room for one record, cut off after each of its changes: that revision is lost at none.
 #[tokio::test]
-async fn the_revision_gone_back_to_is_kept_until_there_is_another() -> Result<()> {
+async fn a_rollbacks_target_is_kept_until_the_rollback_is_stored() -> Result<()> {
     const MANY: usize = 20;
     for last in 1..MANY {
         let world = World::new().await?;

@@ -54,7 +54,7 @@ impl<'w> Doomed<'w> {
 impl World {
     /// Whether a revision that is or was deployed, and not removed since, is stored and can be read.
     pub(crate) async fn has_good_revision(&self) -> Result<bool> {
-        for head in self.storage.heads(&self.name).await?.iter().rev() {
+        for head in self.storage.history(&self.name).await?.iter().rev() {
             match head.status.as_str() {
                 "deployed" | "superseded" => {
                     self.storage.get(&self.name, head.revision).await?;

@@ -371,7 +371,7 @@ fn definition(group: &str, plural: &str, kind: &str, version: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_fleet_tells_as_drift_is_told_here() -> Result<()> {
+async fn drift_is_reported_as_fleet_reports_it() -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/vectors/diff.json");
     let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path)?)?;
     // Where Fleet fails there is nothing to compare with; a webhook would hold up every other test.

@@ -94,7 +94,7 @@ fn step(given: &Value, history: &[Release]) -> Step {
 
 async fn history(world: &World) -> Result<Vec<Release>> {
     let mut all = Vec::new();
-    for head in world.storage.heads(&world.name).await? {
+    for head in world.storage.history(&world.name).await? {
         all.push(world.storage.get(&world.name, head.revision).await?);
     }
     Ok(all)

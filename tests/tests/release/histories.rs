@@ -161,7 +161,7 @@ impl Story {
                 }
             }
             Event::SpoilRecord(back) => {
-                let heads = world.storage.heads(&world.name).await?;
+                let heads = world.storage.history(&world.name).await?;
                 if let Some(head) = heads.iter().rev().nth(*back) {
                     world.spoil(head.revision)?;
                 }
@@ -177,7 +177,7 @@ impl Story {
     }
 
     async fn record(&self, back: usize) -> Result<Option<String>> {
-        let heads = self.world.storage.heads(&self.world.name).await?;
+        let heads = self.world.storage.history(&self.world.name).await?;
         let head = heads.iter().rev().nth(back);
         Ok(head.map(|head| format!("sh.helm.release.v1.web.v{}", head.revision)))
     }
@@ -226,7 +226,7 @@ impl Story {
         let history = world.history().await?;
         let is_deployed = history.last() == Some(&format!("{revision} deployed"));
         anyhow::ensure!(is_deployed, "the history is {history:?}");
-        for head in &world.storage.heads(&world.name).await? {
+        for head in &world.storage.history(&world.name).await? {
             // What cannot be read cannot be closed either.
             let is_readable = world.storage.get(&world.name, head.revision).await.is_ok();
             let is_closed = !head.status.is_pending() && head.status != Status::Deployed;
@@ -312,7 +312,7 @@ async fn history(seed: u64) -> Result<()> {
 }
 
 #[tokio::test]
-async fn whatever_happened_the_next_deployment_comes_right() -> Result<()> {
+async fn after_any_history_the_next_deployment_succeeds() -> Result<()> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let first = number("SEED").unwrap_or_else(rand::random);
     for at in 0..number("HISTORIES").unwrap_or(HISTORIES) {

@@ -1,10 +1,10 @@
-//! Our releases in helm's hands, and helm's in ours.
+//! helm reads, upgrades and removes our releases, and we its.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
-use release::storage::{Objects, RecordKind};
+use release::storage::{KubernetesDriver, RecordKind};
 use release::{DeployError, Options, RollbackSpec, Storage, UninstallSpec};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
@@ -395,7 +395,7 @@ async fn nothing_is_deployed_while_helm_uninstalls() -> Result<()> {
 
 /// One chart, installed by helm and by us: the live objects differ in names, times and managers.
 #[tokio::test]
-async fn what_we_install_lives_as_what_helm_installs() -> Result<()> {
+async fn our_install_leaves_the_same_objects_as_helms() -> Result<()> {
     let (theirs, ours) = (World::new().await?, World::new().await?);
     let home = Home::of(&theirs)?;
     let helm = &helms(&theirs, &home.0)?[1];
@@ -478,10 +478,10 @@ fn comparable(mut object: Value) -> Value {
 
 /// Records in ConfigMaps, by us and by both helms.
 #[tokio::test]
-async fn records_in_config_maps_are_helms_too() -> Result<()> {
+async fn helm_reads_records_in_config_maps() -> Result<()> {
     let mut world = World::new().await?;
     let home = Home::of(&world)?;
-    let records = Objects::new(
+    let records = KubernetesDriver::new(
         world.cluster.clone(),
         world.namespace.clone(),
         RecordKind::ConfigMap,

@@ -32,7 +32,7 @@ async fn a_missing_namespace_is_created_unless_that_is_forbidden() -> Result<()>
 }
 
 #[tokio::test]
-async fn so_many_records_are_kept_and_the_last_good_one_always() -> Result<()> {
+async fn max_history_records_are_kept_and_always_the_last_good_one() -> Result<()> {
     let world = World::new().await?;
     let keep = |max_history| Options {
         max_history,
@@ -132,7 +132,7 @@ async fn a_removal_may_leave_the_history() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_deployed_is_deployed_again_when_that_is_asked_for() -> Result<()> {
+async fn an_unchanged_release_is_deployed_again_on_request() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
     let options = Options {
@@ -155,7 +155,7 @@ fn atomic(seconds: u64, wait_for_jobs: bool) -> Options {
 }
 
 #[tokio::test]
-async fn atomic_waits_as_long_as_it_may_and_for_jobs_if_asked() -> Result<()> {
+async fn atomic_waits_for_its_timeout_and_for_jobs_on_request() -> Result<()> {
     let world = World::new().await?;
     let endless = job("endless").replace("image: busybox", "image: busybox:never");
     let template = Template::new(&format!("---\n{endless}"));
@@ -177,7 +177,7 @@ async fn atomic_waits_as_long_as_it_may_and_for_jobs_if_asked() -> Result<()> {
 
 /// A time-out without atomic is no failure: whoever watches sees it become ready.
 #[tokio::test]
-async fn a_time_out_alone_waits_for_nothing() -> Result<()> {
+async fn a_timeout_without_atomic_waits_for_nothing() -> Result<()> {
     let world = World::new().await?;
     let template = Template::new(&deployment("d", 1, "nginx:never"));
     let options = Options {

@@ -1,4 +1,4 @@
-//! Records that somebody else wrote, and a witness who knows.
+//! Records that somebody else wrote are not trusted: each must have its stored digest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,28 +8,28 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use release::action::BoxError;
 use release::model::Release;
-use release::storage::{StorageError, Testimony, Witness};
+use release::storage::{DigestStore, KnownDigest, StorageError};
 use release::{Options, RollbackSpec, Storage, UninstallSpec};
 
 use crate::world::{Template, World, config_map};
 
-/// A witness of one release, and how often it was told something new.
+/// The digests of one release, and the revisions in the order they were stored.
 #[derive(Debug, Default)]
-struct Book {
+struct Digests {
     digests: Mutex<BTreeMap<i64, String>>,
-    notes: Mutex<Vec<i64>>,
+    stored: Mutex<Vec<i64>>,
 }
 
-impl Witness for Book {
-    fn recall(&self, _: &str, revision: i64) -> Testimony {
+impl DigestStore for Digests {
+    fn known(&self, _: &str, revision: i64) -> KnownDigest {
         let digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         match digests.get(&revision) {
-            Some(digest) => Testimony::Digest(digest.clone()),
-            None => Testimony::Unknown,
+            Some(digest) => KnownDigest::Digest(digest.clone()),
+            None => KnownDigest::Unknown,
         }
     }
 
-    fn note<'a>(
+    fn store<'a>(
         &'a self,
         _: &'a str,
         revision: i64,
@@ -38,8 +38,8 @@ impl Witness for Book {
         async move {
             let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
             if digests.insert(revision, digest.clone()) != Some(digest) {
-                let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                notes.push(revision);
+                let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+                stored.push(revision);
             }
             Ok(())
         }
@@ -52,14 +52,14 @@ impl Witness for Book {
     }
 }
 
-/// A world whose records are witnessed, and the same without.
-async fn witnessed() -> Result<(World, Arc<Book>, Storage)> {
+/// A world whose digests are stored, and a storage of the same records without digests.
+async fn with_digests() -> Result<(World, Arc<Digests>, Storage)> {
     let mut world = World::new().await?;
-    let book = Arc::new(Book::default());
+    let book = Arc::new(Digests::default());
     let plain = world.storage.clone();
     world.storage = plain
         .clone()
-        .witnessed_by(Arc::clone(&book) as Arc<dyn Witness>);
+        .with_digests(Arc::clone(&book) as Arc<dyn DigestStore>);
     Ok((world, book, plain))
 }
 
@@ -84,12 +84,12 @@ fn atomic() -> Options {
 }
 
 #[tokio::test]
-async fn what_is_written_is_noted_once_and_proven() -> Result<()> {
-    let (world, book, _) = witnessed().await?;
+async fn the_digest_of_each_record_is_stored_once() -> Result<()> {
+    let (world, book, _) = with_digests().await?;
     for value in ["1", "2", "2", "3"] {
         world.deploy(&config_map("a", value)).await?;
     }
-    assert_eq!(*book.notes.lock().unwrap(), [1, 2, 3]);
+    assert_eq!(*book.stored.lock().unwrap(), [1, 2, 3]);
     let known: Vec<i64> = book.digests.lock().unwrap().keys().copied().collect();
     assert_eq!(known, [2, 3], "those that are stored");
     assert!(world.deploy_with(&failing("4"), atomic()).await.is_err());
@@ -119,7 +119,7 @@ async fn no_way_back(world: &World, revision: i64) {
 
 #[tokio::test]
 async fn nothing_is_applied_from_a_record_that_was_changed() -> Result<()> {
-    let (world, _, plain) = witnessed().await?;
+    let (world, _, plain) = with_digests().await?;
     world.deploy(&config_map("a", "1")).await?;
     world.deploy(&config_map("a", "2")).await?;
     forge(&plain, 1).await?;
@@ -154,8 +154,8 @@ async fn nothing_is_applied_from_a_record_that_was_changed() -> Result<()> {
 
 /// A revision that somebody wrote himself is no revision to go back to.
 #[tokio::test]
-async fn nothing_is_applied_from_a_record_that_nobody_knows() -> Result<()> {
-    let (world, _, plain) = witnessed().await?;
+async fn nothing_is_applied_from_a_record_without_a_digest() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
     world.deploy(&config_map("a", "1")).await?;
     let mut record = plain.get("web", 1).await?;
     record.revision = 2;
@@ -167,8 +167,8 @@ async fn nothing_is_applied_from_a_record_that_nobody_knows() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_record_nobody_knows_is_removed_without_its_hooks() -> Result<()> {
-    let (world, _, plain) = witnessed().await?;
+async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
     let hook = config_map("goodbye", "1");
     let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
     world.deploy_with(&template, Options::default()).await?;

@@ -248,7 +248,7 @@ impl Drop for Journey {
 }
 
 #[tokio::test]
-async fn published_charts_go_through_all_hands() -> Result<()> {
+async fn published_charts_survive_every_action() -> Result<()> {
     if !corpus::is_present() {
         eprintln!("SKIPPED: the published charts are not here; `make corpus` fetches them");
         return Ok(());

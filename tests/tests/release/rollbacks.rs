@@ -57,7 +57,7 @@ async fn an_undone_upgrade_leaves_nothing_of_the_attempts_before_it() -> Result<
 }
 
 #[tokio::test]
-async fn going_back_takes_along_what_failed_attempts_and_the_deployed_revision_had() -> Result<()> {
+async fn a_rollback_deletes_objects_of_failed_and_deployed_revisions() -> Result<()> {
     for max_history in [2, 0] {
         let world = World::new().await?;
         for value in ["1", "2"] {
@@ -93,7 +93,7 @@ async fn going_back_takes_along_what_failed_attempts_and_the_deployed_revision_h
 
 /// Revisions that were pruned, or never were, are told as helm tells them, and nothing is written.
 #[tokio::test]
-async fn nobody_goes_back_to_what_is_not_stored() -> Result<()> {
+async fn a_rollback_to_a_revision_that_is_not_stored_is_refused() -> Result<()> {
     let world = World::new().await?;
     for value in ["1", "2", "3"] {
         world.deploy(&config_map("a", value)).await?;
@@ -112,7 +112,7 @@ async fn nobody_goes_back_to_what_is_not_stored() -> Result<()> {
 
 /// One record is no room for both what was good and what is tried: the good one stays, always.
 #[tokio::test]
-async fn with_one_record_the_good_revision_is_still_there_to_go_back_to() -> Result<()> {
+async fn with_one_record_kept_a_failed_upgrade_can_still_be_rolled_back() -> Result<()> {
     let world = World::new().await?;
     let map = |value: &str| Template::new(&config_map("a", value));
     world.deploy_with(&map("1"), options(1, false)).await?;

@@ -38,7 +38,7 @@ impl Template {
 
 /// Files go first, then templates; what is left is a record like any other.
 #[tokio::test]
-async fn what_no_action_reads_is_left_out_of_a_record_that_is_too_large() -> Result<()> {
+async fn too_large_a_record_leaves_out_the_charts_files_and_templates() -> Result<()> {
     const LARGE: usize = 900_000;
     let world = World::new().await?;
     let home = std::env::temp_dir().join(&world.namespace);

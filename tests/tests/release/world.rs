@@ -6,7 +6,7 @@ use anyhow::Result;
 use chart::{Chart, Metadata};
 use kube::Client;
 use release::model::{Hook, HookExecution, Release, Status};
-use release::storage::{Head, Storage};
+use release::storage::{Storage, StoredRevision};
 use release::{Cluster, DeployError, DeploySpec, Deployed, Options, Rendered};
 use serde_json::{Map, Value};
 use testbed::bed::{keep, unique};
@@ -43,11 +43,11 @@ pub(crate) struct World {
 impl World {
     /// As the all-powerful user.
     pub(crate) async fn new() -> Result<Self> {
-        Self::acting_as(ADMIN).await
+        Self::as_user(ADMIN).await
     }
 
     /// As a user of the audit log's own, to count what a release costs.
-    pub(crate) async fn acting_as(user: &str) -> Result<Self> {
+    pub(crate) async fn as_user(user: &str) -> Result<Self> {
         let plane = control_plane().await?;
         let client = plane.client(user).await?;
         let cluster = Cluster::new(client.clone());
@@ -106,11 +106,11 @@ impl World {
 
     /// `revision status` of every record, oldest first.
     pub(crate) async fn history(&self) -> Result<Vec<String>> {
-        let heads = self.storage.heads(&self.name).await?;
+        let heads = self.storage.history(&self.name).await?;
         Ok(heads
             .iter()
             .map(
-                |Head {
+                |StoredRevision {
                      revision, status, ..
                  }| format!("{revision} {status}"),
             )

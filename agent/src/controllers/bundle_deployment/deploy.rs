@@ -221,7 +221,7 @@ impl Deployer {
             options: Options {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
-                look_first: bundle.status.condition(DEPLOYED) == "False",
+                check_ownership_first: bundle.status.condition(DEPLOYED) == "False",
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
                 wait_for_jobs: helm.wait_for_jobs,

@@ -13,7 +13,7 @@ use kube::api::ApiResource;
 use objects::drift::{self, Operation, Rule, Rules};
 use objects::fields::text;
 use objects::{Object, ObjectKey, Resource};
-use release::kube::{ApiError, Cluster, Owner, Prediction};
+use release::kube::{ApiError, Cluster, DryRun, Owner};
 use serde_json::Value;
 
 use super::status::Observation;
@@ -243,12 +243,12 @@ impl Live {
             if drift::covers(live, &object.body) {
                 continue;
             }
-            let predicted = match release::kube::predict(cluster, owner, object, live).await {
-                Ok(Prediction::Made { predicted, newer }) => {
+            let predicted = match release::kube::dry_run(cluster, owner, object, live).await {
+                Ok(DryRun::Applied { predicted, newer }) => {
                     self.renew(object, newer);
                     predicted
                 }
-                Ok(Prediction::Gone) => {
+                Ok(DryRun::Gone) => {
                     self.objects.remove(&key);
                     continue;
                 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
-use release::storage::{Head, decode};
+use release::storage::{StoredRevision, decode};
 
 use super::report::Unknown;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
@@ -91,7 +91,8 @@ impl Search {
             for item in listed.items {
                 let metadata = item.metadata;
                 let labels = metadata.labels.unwrap_or_default();
-                let (Some(head), Some(name)) = (Head::from_labels(&labels), labels.get("name"))
+                let (Some(head), Some(name)) =
+                    (StoredRevision::from_labels(&labels), labels.get("name"))
                 else {
                     continue;
                 };

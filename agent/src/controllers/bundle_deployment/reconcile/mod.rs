@@ -16,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use release::model::Release;
-use release::storage::{Storage, StorageError, Testimony};
+use release::storage::{KnownDigest, Storage, StorageError};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -557,7 +557,7 @@ impl Reconciler {
             }
             Err(failed) => return Err(failed),
         };
-        if !matches!(known.testimony(id.revision), Testimony::Digest(_)) {
+        if !matches!(known.known_digest(id.revision), KnownDigest::Digest(_)) {
             let entry = self.entry(state, impersonated, &key, false);
             let digest = release::storage::digest(&release);
             let entry = entry.noting(id.revision, digest);

@@ -1,28 +1,28 @@
-//! What applying an object again would leave, asked of the API server and written nowhere.
+//! Server-side dry run: what applying an object again would leave, written nowhere.
 //!
-//! A prediction can be compared only with the object that it was made from. Between our reading and
-//! our asking others write, so each question names the version that was read: if that is not the one
-//! that is there any more, the API server refuses, and the object is read again.
+//! The answer can be compared only with the object that it was made from. Others write between our
+//! reading and our request, so each request names the version that was read: the API server refuses if
+//! there is another one by now, and the object is read again.
 
 use std::collections::BTreeMap;
 
 use objects::Object;
 use serde_json::Value;
 
-use super::apply::{Work, contested_paths};
+use super::apply::{Applier, contested_paths};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::Owner;
 
-/// How often an object that was written meanwhile is read again. Then it is asked about as it is,
-/// so that what is always in motion can be told of too.
+/// How often an object that was written meanwhile is read again. Then the dry run takes it as it is, so
+/// that an object that is written all the time gets an answer too.
 const READINGS: u32 = 5;
 
 /// What [`reapply`](super::reapply) would make of an object.
 #[derive(Debug)]
-pub enum Prediction {
+pub enum DryRun {
     /// The object afterwards.
-    Made {
+    Applied {
         /// What would be live, with the fields that would be left to others as they are.
         predicted: Value,
         /// What is live: none where it is still the object that was given.
@@ -32,47 +32,47 @@ pub enum Prediction {
     Gone,
 }
 
-/// Asks what applying `object` again would make of `live`, as that was read.
+/// Asks the API server what applying `object` again would make of `live`, as that was read.
 ///
 /// # Errors
 /// The API server refuses the object, or reading it again.
 ///
 /// # Cancellation
 /// Safe: nothing is written.
-pub async fn predict(
+pub async fn dry_run(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,
     live: &Value,
-) -> Result<Prediction, ApiError> {
+) -> Result<DryRun, ApiError> {
     let previous = BTreeMap::from([(object.key(), object.body.clone())]);
-    let mut wanted = object.clone();
-    owner.mark(&mut wanted.body);
-    let question = Question {
+    let mut desired = object.clone();
+    owner.mark(&mut desired.body);
+    let request = Request {
         cluster,
-        work: Work::again(cluster, &previous),
-        wanted,
+        applier: Applier::again(cluster, &previous),
+        desired,
     };
     let mut newer: Option<Value> = None;
     for _ in 0..READINGS {
         let version = Version::of(newer.as_ref().unwrap_or(live));
-        let refusal = match question.ask(version).await {
+        let refusal = match request.send(version).await {
             Err(error) if is_another_version(&error) => error,
             answer => {
                 let predicted = answer?;
-                return Ok(Prediction::Made { predicted, newer });
+                return Ok(DryRun::Applied { predicted, newer });
             }
         };
         let Some(found) = cluster.get(object).await? else {
-            return Ok(Prediction::Gone);
+            return Ok(DryRun::Gone);
         };
         if Version::of(&found) == version {
             return Err(refusal); // It is about something else.
         }
         newer = Some(found);
     }
-    let predicted = question.ask(Version::default()).await?;
-    Ok(Prediction::Made { predicted, newer })
+    let predicted = request.send(Version::default()).await?;
+    Ok(DryRun::Applied { predicted, newer })
 }
 
 /// Which object, and which state of it; either may be empty, for any.
@@ -101,29 +101,29 @@ impl<'v> Version<'v> {
     }
 }
 
-struct Question<'a> {
+struct Request<'a> {
     cluster: &'a Cluster,
-    work: Work<'a>,
-    wanted: Object,
+    applier: Applier<'a>,
+    desired: Object,
 }
 
-impl Question<'_> {
-    async fn ask(&self, version: Version<'_>) -> Result<Value, ApiError> {
-        let mut body = self.wanted.body.clone();
+impl Request<'_> {
+    async fn send(&self, version: Version<'_>) -> Result<Value, ApiError> {
+        let mut body = self.desired.body.clone();
         version.demand(&mut body);
-        match self.cluster.try_apply(&self.wanted, &body, false).await {
+        match self.cluster.try_apply(&self.desired, &body, false).await {
             Err(error) if !contested_paths(&error).is_empty() => {
                 // Whoever holds what by now: the answer is refused if that is not the version meant.
-                let (_, mut body) = self.work.settle(&self.wanted, &error).await?;
+                let (_, mut body) = self.applier.settle(&self.desired, &error).await?;
                 version.demand(&mut body);
-                self.cluster.try_apply(&self.wanted, &body, true).await
+                self.cluster.try_apply(&self.desired, &body, true).await
             }
             answer => answer,
         }
     }
 }
 
-/// Whether the object is another one than the question was about.
+/// Whether the API server has another version than the one that was named.
 fn is_another_version(error: &ApiError) -> bool {
     error.is_conflict() && contested_paths(error).is_empty()
 }

@@ -1,4 +1,4 @@
-//! Looks at live objects while others write: what is told is of one moment.
+//! Monitoring while others write: what is reported is of one moment.
 
 use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{Live, View};
@@ -24,17 +24,17 @@ fn manifest(world: &World) -> String {
     ) + "        resources: {limits: {cpu: 1000m}}\n"
 }
 
-/// A look that is interrupted after it has listed.
-struct Look {
+/// A monitor pass that stops between its list and its dry runs.
+struct MonitorPass {
     world: World,
     release: Release,
     wanted: Vec<Object>,
     live: Live,
 }
 
-impl Look {
+impl MonitorPass {
     async fn begin() -> Result<Self> {
-        let world = World::acting_as(USER).await?;
+        let world = World::as_user(USER).await?;
         let manifest = manifest(&world);
         Self::at(world, &manifest).await
     }
@@ -51,7 +51,7 @@ impl Look {
         })
     }
 
-    /// What is told in the end, each finding in a line.
+    /// What is reported in the end, each finding in a line.
     async fn end(mut self) -> Result<Vec<String>> {
         let owner = Owner {
             name: self.release.name.clone(),
@@ -70,8 +70,8 @@ impl Look {
             now: k8s_openapi::jiff::Timestamp::now(),
         };
         let found = self.live.compare(&self.wanted, &[], &differences, &view);
-        let told = found.modified.iter().map(ToString::to_string);
-        Ok(told
+        let reported = found.modified.iter().map(ToString::to_string);
+        Ok(reported
             .map(|line| line.replace(&self.world.namespace, "NS"))
             .collect())
     }
@@ -96,7 +96,7 @@ fn apply(world: &World, change: &str) -> Result<()> {
 
 /// What a controller writes between the list and the question is its own affair.
 #[tokio::test]
-async fn what_a_controller_adds_during_a_look_is_no_drift() -> Result<()> {
+async fn a_field_added_while_monitoring_is_no_drift() -> Result<()> {
     let sidecar =
         r#"{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}"#;
     let writes: [&[&str]; 3] = [
@@ -114,26 +114,26 @@ async fn what_a_controller_adds_during_a_look_is_no_drift() -> Result<()> {
         &["patch", "deployment/web", "-p", sidecar],
     ];
     for write in writes {
-        let look = Look::begin().await?;
-        look.world.kubectl(write)?;
-        assert_eq!(look.end().await?, Vec::<String>::new(), "{write:?}");
+        let pass = MonitorPass::begin().await?;
+        pass.world.kubectl(write)?;
+        assert_eq!(pass.end().await?, Vec::<String>::new(), "{write:?}");
     }
     Ok(())
 }
 
 /// A field that we want is drift all the same, in whatever order it was written, and what the controller added beside it is not.
 #[tokio::test]
-async fn what_is_changed_during_a_look_is_told_alone() -> Result<()> {
-    let look = Look::begin().await?;
+async fn an_edit_while_monitoring_is_the_only_drift_reported() -> Result<()> {
+    let pass = MonitorPass::begin().await?;
     apply(
-        &look.world,
+        &pass.world,
         r#"{"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "annotations": {"controller.example.com/seen": "1"}},
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}}"#,
     )?;
-    let told = look.end().await?;
-    let [line] = told.as_slice() else {
-        anyhow::bail!("{told:?}");
+    let reported = pass.end().await?;
+    let [line] = reported.as_slice() else {
+        anyhow::bail!("{reported:?}");
     };
     assert!(
         line.starts_with("deployment.apps NS/web modified"),
@@ -145,7 +145,7 @@ async fn what_is_changed_during_a_look_is_told_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_goes_during_a_look_is_told_as_gone() -> Result<()> {
+async fn an_object_deleted_while_monitoring_is_missing() -> Result<()> {
     let taken = format!("{HASH}=other");
     let writes: [(&[&str], &str); 2] = [
         (&["delete", "deployment/web"], "missing"),
@@ -155,19 +155,19 @@ async fn what_goes_during_a_look_is_told_as_gone() -> Result<()> {
         ),
     ];
     for (write, expected) in writes {
-        let look = Look::begin().await?;
-        look.world.kubectl(write)?;
+        let pass = MonitorPass::begin().await?;
+        pass.world.kubectl(write)?;
         let expected = format!("deployment.apps NS/web {expected}");
-        assert_eq!(look.end().await?, [expected], "{write:?}");
+        assert_eq!(pass.end().await?, [expected], "{write:?}");
     }
     Ok(())
 }
 
 /// An object of the same name that is not the one we saw.
 #[tokio::test]
-async fn what_is_replaced_during_a_look_is_judged_as_it_is() -> Result<()> {
-    let look = Look::begin().await?;
-    let world = &look.world;
+async fn an_object_replaced_while_monitoring_is_compared_as_it_is_now() -> Result<()> {
+    let pass = MonitorPass::begin().await?;
+    let world = &pass.world;
     let found = world.kubectl(&["get", "deployment/web", "-o", "json"])?;
     let mut found: Value = serde_json::from_str(&found)?;
     world.kubectl(&["delete", "deployment/web"])?;
@@ -177,31 +177,31 @@ async fn what_is_replaced_during_a_look_is_judged_as_it_is() -> Result<()> {
     });
     apply(world, &found.to_string())?;
     // It lacks what ties it to the release, nothing else.
-    let told = look.end().await?;
+    let reported = pass.end().await?;
     assert!(
-        told.len() == 1
-            && told[0].contains("meta.helm.sh/release-name")
-            && !told[0].contains("seen"),
-        "{told:?}"
+        reported.len() == 1
+            && reported[0].contains("meta.helm.sh/release-name")
+            && !reported[0].contains("seen"),
+        "{reported:?}"
     );
     Ok(())
 }
 
-/// A look at what nobody touched asks once and reads nothing again.
+/// A pass over an unchanged object is one dry run and no further read.
 #[tokio::test]
-async fn a_look_at_rest_costs_one_question() -> Result<()> {
-    let world = World::acting_as(USER).await?;
+async fn monitoring_an_unchanged_object_is_one_dry_run() -> Result<()> {
+    let world = World::as_user(USER).await?;
     // Of a kind that no controller writes to.
     let manifest = format!(
         "apiVersion: v1\nkind: LimitRange\nmetadata: {{name: web, labels: {{{HASH}: {}}}}}\n\
          spec: {{limits: [{{type: Container, max: {{cpu: 1000m}}}}]}}\n",
         world.namespace
     );
-    let look = Look::at(world, &manifest).await?;
-    let plane = look.world.plane;
-    let namespace = look.world.namespace.clone();
+    let pass = MonitorPass::at(world, &manifest).await?;
+    let plane = pass.world.plane;
+    let namespace = pass.world.namespace.clone();
     let mark = plane.audit().mark();
-    assert_eq!(look.end().await?, Vec::<String>::new());
+    assert_eq!(pass.end().await?, Vec::<String>::new());
     let mut requests = plane.audit().by_user(USER, mark)?;
     requests.retain(|request| request.namespace == namespace);
     let verbs: Vec<_> = requests.iter().map(|request| &*request.verb).collect();

@@ -1,4 +1,4 @@
-//! Following hooks that remove themselves.
+//! Watching hooks that remove themselves.
 //!
 //! A Job with `ttlSecondsAfterFinished` may be gone before anybody looks. It is watched from the
 //! moment it was written, so that its end is seen even then; nothing is concluded from its absence.
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client::Cluster;
-use super::wait::{WaitError, line, until_ready};
+use super::wait::{WaitError, line, wait_until_ready};
 use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// # Cancellation
 /// Nothing is changed by waiting; it may be dropped at any time.
-pub(crate) async fn until_ended(
+pub(crate) async fn wait_for_hooks(
     cluster: &Cluster,
     objects: &[Object],
     live: &[Value],
@@ -36,10 +36,10 @@ pub(crate) async fn until_ended(
     let (leaving, staying): (Vec<&Object>, Vec<&Object>) =
         objects.iter().partition(|object| removes_itself(object));
     for object in leaving {
-        follow(cluster, object, version(object, live), deadline).await?;
+        watch_hook(cluster, object, version(object, live), deadline).await?;
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    until_ready(cluster, &staying, Mode::Hook, left).await
+    wait_until_ready(cluster, &staying, Mode::Hook, left).await
 }
 
 fn removes_itself(object: &Object) -> bool {
@@ -59,7 +59,7 @@ fn version(object: &Object, live: &[Value]) -> String {
         .unwrap_or_default()
 }
 
-async fn follow(
+async fn watch_hook(
     cluster: &Cluster,
     object: &Object,
     version: String,
@@ -70,8 +70,8 @@ async fn follow(
         status: Status::Unknown,
         message: String::new(),
     };
-    let followed = timeout_at(deadline, seen.follow(cluster, object)).await;
-    let (lines, timed_out) = match followed {
+    let watched = timeout_at(deadline, seen.watch(cluster, object)).await;
+    let (lines, timed_out) = match watched {
         Ok(Ok(())) if seen.status == Status::Current => return Ok(()),
         Ok(Ok(())) => (vec![seen.line(object)], false),
         Ok(Err(error)) => return Err(error),
@@ -93,7 +93,7 @@ impl Seen {
     }
 
     /// Watches until the hook is over, one way or the other.
-    async fn follow(&mut self, cluster: &Cluster, object: &Object) -> Result<(), WaitError> {
+    async fn watch(&mut self, cluster: &Cluster, object: &Object) -> Result<(), WaitError> {
         loop {
             match cluster.watch(object, &self.version).await {
                 Ok(events) => {
@@ -164,7 +164,7 @@ mod tests {
     #[case::gone_when_complete(WatchEvent::Deleted(job("Complete")), true, Status::Current)]
     #[case::gone_when_failed(WatchEvent::Deleted(job("Failed")), true, Status::Failed)]
     #[case::taken_away(WatchEvent::Deleted(job("Suspended")), false, Status::NotFound)]
-    fn the_last_state_decides(
+    fn a_hook_is_judged_by_its_last_state(
         #[case] event: WatchEvent<Value>,
         #[case] is_over: bool,
         #[case] status: Status,

@@ -1,8 +1,8 @@
-//! Asking which records a release has: metadata, and once for all who ask at the same time.
+//! Listing the records of a release: metadata only, and one list for all concurrent requests.
 //!
-//! Fifty releases of one namespace that are deployed together would ask fifty times. While one list
-//! is under way the next questions wait, and go together into the list after it; a list that began
-//! before a question was put never answers it.
+//! Fifty releases of one namespace that are deployed together would make fifty lists. While one list
+//! is under way further requests wait, and go together into the list after it; a list that began
+//! before a request was made never answers it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,28 +19,28 @@ const MAX_NAMES: usize = 64;
 /// The kind of the records and their namespace.
 type Place = (&'static str, String);
 
-/// A release, and where its answer goes.
-type Question = (String, oneshot::Sender<Vec<RecordMetadata>>);
+/// A release, and where its records go.
+type Request = (String, oneshot::Sender<Vec<RecordMetadata>>);
 
-/// Questions of one identity.
+/// The lists of one identity.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
-    places: Mutex<HashMap<Place, Arc<Waiting>>>,
+pub(super) struct BatchedLists {
+    places: Mutex<HashMap<Place, Arc<Queue>>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Queue {
     /// Held while a list is under way.
-    turn: tokio::sync::Mutex<()>,
-    questions: Mutex<Vec<Question>>,
+    listing: tokio::sync::Mutex<()>,
+    requests: Mutex<Vec<Request>>,
 }
 
-impl Questions {
+impl BatchedLists {
     /// The records of `release`, by a `list` of several releases that begins after this call.
     ///
     /// # Cancellation
-    /// Safe: others whose question was taken along ask again.
-    pub(super) async fn ask<F, A>(
+    /// Safe: the other requests of the batch are made again.
+    pub(super) async fn list<F, A>(
         &self,
         place: Place,
         release: &str,
@@ -50,59 +50,57 @@ impl Questions {
         F: FnOnce(BTreeSet<String>) -> A,
         A: Future<Output = Result<Vec<RecordMetadata>, ApiError>>,
     {
-        let waiting = self.at(&place);
+        let queue = self.at(&place);
         let (sender, mut answer) = oneshot::channel();
-        waiting.lock().push((release.to_owned(), sender));
-        let turn = waiting.turn.lock().await;
+        queue.lock().push((release.to_owned(), sender));
+        let listing = queue.listing.lock().await;
         if let Ok(records) = answer.try_recv() {
-            drop(turn);
-            self.forget(&place, waiting);
+            drop(listing);
+            self.forget(&place, queue);
             return Ok(records);
         }
-        // Not answered yet, or taken along by somebody who failed.
-        let mut batch: Vec<Question> = {
-            let mut questions = waiting.lock();
-            questions.retain(|(_, sender)| !sender.is_closed());
-            let some = questions.len().min(MAX_NAMES);
-            questions.drain(..some).collect()
+        // Not answered yet, or part of a batch whose list failed.
+        let mut batch: Vec<Request> = {
+            let mut requests = queue.lock();
+            requests.retain(|(_, sender)| !sender.is_closed());
+            let some = requests.len().min(MAX_NAMES);
+            requests.drain(..some).collect()
         };
         batch.retain(|(name, _)| name != release);
         let names = batch.iter().map(|(name, _)| name.clone());
         let mut records = list(names.chain([release.to_owned()]).collect()).await?;
         for (name, sender) in batch {
             let of_name = |record: &&RecordMetadata| record.release() == Some(name.as_str());
-            // Whoever gave up asking misses nothing.
+            // A request that was given up needs no answer.
             drop(sender.send(records.iter().filter(of_name).cloned().collect()));
         }
-        drop(turn);
-        self.forget(&place, waiting);
+        drop(listing);
+        self.forget(&place, queue);
         records.retain(|record| record.release() == Some(release));
         Ok(records)
     }
 
-    fn at(&self, place: &Place) -> Arc<Waiting> {
+    fn at(&self, place: &Place) -> Arc<Queue> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(places.entry(place.clone()).or_default())
     }
 
-    /// Namespaces come and go: one in which nobody asks is not kept.
-    fn forget(&self, place: &Place, waiting: Arc<Waiting>) {
+    /// Namespaces come and go: one without requests is not kept.
+    fn forget(&self, place: &Place, queue: Arc<Queue>) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(waiting);
+        drop(queue);
         if places
             .get(place)
-            .is_some_and(|waiting| Arc::strong_count(waiting) == 1)
+            .is_some_and(|queue| Arc::strong_count(queue) == 1)
         {
             places.remove(place);
         }
     }
 }
 
-impl Waiting {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Question>> {
-        self.questions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Request>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,47 +160,47 @@ mod tests {
         }
     }
 
-    /// Twenty ask while the first list is under way: two lists, and everybody gets their own.
+    /// Twenty requests while the first list is under way: two lists, and each gets its own records.
     #[tokio::test]
-    async fn those_who_ask_at_the_same_time_are_answered_together() {
-        let questions = Questions::default();
-        let lists = Mutex::new(Vec::new());
+    async fn concurrent_requests_share_a_list() {
+        let lists = BatchedLists::default();
+        let made = Mutex::new(Vec::new());
         let ask = async |name: String| {
             let list = async |names: BTreeSet<String>| {
-                lists.lock().unwrap().push(names.len());
+                made.lock().unwrap().push(names.len());
                 tokio::task::yield_now().await;
                 Ok(names.iter().map(|name| record(name)).collect())
             };
             let place = ("secrets", "ns".to_owned());
-            let records = questions.ask(place, &name, list).await.unwrap();
+            let records = lists.list(place, &name, list).await.unwrap();
             assert_eq!(records.len(), 1);
             assert_eq!(records[0].release(), Some(name.as_str()));
         };
         let all = (0..20).map(|n| ask(format!("r{n}")));
         futures_util::future::join_all(all).await;
-        assert_eq!(*lists.lock().unwrap(), [1, 19]);
-        assert!(questions.places.lock().unwrap().is_empty());
+        assert_eq!(*made.lock().unwrap(), [1, 19]);
+        assert!(lists.places.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
-    async fn a_failed_list_fails_only_whoever_made_it() {
-        let questions = Questions::default();
-        let lists = Mutex::new(0);
+    async fn a_failed_list_fails_only_the_request_that_made_it() {
+        let lists = BatchedLists::default();
+        let made = Mutex::new(0);
         let ask = async |name: &'static str| {
             let list = async |names: BTreeSet<String>| {
-                *lists.lock().unwrap() += 1;
-                let turn = *lists.lock().unwrap();
+                *made.lock().unwrap() += 1;
+                let count = *made.lock().unwrap();
                 tokio::task::yield_now().await;
-                match turn {
+                match count {
                     2 => Err(ApiError::Timeout(std::time::Duration::ZERO)),
                     _ => Ok(names.iter().map(|name| record(name)).collect()),
                 }
             };
             let place = ("secrets", "ns".to_owned());
-            questions.ask(place, name, list).await.is_ok()
+            lists.list(place, name, list).await.is_ok()
         };
         let (a, b, c) = tokio::join!(ask("a"), ask("b"), ask("c"));
         assert_eq!((a, b, c), (true, false, true));
-        assert_eq!(*lists.lock().unwrap(), 3);
+        assert_eq!(*made.lock().unwrap(), 3);
     }
 }

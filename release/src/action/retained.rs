@@ -1,7 +1,8 @@
-//! What the wanted objects live in: the namespaces they are in, the definitions of their kinds.
+//! Containers that are retained although the manifest dropped them: the namespaces of desired objects,
+//! the definitions of their kinds, and the release's own namespace.
 //!
-//! A chart that stops writing such an object (it was moved to `crds/`, or is somebody else's affair
-//! by now) does not ask for everything in it to go. Helm deletes it, and with it what the same
+//! Deleting one deletes everything in it. A chart that stops writing it (it was moved to `crds/`, or
+//! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
 //! upgrade has just written, and the release's own records.
 
 use chart::Chart;
@@ -9,38 +10,40 @@ use chart::Chart;
 use super::install::crd_kinds;
 use objects::{Object, Resource};
 
-/// What must not be deleted for the sake of what is wanted.
-pub(super) struct Shelter<'a> {
+/// Tells which objects contain what is desired, and must not be deleted.
+pub(super) struct Retained<'a> {
     /// The release's namespace.
     namespace: &'a str,
-    wanted: &'a [Object],
-    /// Kinds that the chart's `crds/` bring.
-    brought: Vec<Resource>,
+    desired: &'a [Object],
+    /// Kinds that the chart's `crds/` define.
+    defined: Vec<Resource>,
 }
 
-impl<'a> Shelter<'a> {
-    pub(super) fn new(namespace: &'a str, wanted: &'a [Object], chart: Option<&Chart>) -> Self {
+impl<'a> Retained<'a> {
+    pub(super) fn new(namespace: &'a str, desired: &'a [Object], chart: Option<&Chart>) -> Self {
         Self {
             namespace,
-            wanted,
-            brought: chart.map(crd_kinds).unwrap_or_default(),
+            desired,
+            defined: chart.map(crd_kinds).unwrap_or_default(),
         }
     }
 
-    /// Splits objects that are to go into those that may and those that others live in.
-    pub(super) fn spare(&self, objects: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
-        objects.into_iter().partition(|object| !self.holds(object))
+    /// Splits obsolete objects into those to delete and those to retain.
+    pub(super) fn split(&self, objects: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
+        objects
+            .into_iter()
+            .partition(|object| !self.contains_desired(object))
     }
 
-    fn holds(&self, object: &Object) -> bool {
+    fn contains_desired(&self, object: &Object) -> bool {
         if object.is_namespace() {
             let is_here = |one: &Object| one.namespace.as_deref() == Some(&object.name);
-            return object.name == self.namespace || self.wanted.iter().any(is_here);
+            return object.name == self.namespace || self.desired.iter().any(is_here);
         }
         let is_defined = |kind: &Resource| object.name == format!("{}.{}", kind.plural, kind.group);
         object.is_crd()
-            && (self.wanted.iter().any(|one| is_defined(&one.resource))
-                || self.brought.iter().any(is_defined))
+            && (self.desired.iter().any(|one| is_defined(&one.resource))
+                || self.defined.iter().any(is_defined))
     }
 }
 
@@ -80,16 +83,19 @@ mod tests {
     #[case::of_another_group(CRD, "cars.example.org", false)]
     #[case::of_another_kind(CRD, "boats.example.com", false)]
     #[case::anything_else(("", "ConfigMap"), "apps", false)]
-    fn what_is_lived_in_stays(
+    fn containers_of_desired_objects_are_retained(
         #[case] (group, kind): (&str, &str),
         #[case] name: &str,
         #[case] expected: bool,
     ) {
-        let wanted = [
+        let desired = [
             object("", "ConfigMap", Some("other"), "a"),
             object("example.com", "Car", Some("apps"), "beetle"),
         ];
-        let shelter = Shelter::new("apps", &wanted, None);
-        assert_eq!(shelter.holds(&object(group, kind, None, name)), expected);
+        let retained = Retained::new("apps", &desired, None);
+        assert_eq!(
+            retained.contains_desired(&object(group, kind, None, name)),
+            expected
+        );
     }
 }

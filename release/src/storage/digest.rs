@@ -1,9 +1,9 @@
-//! Remembering what was written elsewhere than where it was written.
+//! Digests of records, kept apart from the records.
 //!
 //! Records lie where others may write. Whoever edits one could have objects of their choosing applied
-//! with the rights of whoever reads it. A [`Witness`] keeps a digest of each revision in a place of
-//! the caller's own: a record that does not match it counts as damaged, and from one that it does not
-//! know nothing is applied and no hook is run.
+//! with the rights of whoever reads it. A [`DigestStore`] keeps a digest of each revision in a place of
+//! the caller's own: a record that does not match its digest counts as damaged, and from one without
+//! a digest nothing is applied and no hook is run.
 
 use std::fmt::Debug;
 
@@ -15,29 +15,29 @@ use sha2::{Digest as _, Sha256};
 use crate::action::BoxError;
 use crate::model::Release;
 
-/// What a witness says of a revision.
+/// What a [`DigestStore`] knows of a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Testimony {
-    /// It was not there when this release began; its records have to be believed.
-    Absent,
-    /// It knows the release, but not this revision.
+pub enum KnownDigest {
+    /// No digests are kept of this release: its records have to be trusted as they are.
+    Untracked,
+    /// Digests are kept of the release, and none is known of this revision.
     Unknown,
     /// The [`digest`] of what was written.
     Digest(String),
 }
 
 /// Keeps digests of records. Names of releases are those of one namespace.
-pub trait Witness: Debug + Send + Sync {
+pub trait DigestStore: Debug + Send + Sync {
     /// What is known of a revision.
-    fn recall(&self, release: &str, revision: i64) -> Testimony;
+    fn known(&self, release: &str, revision: i64) -> KnownDigest;
     /// A revision with this digest is about to be written. Nothing is written if this fails.
-    fn note<'a>(
+    fn store<'a>(
         &'a self,
         release: &'a str,
         revision: i64,
         digest: String,
     ) -> BoxFuture<'a, Result<(), BoxError>>;
-    /// A revision is gone. To be remembered with the next note, not at once.
+    /// A revision is gone. Its digest goes with the next one that is stored, not at once.
     fn forget(&self, release: &str, revision: i64);
 }
 
@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn a_record_keeps_its_digest_through_storage_and_changes_of_status() {
-        let (noted, mut stored) = (digest(&release()), release());
+        let (written, mut stored) = (digest(&release()), release());
         stored.set_status(Status::Superseded, "x");
         stored.hooks[0].delete_policies = stored.hooks[0].effective_delete_policies();
         let stored = decode(encode(&stored).unwrap().as_bytes()).unwrap();
-        assert_eq!(digest(&stored), noted);
+        assert_eq!(digest(&stored), written);
     }
 
     #[test]

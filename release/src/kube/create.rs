@@ -1,16 +1,16 @@
-//! Creating what nobody may have yet, and finding out by doing so.
+//! Creating an object only if it does not exist, which checks its owner in the same request.
 //!
-//! Before a first install every object is looked at, because one that is there already may be somebody
-//! else's. Creating it and seeing it refused proves the same in one request, and leaves no moment in
-//! which somebody could step in between. It holds only where a creation can be taken back without
-//! trace: [`provable`] says for which objects of a manifest. The others are looked at first.
+//! Before a first install the owner of every object is checked, because one that exists already may be
+//! somebody else's. Creating it and being refused proves the same in one request, and nobody can
+//! create it in between. This serves only where a creation can be undone without trace:
+//! [`creatable_unchecked`] says for which objects of a manifest. The others are checked first.
 
 use objects::Object;
 use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Claim, Owner, OwnershipError};
+use super::ownership::{Owner, OwnershipError, OwnershipRule};
 
 /// Kinds of the core and the RBAC group that start nothing and provide nothing to others.
 const INERT: [&str; 8] = [
@@ -24,9 +24,9 @@ const INERT: [&str; 8] = [
     "RoleBinding",
 ];
 
-/// How many of `objects`, from the first, need no look before they are created in this order:
+/// How many of `objects`, from the first, need no check before they are created in this order:
 /// everything that is inert, and whatever comes last of all.
-pub(crate) fn provable(objects: &[Object]) -> usize {
+pub(crate) fn creatable_unchecked(objects: &[Object]) -> usize {
     if objects.iter().any(Object::is_crd) {
         return 0; // Written first, wherever it stands.
     }
@@ -59,7 +59,7 @@ pub(super) enum Created {
 
 /// Creating failed.
 #[derive(Debug)]
-pub(super) enum ClaimError {
+pub(super) enum CreateError {
     /// It belongs to somebody else.
     Foreign(OwnershipError),
     /// The API server refused it.
@@ -73,27 +73,27 @@ pub(super) enum ClaimError {
 ///
 /// # Cancellation
 /// Created or not, it carries the owner's marks.
-pub(super) async fn create(
+pub(super) async fn create_new(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,
-) -> Result<Created, ClaimError> {
+) -> Result<Created, CreateError> {
     let mut body = object.body.clone();
     body["metadata"]["resourceVersion"] = json!("1");
     let refused = match cluster.apply(object, &body, false).await {
         Ok(live) => return Ok(Created::New(live)),
         Err(error) if error.is_conflict() || error.is_forbidden() => error,
-        Err(error) => return Err(ClaimError::Refused(error)),
+        Err(error) => return Err(CreateError::Refused(error)),
     };
     match cluster.get_metadata(object).await {
         // It may be read: an admission or a quota refused it, or there is no right to write it.
-        Ok(_) if refused.is_forbidden() => Err(ClaimError::Refused(refused)),
-        Ok(Some(live)) => match owner.check(Claim::Marked, object, &live) {
+        Ok(_) if refused.is_forbidden() => Err(CreateError::Refused(refused)),
+        Ok(Some(live)) => match owner.check(OwnershipRule::MustBeOurs, object, &live) {
             Ok(()) => Ok(Created::Ours),
-            Err(foreign) => Err(ClaimError::Foreign(foreign)),
+            Err(foreign) => Err(CreateError::Foreign(foreign)),
         },
         Ok(None) => Ok(Created::Busy(refused)),
-        Err(source) => Err(ClaimError::Foreign(OwnershipError::Unknown {
+        Err(source) => Err(CreateError::Foreign(OwnershipError::Unknown {
             object: object.describe_for_people(),
             source,
         })),
@@ -123,16 +123,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_leaves_no_trace_is_tried_out() {
+    fn only_objects_that_can_be_undone_are_created_unchecked() {
         let map = || object("", "ConfigMap", json!({}));
         let service = |kind| object("", "Service", json!({"spec": {"type": kind}}));
         let deployment = || object("apps", "Deployment", json!({}));
-        assert_eq!(provable(&[]), 0);
-        assert_eq!(provable(&[map(), service("ClusterIP"), deployment()]), 3);
-        assert_eq!(provable(&[map(), deployment(), deployment()]), 1);
-        assert_eq!(provable(&[map(), service("LoadBalancer"), deployment()]), 1);
+        assert_eq!(creatable_unchecked(&[]), 0);
         assert_eq!(
-            provable(&[object("example.org", "ConfigMap", json!({})), map()]),
+            creatable_unchecked(&[map(), service("ClusterIP"), deployment()]),
+            3
+        );
+        assert_eq!(creatable_unchecked(&[map(), deployment(), deployment()]), 1);
+        assert_eq!(
+            creatable_unchecked(&[map(), service("LoadBalancer"), deployment()]),
+            1
+        );
+        assert_eq!(
+            creatable_unchecked(&[object("example.org", "ConfigMap", json!({})), map()]),
             0
         );
         let definition = object(
@@ -140,6 +146,6 @@ mod tests {
             "CustomResourceDefinition",
             json!({}),
         );
-        assert_eq!(provable(&[map(), definition]), 0);
+        assert_eq!(creatable_unchecked(&[map(), definition]), 0);
     }
 }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    Driver, Head, MAX_PAYLOAD_BYTES, Stamp, StorageError, decode, encode_within, key,
+    Driver, MAX_PAYLOAD_BYTES, Stamp, StorageError, StoredRevision, decode, encode_within, key,
     record_labels, user_labels,
 };
 use crate::kube::{ApiError, Cluster, RecordRequest};
@@ -68,14 +68,14 @@ impl RecordKind {
 
 /// Records of one namespace, written as the identity of `cluster`.
 #[derive(Debug, Clone)]
-pub struct Objects {
+pub struct KubernetesDriver {
     cluster: Cluster,
     reader: Cluster,
     namespace: String,
     kind: RecordKind,
 }
 
-impl Objects {
+impl KubernetesDriver {
     /// Records of `namespace`.
     pub fn new(cluster: Cluster, namespace: impl Into<String>, kind: RecordKind) -> Self {
         Self {
@@ -146,8 +146,11 @@ impl Objects {
     }
 }
 
-impl Driver for Objects {
-    fn heads<'a>(&'a self, release: &'a str) -> BoxFuture<'a, Result<Vec<Head>, StorageError>> {
+impl Driver for KubernetesDriver {
+    fn history<'a>(
+        &'a self,
+        release: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
         async move {
             let listed = self
                 .reader
@@ -157,8 +160,8 @@ impl Driver for Objects {
                 verb: "list",
                 source,
             })?;
-            let heads = listed.into_iter().filter_map(|record| {
-                let mut head = Head::from_labels(&record.labels)?;
+            let history = listed.into_iter().filter_map(|record| {
+                let mut head = StoredRevision::from_labels(&record.labels)?;
                 // Helm reads a record by its name, so one under another name is not ours to count.
                 if record.name != key(release, head.revision) {
                     return None;
@@ -167,7 +170,7 @@ impl Driver for Objects {
                 head.written_by = record.written_by;
                 Some(head)
             });
-            Ok(heads.collect())
+            Ok(history.collect())
         }
         .boxed()
     }

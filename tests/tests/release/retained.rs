@@ -1,4 +1,4 @@
-//! Charts that bring what their own objects live in, or stop bringing it: the release's namespace, the definition of a kind.
+//! Charts that contain, or drop, what their own objects live in: the release's namespace, the definition of a kind.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl World {
 
 /// helm creates the namespace first as well, and applies the chart's over it.
 #[tokio::test]
-async fn a_chart_may_bring_the_namespace_it_goes_to() -> Result<()> {
+async fn a_chart_may_contain_its_own_namespace() -> Result<()> {
     for other in [String::new(), config_map("a", "1")] {
         let world = World::new().await?;
         let with = |team: &str| namespace(&world.namespace, team) + &other;
@@ -70,7 +70,7 @@ async fn a_chart_may_bring_the_namespace_it_goes_to() -> Result<()> {
 
 /// Cut off after each of its changes, it is finished by the next one.
 #[tokio::test]
-async fn a_namespace_of_ones_own_is_so_from_the_first_moment() -> Result<()> {
+async fn a_namespace_of_the_chart_is_marked_when_it_is_created() -> Result<()> {
     const MANY: usize = 20;
     for last in 1..MANY {
         let world = World::new().await?;
@@ -95,7 +95,7 @@ async fn a_namespace_of_ones_own_is_so_from_the_first_moment() -> Result<()> {
 
 /// Somebody else's namespace stays somebody else's.
 #[tokio::test]
-async fn a_namespace_that_was_there_is_not_taken() -> Result<()> {
+async fn an_existing_namespace_is_not_taken_over() -> Result<()> {
     let world = World::new().await?;
     world.kubectl(&["create", "namespace", &world.namespace])?;
     let manifest = namespace(&world.namespace, "red") + &config_map("a", "1");
@@ -116,7 +116,7 @@ async fn a_namespace_that_was_there_is_not_taken() -> Result<()> {
 
 /// An upgrade without the namespace leaves it and everything in it, as does going back to one without it; the next ones too.
 #[tokio::test]
-async fn a_namespace_that_a_chart_drops_stays_while_something_is_in_it() -> Result<()> {
+async fn a_dropped_namespace_is_retained_while_objects_of_the_release_are_in_it() -> Result<()> {
     let world = World::new().await?;
     let other = format!("{}-other", world.namespace);
     let elsewhere = |value: &str| {
@@ -135,7 +135,7 @@ async fn a_namespace_that_a_chart_drops_stays_while_something_is_in_it() -> Resu
     let done = world
         .deploy(&(config_map("a", "2") + &elsewhere("2")))
         .await?;
-    let left: Vec<&str> = done.left.iter().map(|key| key.name.as_str()).collect();
+    let left: Vec<&str> = done.retained.iter().map(|key| key.name.as_str()).collect();
     assert_eq!(left, [&world.namespace, &other]);
     for name in [&world.namespace, &other] {
         let phase = world.field(&format!("namespace/{name}"), ".status.phase")?;
@@ -162,7 +162,7 @@ async fn a_namespace_that_a_chart_drops_stays_while_something_is_in_it() -> Resu
 
 /// The usual way of a definition from `templates/` to `crds/`, or to another chart: the objects of its kind are the same as before.
 #[tokio::test]
-async fn a_definition_that_a_chart_drops_stays_while_its_kind_is_wanted() -> Result<()> {
+async fn a_dropped_definition_is_retained_while_its_kind_is_used() -> Result<()> {
     let world = World::new().await?;
     let beetle = format!("cars.{}/beetle", group(&world));
     world
@@ -170,7 +170,7 @@ async fn a_definition_that_a_chart_drops_stays_while_its_kind_is_wanted() -> Res
         .await?;
     let uid = world.field(&beetle, ".metadata.uid")?;
     let done = world.deploy(&car(&world, 3)).await?;
-    assert_eq!(done.left.len(), 1, "{:?}", done.left);
+    assert_eq!(done.retained.len(), 1, "{:?}", done.retained);
     assert_eq!(world.field(&beetle, ".metadata.uid")?, uid);
     assert_eq!(world.field(&beetle, ".spec.doors")?, "3");
     assert_eq!(world.end_of_definition()?, "");

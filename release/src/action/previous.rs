@@ -1,4 +1,5 @@
-//! What an attempt builds on: the objects of the last good revision, and of later ones that failed.
+//! The objects that earlier revisions put into the cluster: those of the last good one, and of later ones
+//! that failed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,11 +12,11 @@ use super::error::DeployError;
 use crate::kube::Cluster;
 use crate::model::{Release, Status};
 use crate::state::Action;
-use crate::storage::{Head, Storage};
+use crate::storage::{Storage, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
-pub(super) struct Base {
+pub(super) struct PreviousObjects {
     /// Those of the last good revision, as its manifest has them.
     pub(super) good: BTreeMap<ObjectKey, Value>,
     /// Those of later revisions that failed, with the revision, for deletion only.
@@ -24,7 +25,7 @@ pub(super) struct Base {
     objects: Vec<Object>,
 }
 
-impl Base {
+impl PreviousObjects {
     /// The objects of `good` and, for deletion only, of `others`.
     pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Discovery) -> Self {
         let objects_of = |release: &Release| stored_objects(release, discovery);
@@ -46,14 +47,14 @@ impl Base {
         }
     }
 
-    /// Whether the last good revision had this object, so that it is ours without looking.
-    pub(super) fn owns(&self, object: &Object) -> bool {
+    /// Whether the last good revision had this object, so that its owner needs no check.
+    pub(super) fn had(&self, object: &Object) -> bool {
         self.good.contains_key(&object.key())
     }
 
-    /// What earlier revisions had and `wanted` has not, each once.
-    pub(super) fn vanished(&self, wanted: &[Object]) -> Vec<Object> {
-        let mut seen: HashSet<ObjectKey> = wanted.iter().map(Object::key).collect();
+    /// Objects of earlier revisions that are not desired any more, each once: to be deleted.
+    pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<Object> {
+        let mut seen: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         let others = self.others.iter().map(|(_, object)| object);
         self.objects
             .iter()
@@ -63,9 +64,10 @@ impl Base {
             .collect()
     }
 
-    /// What a failed `revision` had and neither the last good one nor `wanted` has.
-    pub(super) fn strays(&self, revision: i64, wanted: &[Object]) -> Vec<Object> {
-        let mut known: HashSet<ObjectKey> = wanted.iter().map(Object::key).collect();
+    /// Objects that only the record of a failed `revision` knows: neither the last good one nor `desired`
+    /// has them. They are deleted before that record is.
+    pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<Object> {
+        let mut known: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         known.extend(self.good.keys().cloned());
         let others = self.others.iter().filter(|(of, _)| *of == revision);
         others
@@ -85,15 +87,16 @@ pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Ob
     })
 }
 
-/// Reads what the action builds on. Later revisions that failed may have created objects too.
-pub(super) async fn base(
+/// Reads the records whose objects may be in the cluster. Later revisions that failed may have created
+/// objects too.
+pub(super) async fn read_previous(
     cluster: &Cluster,
     storage: &Storage,
-    history: &[Head],
+    history: &[StoredRevision],
     action: Action,
     from: Option<&Release>,
     name: &str,
-) -> Result<Base, DeployError> {
+) -> Result<PreviousObjects, DeployError> {
     let good = action.from().unwrap_or_default();
     let mut others = Vec::new();
     for head in history {
@@ -103,8 +106,8 @@ pub(super) async fn base(
         }
     }
     if from.is_none() && others.is_empty() {
-        return Ok(Base::default());
+        return Ok(PreviousObjects::default());
     }
     let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-    Ok(Base::new(from, &others, &discovery))
+    Ok(PreviousObjects::new(from, &others, &discovery))
 }
