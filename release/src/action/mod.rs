@@ -5,11 +5,13 @@
 //!
 //! Mirrors `pkg/action` of Helm 4.
 
+mod attempt;
 mod deploy;
 mod error;
 mod hooks;
 mod install;
 mod previous;
+mod records;
 mod retained;
 mod rollback;
 mod uninstall;

@@ -1,16 +1,17 @@
 //! The objects that earlier revisions put into the cluster: those of the last good one, and of later ones
 //! that failed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use objects::manifest::build_stored;
 use objects::{Discovery, Object, ObjectKey};
-use serde_json::Value;
 
-use super::deploy::read_if_possible;
 use super::error::DeployError;
-use crate::kube::Cluster;
-use crate::model::{Release, Status};
+use super::records::read_unfinished;
+use super::retained::Retained;
+use crate::kube::{Cluster, Owner, delete_all};
+use crate::model::Release;
 use crate::state::Action;
 use crate::storage::{Storage, StoredRevision};
 
@@ -18,33 +19,31 @@ use crate::storage::{Storage, StoredRevision};
 #[derive(Debug, Default)]
 pub(super) struct PreviousObjects {
     /// Those of the last good revision, as its manifest has them.
-    pub(super) good: BTreeMap<ObjectKey, Value>,
+    pub(super) good: BTreeMap<ObjectKey, Object>,
+    /// The order of its manifest.
+    order: Vec<ObjectKey>,
     /// Those of later revisions that failed, with the revision, for deletion only.
     others: Vec<(i64, Object)>,
-    /// Those of the last good revision once more, in the order of its manifest.
-    objects: Vec<Object>,
 }
 
 impl PreviousObjects {
     /// The objects of `good` and, for deletion only, of `others`.
-    pub(super) fn new(good: Option<&Release>, others: &[Release], discovery: &Discovery) -> Self {
-        let objects_of = |release: &Release| stored_objects(release, discovery);
-        let objects = good.map(objects_of).unwrap_or_default();
-        let good = objects
-            .iter()
-            .map(|object| (object.key(), object.body.clone()))
-            .collect();
-        let with_revision = |release: &Release| {
-            let revision = release.revision;
-            objects_of(release)
-                .into_iter()
-                .map(move |object| (revision, object))
-        };
-        Self {
-            good,
-            others: others.iter().flat_map(with_revision).collect(),
-            objects,
+    pub(super) fn new(
+        good: Option<&Release>,
+        others: &[Cow<'_, Release>],
+        discovery: &Discovery,
+    ) -> Self {
+        let mut previous = Self::default();
+        for object in good.map_or(Vec::new(), |good| stored_objects(good, discovery)) {
+            previous.order.push(object.key());
+            previous.good.insert(object.key(), object);
         }
+        for release in others {
+            let objects = stored_objects(release, discovery).into_iter();
+            let with_revision = objects.map(|object| (release.revision, object));
+            previous.others.extend(with_revision);
+        }
+        previous
     }
 
     /// Whether the last good revision had this object, so that its owner needs no check.
@@ -56,9 +55,8 @@ impl PreviousObjects {
     pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<Object> {
         let mut seen: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         let others = self.others.iter().map(|(_, object)| object);
-        self.objects
-            .iter()
-            .chain(others)
+        let good = self.order.iter().filter_map(|key| self.good.get(key));
+        good.chain(others)
             .filter(|object| seen.insert(object.key()))
             .cloned()
             .collect()
@@ -77,6 +75,37 @@ impl PreviousObjects {
     }
 }
 
+/// Prunes the history of a release.
+pub(super) struct Pruning<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) storage: &'a Storage,
+    pub(super) owner: &'a Owner,
+    pub(super) retained: Retained<'a>,
+    pub(super) previous: &'a PreviousObjects,
+    pub(super) desired: &'a [Object],
+}
+
+impl Pruning<'_> {
+    /// Deletes the objects that only the record of `revision` knows.
+    pub(super) async fn delete_orphans(&self, revision: i64) -> Result<(), DeployError> {
+        let orphans = self.previous.orphans(revision, self.desired);
+        let (orphans, _) = self.retained.split(orphans);
+        if !orphans.is_empty() {
+            delete_all(self.cluster, self.owner, orphans, "Background")
+                .await
+                .map_err(DeployError::Delete)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a record, and before it what only that knows.
+    pub(super) async fn prune(&self, revision: i64) -> Result<(), DeployError> {
+        self.delete_orphans(revision).await?;
+        let deleted = self.storage.delete(&self.owner.name, revision).await;
+        deleted.map_err(DeployError::Storage)
+    }
+}
+
 /// The objects of a stored revision, as far as the cluster knows their kinds.
 pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Object> {
     let built = build_stored(&release.manifest, &release.namespace, discovery);
@@ -87,24 +116,22 @@ pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Ob
     })
 }
 
-/// Reads the records whose objects may be in the cluster. Later revisions that failed may have created
-/// objects too.
-pub(super) async fn read_previous(
+/// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
+/// revisions may have created, which failed. What was `read` before is not read again.
+pub(super) async fn previous_objects(
     cluster: &Cluster,
     storage: &Storage,
     history: &[StoredRevision],
+    name: &str,
     action: Action,
     from: Option<&Release>,
-    name: &str,
+    read: Option<&Release>,
 ) -> Result<PreviousObjects, DeployError> {
     let good = action.from().unwrap_or_default();
-    let mut others = Vec::new();
-    for head in history {
-        let is_later = head.revision > good && head.revision != action.revision();
-        if is_later && !matches!(head.status, Status::Uninstalled | Status::Superseded) {
-            others.extend(read_if_possible(storage, name, head.revision).await?);
-        }
-    }
+    let later = history
+        .iter()
+        .filter(|head| head.revision > good && head.revision != action.revision());
+    let others = read_unfinished(storage, name, later, read).await?;
     if from.is_none() && others.is_empty() {
         return Ok(PreviousObjects::default());
     }

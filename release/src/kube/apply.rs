@@ -242,7 +242,7 @@ impl ApplyError {
 pub(crate) async fn apply_all(
     cluster: &Cluster,
     objects: &[Object],
-    previous: &BTreeMap<ObjectKey, Value>,
+    previous: &BTreeMap<ObjectKey, Object>,
     options: ApplyOptions,
     unverified: Option<Unverified<'_>>,
 ) -> Result<Applied, ApplyError> {
@@ -355,7 +355,7 @@ impl Progress {
 /// What writing an object depends on.
 pub(super) struct Applier<'a> {
     cluster: &'a Cluster,
-    previous: &'a BTreeMap<ObjectKey, Value>,
+    previous: &'a BTreeMap<ObjectKey, Object>,
     options: ApplyOptions,
     unverified: Option<Unverified<'a>>,
     own_kinds: HashSet<(String, String)>,
@@ -363,7 +363,7 @@ pub(super) struct Applier<'a> {
 
 impl<'a> Applier<'a> {
     /// For objects that are ours already, one by one.
-    pub(super) fn again(cluster: &'a Cluster, previous: &'a BTreeMap<ObjectKey, Value>) -> Self {
+    pub(super) fn again(cluster: &'a Cluster, previous: &'a BTreeMap<ObjectKey, Object>) -> Self {
         Self {
             cluster,
             previous,
@@ -461,7 +461,7 @@ impl<'a> Applier<'a> {
         }
         let previous = self.previous.get(&object.key());
         let previous = previous.filter(|_| self.options.merged);
-        let left = previous.and_then(|old| migrate::left_over(old, object, &wrote.live));
+        let left = previous.and_then(|old| migrate::left_over(&old.body, object, &wrote.live));
         if let Some(patch) = left {
             wrote.live = self
                 .cluster
@@ -584,7 +584,7 @@ impl<'a> Applier<'a> {
         let live = self.cluster.get(object).await?.unwrap_or_default();
         let is_autoscaled = concerns_replicas(paths.iter().copied())
             && self.is_autoscaled(object).await.unwrap_or_default();
-        let previous = self.previous.get(&object.key());
+        let previous = self.previous.get(&object.key()).map(|old| &old.body);
         let contested = Contested {
             desired: object,
             previous,
@@ -725,7 +725,7 @@ pub async fn reapply(
     mut objects: Vec<Object>,
     options: ApplyOptions,
 ) -> Result<Applied, ApplyError> {
-    let as_recorded = |object: &Object| (object.key(), object.body.clone());
+    let as_recorded = |object: &Object| (object.key(), object.clone());
     let previous = objects.iter().map(as_recorded).collect();
     for object in &mut objects {
         owner.mark(&mut object.body);

@@ -45,7 +45,7 @@ pub async fn dry_run(
     object: &Object,
     live: &Value,
 ) -> Result<DryRun, ApiError> {
-    let previous = BTreeMap::from([(object.key(), object.body.clone())]);
+    let previous = BTreeMap::from([(object.key(), object.clone())]);
     let mut desired = object.clone();
     owner.mark(&mut desired.body);
     let request = Request {

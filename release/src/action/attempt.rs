@@ -1,0 +1,291 @@
+//! One attempt at a revision: from its pending record to `deployed`, or to `failed`.
+//!
+//! An install, an upgrade and a rollback are the same attempt with other hooks and other words, as in
+//! `pkg/action/{install,upgrade,rollback}.go`: hooks run, objects are applied, obsolete ones deleted,
+//! hooks run again, and the record says how it ended.
+
+use std::collections::{BTreeMap, HashSet};
+
+use chart::Time;
+use objects::conflict::FieldConflict;
+use objects::readiness::wait::Mode;
+use objects::{Object, ObjectKey};
+use serde_json::Value;
+
+use super::error::DeployError;
+use super::hooks::HookRun;
+use super::previous::PreviousObjects;
+use super::records::supersede;
+use super::retained::Retained;
+use super::{Options, install};
+use crate::kube::{
+    ApplyError, ApplyOptions, Cluster, Owner, Removal, Unverified, apply_all, delete_all,
+    is_foreign_writer, wait_until_ready,
+};
+use crate::model::{ApplyMethod, HookEvent, Release, Status};
+use crate::storage::{Storage, StoredRevision};
+
+/// What is attempted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Install,
+    Upgrade,
+    Rollback,
+}
+
+impl Operation {
+    /// Its hooks before and after the objects.
+    fn hooks(self) -> (HookEvent, HookEvent) {
+        match self {
+            Self::Install => (HookEvent::PreInstall, HookEvent::PostInstall),
+            Self::Upgrade => (HookEvent::PreUpgrade, HookEvent::PostUpgrade),
+            Self::Rollback => (HookEvent::PreRollback, HookEvent::PostRollback),
+        }
+    }
+
+    /// Helm's description of a revision that is deployed; a rollback keeps the one it began with.
+    fn completed(self) -> Option<&'static str> {
+        match self {
+            Self::Install => Some("Install complete"),
+            Self::Upgrade => Some("Upgrade complete"),
+            Self::Rollback => None,
+        }
+    }
+
+    /// Helm's description of a revision that failed.
+    pub(super) fn failed(self, release: &str, problem: &str) -> String {
+        let subject = match self {
+            Self::Install => "Release",
+            Self::Upgrade => "Upgrade",
+            Self::Rollback => "Rollback",
+        };
+        format!("{subject} {release:?} failed: {problem}")
+    }
+}
+
+/// An attempt whose pending record is stored.
+pub(super) struct Attempt<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) storage: &'a Storage,
+    pub(super) options: &'a Options,
+    pub(super) history: &'a [StoredRevision],
+    pub(super) operation: Operation,
+    pub(super) owner: Owner,
+    /// The pending revision.
+    pub(super) release: Release,
+    /// Other revisions that were read, by revision.
+    pub(super) read: BTreeMap<i64, Release>,
+    /// The desired objects, with their owner's marks.
+    pub(super) objects: Vec<Object>,
+    /// Those whose owner was not checked: creating them does that.
+    pub(super) unverified: HashSet<ObjectKey>,
+    pub(super) previous: PreviousObjects,
+    pub(super) apply: ApplyOptions,
+    /// When the attempt began that was interrupted and is resumed by this one.
+    pub(super) resumed: Option<Time>,
+}
+
+/// What an attempt did.
+pub(super) struct Done {
+    pub(super) conflicts: Vec<FieldConflict>,
+    pub(super) applied: Vec<Value>,
+    pub(super) retained: Vec<ObjectKey>,
+}
+
+impl Attempt<'_> {
+    /// Carries the attempt out and records how it ended.
+    ///
+    /// # Errors
+    /// What failed first. The record says `failed`, except after [`DeployError::Ownership`]: that is
+    /// found before anything runs, and the attempt is undone with its record.
+    ///
+    /// # Cancellation
+    /// The record stays pending; the next deployment goes on from there.
+    pub(super) async fn run(&mut self) -> Result<Done, DeployError> {
+        let result = self.act().await;
+        match &result {
+            Ok(_) | Err(DeployError::Ownership { .. }) => {}
+            Err(error) => {
+                record_failure(self.storage, self.operation, &mut self.release, error).await;
+            }
+        }
+        result
+    }
+
+    async fn act(&mut self) -> Result<Done, DeployError> {
+        let (before, after) = self.operation.hooks();
+        if self.operation == Operation::Install && !self.options.skip_crds {
+            install::create_crds(self.cluster, &self.release).await?;
+        }
+        self.run_hooks(before).await?;
+        let unverified = Unverified {
+            owner: &self.owner,
+            objects: &self.unverified,
+        };
+        let unverified = Some(unverified).filter(|unverified| !unverified.objects.is_empty());
+        let good = &self.previous.good;
+        let applied = apply_all(self.cluster, &self.objects, good, self.apply, unverified).await;
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(error) => return Err(self.withdraw_if_foreign(error).await),
+        };
+        let retained = self.delete_obsolete().await?;
+        self.wait_if_atomic().await?;
+        self.run_hooks(after).await?;
+        self.record_success().await?;
+        Ok(Done {
+            conflicts: applied.conflicts,
+            applied: applied.live,
+            retained,
+        })
+    }
+
+    /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
+    /// record with it, as if everything had been looked at first.
+    async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
+        let (source, created) = match error.not_ours() {
+            Ok(foreign) => foreign,
+            Err(error) => return DeployError::Apply(error),
+        };
+        let mut remains = false;
+        for (object, uid) in created.iter().rev() {
+            match self.cluster.delete(object, Some(uid), "Background").await {
+                Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                    let (object, error) = (object.describe(), crate::error_chain(&error));
+                    tracing::warn!(object, error, "cannot take back a new object");
+                    remains = true;
+                }
+                _ => {}
+            }
+        }
+        let operation = "install";
+        let refused = DeployError::Ownership { operation, source };
+        let (name, revision) = (&self.release.name, self.release.revision);
+        let forgotten = if remains {
+            // Whoever uninstalls must find what is left.
+            let text = crate::error_chain(&refused);
+            let description = self.operation.failed(name, &text);
+            self.release.set_status(Status::Failed, description);
+            self.storage.update(&self.release).await
+        } else {
+            self.storage.delete(name, revision).await
+        };
+        if let Err(error) = forgotten {
+            let error = crate::error_chain(&error);
+            tracing::warn!(
+                release = self.release.name,
+                error,
+                "cannot take back a record"
+            );
+        }
+        refused
+    }
+
+    async fn run_hooks(&mut self, event: HookEvent) -> Result<(), DeployError> {
+        if self.options.disable_hooks {
+            return Ok(());
+        }
+        let run = HookRun {
+            cluster: self.cluster,
+            storage: self.storage,
+            timeout: self.options.limit(),
+            resumed: self.resumed,
+        };
+        run.event(&mut self.release, event)
+            .await
+            .map_err(|source| DeployError::Hook {
+                event: event.as_str(),
+                source,
+            })
+    }
+
+    /// What is to be undone when it does not become ready must be waited for.
+    async fn wait_if_atomic(&self) -> Result<(), DeployError> {
+        let options = self.options;
+        if !options.atomic || self.operation == Operation::Rollback {
+            return Ok(());
+        }
+        let mode = if options.wait_for_jobs {
+            Mode::WaitWithJobs
+        } else {
+            Mode::Wait
+        };
+        let objects: Vec<&Object> = self.objects.iter().collect();
+        wait_until_ready(self.cluster, &objects, mode, options.limit())
+            .await
+            .map_err(DeployError::Wait)
+    }
+
+    /// Deletes what earlier revisions had and this one has not.
+    async fn delete_obsolete(&mut self) -> Result<Vec<ObjectKey>, DeployError> {
+        let obsolete = self.previous.obsolete(&self.objects);
+        if obsolete.is_empty() {
+            return Ok(Vec::new());
+        }
+        let chart = self.release.chart.as_deref();
+        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
+        let (obsolete, retained) = retained.split(obsolete);
+        let removed = delete_all(self.cluster, &self.owner, obsolete, "Background")
+            .await
+            .map_err(DeployError::Delete)?;
+        let left = [Removal::Kept, Removal::NotOwned];
+        let left = left.into_iter().flat_map(|fate| removed.with(fate));
+        Ok(left.chain(&retained).map(Object::key).collect())
+    }
+
+    /// The new revision first, so that a good one is recorded at every moment.
+    async fn record_success(&mut self) -> Result<(), DeployError> {
+        let completed = self.operation.completed().map(str::to_owned);
+        if let Some(description) = self.options.description.clone().or(completed) {
+            self.release.set_status(Status::Deployed, description);
+        } else {
+            let description = self.release.description().to_owned();
+            self.release.set_status(Status::Deployed, description);
+        }
+        self.storage.update(&self.release).await?;
+        let read = std::mem::take(&mut self.read);
+        supersede(self.storage, self.history, &self.release, read).await;
+        Ok(())
+    }
+}
+
+/// How objects are written over those of `from`, which another client, or a merge on the client's
+/// side, may have made.
+pub(super) fn apply_options(
+    options: &Options,
+    history: &[StoredRevision],
+    from: Option<&Release>,
+) -> ApplyOptions {
+    let Some(from) = from else {
+        return ApplyOptions {
+            force: options.force,
+            is_update: !history.is_empty(),
+            ..ApplyOptions::default()
+        };
+    };
+    let merged = from.apply_method != ApplyMethod::ServerSide;
+    let head = history.iter().find(|head| head.revision == from.revision);
+    let is_foreign = is_foreign_writer(head.and_then(|head| head.written_by.as_deref()));
+    ApplyOptions {
+        force: options.force,
+        is_update: !history.is_empty(),
+        migrate: merged || is_foreign,
+        merged,
+    }
+}
+
+/// Records that a revision failed. Where that cannot be stored the record stays pending, which the
+/// next deployment finishes just as well.
+pub(super) async fn record_failure(
+    storage: &Storage,
+    operation: Operation,
+    release: &mut Release,
+    error: &DeployError,
+) {
+    let description = operation.failed(&release.name, &crate::error_chain(error));
+    release.set_status(Status::Failed, description);
+    if let Err(unstored) = storage.update(release).await {
+        let error = crate::error_chain(&unstored);
+        tracing::warn!(release = release.name, error, "cannot record failure");
+    }
+}
