@@ -9,7 +9,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::fields::{items, text};
-use crate::object::group_version;
+
+/// Group and version of an `apiVersion`; the group is empty for the core group.
+pub fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
 
 /// A kind as the API server serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

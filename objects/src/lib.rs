@@ -20,6 +20,6 @@ pub mod merge;
 pub mod object;
 pub mod readiness;
 
-pub use discovery::{Discovery, Resource};
+pub use discovery::{Discovery, Resource, group_version};
 pub use manifest::BuildError;
-pub use object::{Object, ObjectKey, group_version};
+pub use object::{Object, ObjectKey};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::discovery::{Discovery, Resource};
+use crate::discovery::{Discovery, Resource, group_version};
 use crate::fields::text;
-use crate::object::{Object, group_version};
+use crate::object::Object;
 
 /// A manifest cannot be turned into objects. The texts are Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,13 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::discovery::Resource;
+use crate::discovery::{Resource, group_version};
 use crate::fields::text;
-
-/// Group and version of an `apiVersion`; the group is empty for the core group.
-pub fn group_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
-}
 
 /// What makes an object the same one, whatever version of its kind it is written in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

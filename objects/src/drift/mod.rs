@@ -18,9 +18,9 @@ mod rules;
 
 use serde_json::Value;
 
+use crate::discovery::group_version;
 use crate::fields::text;
 use crate::merge;
-use crate::object::group_version;
 
 pub use autoscaler::{MalformedAutoscaler, hold_replicas};
 pub use compare::covers;

@@ -7,8 +7,10 @@
 //! Nothing here talks to a cluster; the caller brings the object and, where a rule needs them, its
 //! pods and replica sets.
 
+mod kinds;
 pub mod kstatus;
 pub mod legacy;
+mod status;
 pub mod wait;
 
-pub use kstatus::{Condition, Readiness, Status};
+pub use status::{ComputeError, Condition, Readiness, Status};

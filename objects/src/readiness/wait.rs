@@ -7,7 +7,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::kstatus::{self, Readiness, Status};
+use super::kinds::finished_job;
+use super::kstatus;
+use super::status::{Readiness, Status, conditions};
 use crate::fields::{self, str_or};
 
 /// What is being waited for.
@@ -77,7 +79,7 @@ pub fn read(object: &Value, pods: &[Value], mode: Mode, now: Timestamp) -> Readi
 }
 
 fn job(object: &Value) -> Reading {
-    match kstatus::finished_job(object) {
+    match finished_job(object) {
         Ok(Some(result)) => result.into(),
         Ok(None) => Readiness::in_progress("JobInProgress", "Job in progress").into(),
         Err(error) => Reading::unknown(error),
@@ -148,7 +150,7 @@ fn in_namespace_of<'a>(object: &Value, others: &'a [Value]) -> impl Iterator<Ite
 fn is_transient_failure(pod: &Value) -> bool {
     let is_deleted = !str_or(pod, &["metadata", "deletionTimestamp"], "").is_empty();
     is_deleted
-        || kstatus::conditions(pod).is_ok_and(|conditions| {
+        || conditions(pod).is_ok_and(|conditions| {
             conditions.iter().any(|c| {
                 (c.condition_type, c.status, c.reason) == ("PodScheduled", "False", "Unschedulable")
             })

@@ -8,7 +8,7 @@ mod tables;
 
 use jiff::{SignedDuration, Timestamp};
 use objects::fields;
-use objects::readiness::{Status, kstatus};
+use objects::readiness::{Readiness, Status, kstatus};
 use serde_json::Value;
 
 pub use tables::{ErrorMapping, MappingError};
@@ -359,7 +359,7 @@ fn age(instant: &str, now: Timestamp) -> Option<SignedDuration> {
     Some(now.duration_since(Timestamp::from_second(instant.as_second()).ok()?))
 }
 
-fn standard(object: &Value, readiness: &kstatus::Readiness, summary: &mut Summary) {
+fn standard(object: &Value, readiness: &Readiness, summary: &mut Summary) {
     // Objects of Rancher's own API have a path for a type; kstatus' rules are not for them.
     if !summary.state.is_empty() || text(object, &["type"]).starts_with('/') {
         return;
