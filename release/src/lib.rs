@@ -12,6 +12,7 @@
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
+mod error;
 pub mod host;
 pub mod kube;
 pub mod model;
@@ -22,26 +23,8 @@ pub use action::{
     DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered, RollbackError,
     RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
 };
+pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
 pub use storage::Storage;
-
-/// An error and all its causes, joined by `: ` as Go prints wrapped errors.
-pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut text = String::new();
-    let mut last = String::new();
-    for cause in causes {
-        let words = cause.to_string();
-        // A transparent or repeating layer says nothing new.
-        if words != last && !words.is_empty() {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&words);
-        }
-        last = words;
-    }
-    text
-}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use release::action::BoxError;
+use release::BoxError;
 use release::storage::{DigestStore, KnownDigest, Storage};
 
 use crate::client::identity::DeploymentClient;

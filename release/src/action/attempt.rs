@@ -20,7 +20,7 @@ use super::retained::Retained;
 use super::{Options, install};
 use crate::kube::{
     ApplyError, ApplyOptions, Cluster, Owner, Removal, Unverified, apply_all, delete_all,
-    is_foreign_writer, wait_until_ready,
+    wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::storage::{Storage, StoredRevision};
@@ -149,9 +149,9 @@ impl Attempt<'_> {
         };
         let mut remains = false;
         for (object, uid) in created.iter().rev() {
-            match self.cluster.delete(object, Some(uid), "Background").await {
+            match self.cluster.delete(object, Some(uid)).await {
                 Err(error) if !error.is_not_found() && !error.is_conflict() => {
-                    let (object, error) = (object.describe(), crate::error_chain(&error));
+                    let (object, error) = (object.describe(), crate::error::error_chain(&error));
                     tracing::warn!(object, error, "cannot take back a new object");
                     remains = true;
                 }
@@ -163,7 +163,7 @@ impl Attempt<'_> {
         let (name, revision) = (&self.release.name, self.release.revision);
         let forgotten = if remains {
             // Whoever uninstalls must find what is left.
-            let text = crate::error_chain(&refused);
+            let text = crate::error::error_chain(&refused);
             let description = self.operation.failed(name, &text);
             self.release.set_status(Status::Failed, description);
             self.storage.update(&self.release).await
@@ -171,7 +171,7 @@ impl Attempt<'_> {
             self.storage.delete(name, revision).await
         };
         if let Err(error) = forgotten {
-            let error = crate::error_chain(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(
                 release = self.release.name,
                 error,
@@ -225,7 +225,7 @@ impl Attempt<'_> {
         let chart = self.release.chart.as_deref();
         let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
-        let removed = delete_all(self.cluster, &self.owner, obsolete, "Background")
+        let removed = delete_all(self.cluster, &self.owner, obsolete)
             .await
             .map_err(DeployError::Delete)?;
         let left = [Removal::Kept, Removal::NotOwned];
@@ -265,7 +265,7 @@ pub(super) fn apply_options(
     };
     let merged = from.apply_method != ApplyMethod::ServerSide;
     let head = history.iter().find(|head| head.revision == from.revision);
-    let is_foreign = is_foreign_writer(head.and_then(|head| head.written_by.as_deref()));
+    let is_foreign = head.is_some_and(StoredRevision::is_foreign);
     ApplyOptions {
         force: options.force,
         is_update: !history.is_empty(),
@@ -282,10 +282,10 @@ pub(super) async fn record_failure(
     release: &mut Release,
     error: &DeployError,
 ) {
-    let description = operation.failed(&release.name, &crate::error_chain(error));
+    let description = operation.failed(&release.name, &crate::error::error_chain(error));
     release.set_status(Status::Failed, description);
     if let Err(unstored) = storage.update(release).await {
-        let error = crate::error_chain(&unstored);
+        let error = crate::error::error_chain(&unstored);
         tracing::warn!(release = release.name, error, "cannot record failure");
     }
 }

@@ -25,7 +25,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
-use super::error::{BoxError, DeployError};
+use super::error::DeployError;
 use super::previous::{Pruning, previous_objects};
 use super::records::{read_if_possible, supersede};
 use super::retained::Retained;
@@ -34,6 +34,7 @@ use super::{
     capabilities,
 };
 use super::{install, rollback, uninstall};
+use crate::error::BoxError;
 use crate::kube::{Cluster, ClusterLookup, Owner, OwnershipRule, check_all, creatable_unchecked};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
@@ -186,10 +187,7 @@ async fn prepare<'a>(
     compared: Option<Release>,
 ) -> Result<(Plan, Attempt<'a>), DeployError> {
     let is_install = plan.action.is_install();
-    let owner = Owner {
-        name: spec.name.clone(),
-        namespace: spec.namespace.clone(),
-    };
+    let owner = Owner::new(&spec.name, &spec.namespace);
     let mut objects = build_objects(cluster, spec, &rendered, is_install).await?;
     for object in &mut objects {
         owner.mark(&mut object.body);
@@ -466,7 +464,7 @@ async fn undo(
         },
         Err(source) => DeployError::NotUndone {
             undoing,
-            original: crate::error_chain(&error),
+            original: crate::error::error_chain(&error),
             source,
         },
     }

@@ -2,11 +2,9 @@
 
 use objects::BuildError;
 
+use crate::error::{BoxError, error_chain};
 use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, WaitError};
 use crate::storage::{RecordError, StorageError};
-
-/// An error of the caller's renderer.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A deployment failed.
 #[derive(Debug, thiserror::Error)]
@@ -224,10 +222,7 @@ fn hook_text(event: &str) -> String {
 }
 
 fn joined(errors: &[DeleteError], separator: &str) -> String {
-    let texts: Vec<String> = errors
-        .iter()
-        .map(|error| crate::error_chain(error))
-        .collect();
+    let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
     texts.join(separator)
 }
 

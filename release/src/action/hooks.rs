@@ -275,17 +275,14 @@ impl HookRun<'_> {
             );
         }
         for error in results.into_iter().filter_map(Result::err) {
-            let error = crate::error_chain(&error);
+            let error = crate::error::error_chain(&error);
             tracing::warn!(release = release.name, error, "cannot delete a hook");
         }
     }
 }
 
 fn owner(release: &Release) -> Owner {
-    Owner {
-        name: release.name.clone(),
-        namespace: release.namespace.clone(),
-    }
+    Owner::new(&release.name, &release.namespace)
 }
 
 /// Positions of the event's hooks in the order they run: weight, then name, then kind order.

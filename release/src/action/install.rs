@@ -72,10 +72,7 @@ pub(super) async fn create_record(
     objects: &[Object],
 ) -> Result<bool, DeployError> {
     let mut is_new = false;
-    let owner = Owner {
-        name: spec.name.clone(),
-        namespace: spec.namespace.clone(),
-    };
+    let owner = Owner::new(&spec.name, &spec.namespace);
     let is_own = |object: &Object| object.is_namespace() && object.name == spec.namespace;
     let owner = Some(&owner).filter(|_| objects.iter().any(is_own));
     match storage.create(release).await {

@@ -24,7 +24,7 @@ use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo};
 use serde_json::{Map, Value};
 
 pub use deploy::deploy;
-pub use error::{BoxError, DeployError, HookError, RollbackError, UninstallError};
+pub use error::{DeployError, HookError, RollbackError, UninstallError};
 pub use install::check_name;
 pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
@@ -32,6 +32,7 @@ pub use uninstall::uninstall;
 use objects::ObjectKey;
 use objects::conflict::FieldConflict;
 
+use crate::error::BoxError;
 use crate::kube::{ApiError, Cluster, ClusterLookup};
 use crate::model::{Hook, Release};
 use crate::state::Plan;

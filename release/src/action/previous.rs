@@ -91,7 +91,7 @@ impl Pruning<'_> {
         let orphans = self.previous.orphans(revision, self.desired);
         let (orphans, _) = self.retained.split(orphans);
         if !orphans.is_empty() {
-            delete_all(self.cluster, self.owner, orphans, "Background")
+            delete_all(self.cluster, self.owner, orphans)
                 .await
                 .map_err(DeployError::Delete)?;
         }

@@ -19,7 +19,7 @@ pub(super) async fn read_if_possible(
             tracing::warn!(
                 name,
                 revision,
-                error = crate::error_chain(&error),
+                error = crate::error::error_chain(&error),
                 "unreadable record"
             );
             Ok(None)
@@ -85,7 +85,7 @@ pub(super) async fn supersede(
             // Pruned, by us or by somebody else.
             Ok(()) | Err(StorageError::NotFound) => {}
             Err(error) => {
-                let error = crate::error_chain(&error);
+                let error = crate::error::error_chain(&error);
                 tracing::warn!(
                     release = newest.name,
                     revision = head.revision,

@@ -76,10 +76,7 @@ pub(super) async fn rollback_locked(
     let previous = PreviousObjects::new(current.as_ref(), &others, &discovery);
     let now = cluster.host().now();
     let mut release = pending(spec, &target, current.as_ref(), newest + 1, now);
-    let owner = Owner {
-        name: spec.name.clone(),
-        namespace: spec.namespace.clone(),
-    };
+    let owner = Owner::new(&spec.name, &spec.namespace);
     let built = documents(&release.manifest)
         .and_then(|documents| build(documents, &spec.namespace, &discovery, &[]));
     let lenient = match &built {

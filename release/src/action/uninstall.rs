@@ -135,7 +135,7 @@ async fn load_all(
             Ok(release) => readable.push((head.revision, release)),
             Err(StorageError::NotFound) => unreadable = Some(head.revision),
             Err(error @ StorageError::Decode { .. }) => {
-                let (name, error) = (&spec.name, crate::error_chain(&error));
+                let (name, error) = (&spec.name, crate::error::error_chain(&error));
                 tracing::warn!(name, revision = head.revision, error, "unreadable record");
                 unreadable = Some(head.revision);
             }
@@ -189,11 +189,8 @@ async fn delete_objects(
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |object| {
         object.resource.kind.as_str()
     });
-    let owner = Owner {
-        name: spec.name.clone(),
-        namespace: spec.namespace.clone(),
-    };
-    let removed = delete_all(cluster, &owner, objects, "Background")
+    let owner = Owner::new(&spec.name, &spec.namespace);
+    let removed = delete_all(cluster, &owner, objects)
         .await
         .map_err(|failures| UninstallError::Delete {
             name: spec.name.clone(),

@@ -9,10 +9,10 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::Object;
 use serde_json::Value;
 
-use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Owner, is_kept};
+use super::transport::PARALLEL;
 
 /// What became of one object that was to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,14 +86,13 @@ pub(crate) async fn delete_all(
     cluster: &Cluster,
     owner: &Owner,
     objects: Vec<Object>,
-    propagation: &str,
 ) -> Result<Removed, Vec<DeleteError>> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for kind in objects.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
         let deletions: Vec<_> = kind
             .iter()
-            .map(|object| delete_owned(cluster, owner, object, propagation).boxed())
+            .map(|object| delete_owned(cluster, owner, object).boxed())
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
         for (object, fate) in kind.iter().zip(fates) {
@@ -114,7 +113,6 @@ async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,
-    propagation: &str,
 ) -> Result<Removal, ApiError> {
     if object.name.is_empty() {
         return Ok(Removal::Absent); // A generated name is not in the manifest.
@@ -128,12 +126,23 @@ async fn delete_owned(
     if !owner.owns(&live) {
         return Ok(Removal::NotOwned);
     }
-    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-    match cluster.delete(object, uid, propagation).await {
-        Ok(()) => Ok(Removal::Deleted),
-        Err(error) if error.is_not_found() => Ok(Removal::Absent),
+    match delete_instance(cluster, object, &live).await {
         // The uid does not match any more: what is there now is somebody else's.
         Err(error) if error.is_conflict() => Ok(Removal::NotOwned),
+        result => result,
+    }
+}
+
+/// Deletes the instance of an object that was read, and no other.
+async fn delete_instance(
+    cluster: &Cluster,
+    object: &Object,
+    live: &Value,
+) -> Result<Removal, ApiError> {
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
+    match cluster.delete(object, uid).await {
+        Ok(()) => Ok(Removal::Deleted),
+        Err(error) if error.is_not_found() => Ok(Removal::Absent),
         Err(error) => Err(error),
     }
 }
@@ -176,10 +185,6 @@ pub(crate) async fn delete_hook(
     if is_anothers(owner, &live) {
         return Ok(Removal::NotOwned);
     }
-    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-    match cluster.delete(object, uid, "Background").await {
-        Ok(()) => Ok(Removal::Deleted),
-        Err(error) if error.is_not_found() => Ok(Removal::Absent),
-        Err(error) => Err(failed(error)),
-    }
+    let deleted = delete_instance(cluster, object, &live).await;
+    deleted.map_err(failed)
 }

@@ -13,8 +13,8 @@ use objects::fields::{items, text};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::client::{Connection, get_json};
 use super::error::ApiError;
+use super::transport::{Connection, get_json};
 
 /// How old an answer may be before `.Capabilities` is asked for anew.
 const MAX_AGE: Duration = Duration::from_secs(300);

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use objects::Object;
 use serde_json::Value;
 
-use super::apply::{Applier, contested_paths};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::Owner;
+use super::write::ObjectWriter;
 
 /// How often an object that was written meanwhile is read again. Then the dry run takes it as it is, so
 /// that an object that is written all the time gets an answer too.
@@ -50,7 +50,7 @@ pub async fn dry_run(
     owner.mark(&mut desired.body);
     let request = Request {
         cluster,
-        applier: Applier::again(cluster, &previous),
+        writer: ObjectWriter::again(cluster, &previous),
         desired,
     };
     let mut newer: Option<Value> = None;
@@ -103,7 +103,7 @@ impl<'v> Version<'v> {
 
 struct Request<'a> {
     cluster: &'a Cluster,
-    applier: Applier<'a>,
+    writer: ObjectWriter<'a>,
     desired: Object,
 }
 
@@ -112,9 +112,9 @@ impl Request<'_> {
         let mut body = self.desired.body.clone();
         version.demand(&mut body);
         match self.cluster.try_apply(&self.desired, &body, false).await {
-            Err(error) if !contested_paths(&error).is_empty() => {
+            Err(error) if !error.contested_fields().is_empty() => {
                 // Whoever holds what by now: the answer is refused if that is not the version meant.
-                let (_, mut body) = self.applier.settle(&self.desired, &error).await?;
+                let (_, mut body) = self.writer.settle(&self.desired, &error).await?;
                 version.demand(&mut body);
                 self.cluster.try_apply(&self.desired, &body, true).await
             }
@@ -125,5 +125,5 @@ impl Request<'_> {
 
 /// Whether the API server has another version than the one that was named.
 fn is_another_version(error: &ApiError) -> bool {
-    error.is_conflict() && contested_paths(error).is_empty()
+    error.is_conflict() && error.contested_fields().is_empty()
 }

@@ -99,6 +99,29 @@ impl ApiError {
         }
     }
 
+    /// The fields that the API server says other managers own.
+    pub(crate) fn contested_fields(&self) -> Vec<&str> {
+        let contested = self
+            .causes()
+            .iter()
+            .filter(|cause| cause.reason == "FieldManagerConflict");
+        contested.map(|cause| cause.field.as_str()).collect()
+    }
+
+    /// Whether the API server refused because something may not change. It has no reason of its own
+    /// for that, only words that are the same since Kubernetes 1.0.
+    pub(crate) fn is_immutable(&self) -> bool {
+        const WORDS: [&str; 4] = [
+            "field is immutable",
+            "may not be changed",
+            "may not change once set",
+            "updates to statefulset spec for fields other than",
+        ];
+        let is_about_it =
+            |cause: &StatusCause| WORDS.iter().any(|word| cause.message.contains(word));
+        self.is_invalid() && self.causes().iter().any(is_about_it)
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         // A namespace on its way out refuses everything until it is gone.

@@ -37,7 +37,7 @@ impl templating::Host for ClusterLookup {
         name: &str,
     ) -> Result<Value, templating::Error> {
         let found = self.find_blocking(api_version, kind, namespace, name);
-        found.map_err(|error| templating::Error::message(crate::error_chain(&error)))
+        found.map_err(|error| templating::Error::message(crate::error::error_chain(&error)))
     }
 }
 

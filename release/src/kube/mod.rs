@@ -1,13 +1,20 @@
 //! The cluster: discovery, requests, server-side apply, ownership, deletion and waiting.
 //!
-//! Objects travel as `serde_json::Value`, never as Rust types, so that no field a chart writes is
-//! lost. Everything is sent through the [`kube::Client`] that a [`Cluster`] was made with; this
-//! crate cannot reach another identity. Decisions (which fields to leave to whom, what to delete)
-//! are pure functions beside the code that acts on them.
+//! Everything is sent through the [`kube::Client`] that a [`Cluster`] was made with; this crate cannot
+//! reach another identity. What can be decided without a cluster (which fields are left to whom, when
+//! an object is ready) is in [`objects`].
+//!
+//! - `transport`, `client` and `requests`: one request, the handle of one identity, and what is asked
+//!   of the API server.
+//! - `ownership`, `check` and `create`: to whom an object belongs, and finding out before writing it.
+//! - `write`, `apply`, `migrate` and `dry_run`: one object, a manifest in order, the fields of other
+//!   Helm clients, and what a write would change.
+//! - `delete`, `wait` and `hook_watch`: removing objects, and waiting for them.
 //!
 //! Mirrors `pkg/kube` of Helm 4.
 
 mod apply;
+mod check;
 mod client;
 mod create;
 mod delete;
@@ -20,9 +27,12 @@ mod lookup;
 mod migrate;
 mod ownership;
 mod record_lists;
+mod requests;
+mod transport;
 mod wait;
+mod write;
 
-pub use apply::{Applied, ApplyError, ApplyOptions, ObjectFailure, reapply};
+pub use apply::{Applied, ApplyError, reapply};
 pub use client::Cluster;
 pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
@@ -30,11 +40,14 @@ pub use error::ApiError;
 pub use lookup::{ClusterLookup, LookupError};
 pub use ownership::{Owner, OwnershipError};
 pub use wait::WaitError;
+pub use write::{ApplyOptions, ObjectFailure};
 
-pub(crate) use apply::{Unverified, apply_all, is_foreign_writer};
-pub(crate) use client::RecordRequest;
+pub(crate) use apply::apply_all;
+pub(crate) use check::check_all;
 pub(crate) use create::creatable_unchecked;
 pub(crate) use delete::{delete_all, delete_hook, is_name_taken};
 pub(crate) use hook_watch::wait_for_hooks;
-pub(crate) use ownership::{OwnershipRule, check_all, stored_policy};
+pub(crate) use ownership::{OwnershipRule, stored_policy};
+pub(crate) use requests::RecordRequest;
 pub(crate) use wait::{wait_until_gone, wait_until_ready};
+pub(crate) use write::Unverified;

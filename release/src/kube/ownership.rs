@@ -1,13 +1,13 @@
-//! To whom an object belongs: the three marks Helm puts on everything it writes.
+//! To whom an object belongs: the three marks Helm puts on everything it writes. Pure; [`check_all`]
+//! asks the cluster.
+//!
+//! [`check_all`]: super::check::check_all
 //!
 //! Mirrors `pkg/action/validate.go`.
 
-use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use objects::Object;
 use serde_json::{Map, Value};
 
-use super::apply::PARALLEL;
-use super::client::Cluster;
 use super::error::ApiError;
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
@@ -70,6 +70,14 @@ pub(crate) enum OwnershipRule {
 }
 
 impl Owner {
+    /// The release `name` of `namespace`.
+    pub fn new(name: impl Into<String>, namespace: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            namespace: namespace.into(),
+        }
+    }
+
     /// What keeps `live` from being this release's, in Helm's words; empty if it is.
     pub fn problems(&self, live: &Value) -> Vec<String> {
         let marks = [
@@ -174,44 +182,6 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
     mark(body, "annotations", RESOURCE_POLICY_ANNOTATION).map(|policy| policy.trim().to_lowercase())
 }
 
-/// Looks at those of `objects` that are there already; none may be somebody else's. Nothing is
-/// changed.
-///
-/// # Errors
-/// The first object, in manifest order, that is not ours to take.
-pub(crate) async fn check_all(
-    cluster: &Cluster,
-    owner: &Owner,
-    claim: OwnershipRule,
-    objects: &[&Object],
-) -> Result<(), OwnershipError> {
-    let looks: Vec<_> = objects
-        .iter()
-        .filter(|object| !object.name.is_empty())
-        .map(|object| check_one(cluster, owner, claim, object).boxed())
-        .collect();
-    stream::iter(looks)
-        .buffered(PARALLEL)
-        .try_collect::<()>()
-        .await
-}
-
-async fn check_one(
-    cluster: &Cluster,
-    owner: &Owner,
-    claim: OwnershipRule,
-    object: &Object,
-) -> Result<(), OwnershipError> {
-    match cluster.get_metadata(object).await {
-        Ok(None) => Ok(()),
-        Ok(Some(live)) => owner.check(claim, object, &live),
-        Err(source) => Err(OwnershipError::Unknown {
-            object: object.describe_for_people(),
-            source,
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -219,10 +189,7 @@ mod tests {
     use super::*;
 
     fn owner() -> Owner {
-        Owner {
-            name: "web".to_owned(),
-            namespace: "shop".to_owned(),
-        }
+        Owner::new("web", "shop")
     }
 
     #[test]

@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::apply::PARALLEL;
 use super::client::Cluster;
 use super::error::ApiError;
+use super::transport::PARALLEL;
 use objects::Object;
 use objects::readiness::Status;
 use objects::readiness::wait::{self, Mode};

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
-use crate::action::BoxError;
+use crate::error::BoxError;
 use crate::model::Release;
 
 /// What a [`DigestStore`] knows of a revision.

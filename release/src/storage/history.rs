@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use objects::managed_fields::FIELD_MANAGER;
 
 use crate::model::Status;
 
@@ -35,6 +36,14 @@ impl StoredRevision {
         let revision = labels.get("version")?.parse().ok()?;
         let status = labels.get("status").map_or("", String::as_str).into();
         Some(Self::new(revision, status))
+    }
+}
+
+impl StoredRevision {
+    /// Whether another client than ours wrote it last.
+    pub fn is_foreign(&self) -> bool {
+        let writer = self.written_by.as_deref();
+        writer.is_some_and(|manager| manager != FIELD_MANAGER)
     }
 }
 

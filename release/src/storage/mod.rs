@@ -31,7 +31,7 @@ pub use labels::{
 };
 pub use memory::Memory;
 
-use crate::action::BoxError;
+use crate::error::BoxError;
 use crate::kube::ApiError;
 use crate::model::Release;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use release::action::BoxError;
+use release::BoxError;
 use release::model::Release;
 use release::storage::{DigestStore, KnownDigest, StorageError};
 use release::{Options, RollbackSpec, Storage, UninstallSpec};

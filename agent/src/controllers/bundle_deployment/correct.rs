@@ -89,10 +89,7 @@ pub async fn apply(
         .filter(|object| is_drifted(object))
         .cloned()
         .collect();
-    let owner = Owner {
-        name: release.name.clone(),
-        namespace: release.namespace.clone(),
-    };
+    let owner = Owner::new(&release.name, &release.namespace);
     let options = ApplyOptions {
         force,
         ..Default::default()

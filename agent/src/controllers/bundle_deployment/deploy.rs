@@ -13,9 +13,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::conflict::{FieldConflict, Outcome};
 use objects::{Discovery, ObjectKey};
-use release::action::{
-    BoxError, DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered,
-};
+use release::BoxError;
+use release::action::{DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered};
 use release::kube::ClusterLookup;
 use release::storage::Storage;
 use serde_json::{Map, Value};

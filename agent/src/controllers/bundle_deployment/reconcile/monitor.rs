@@ -121,10 +121,7 @@ impl Reconciler {
                 .map_err(|e| error::chain(&e))?,
         };
         let rules = observe::rules(&bundle.spec.options);
-        let owner = Owner {
-            name: release.name.clone(),
-            namespace: release.namespace.clone(),
-        };
+        let owner = Owner::new(&release.name, &release.namespace);
         let differences = live
             .differences(impersonated.cluster(), &owner, &desired, &rules)
             .await;
