@@ -61,7 +61,7 @@ pub async fn deploy(
         return Err(DeployError::Locked);
     }
     let mut rendered = render(cluster, spec, first_plan.action).await?;
-    let stored = compared_record(storage, &spec.name, first_plan.action).await?;
+    let stored = compared_record(storage, spec, first_plan.action).await?;
     let desired = match &stored {
         Some(stored) if has_content(stored, &rendered) && spec.options.always => {
             DesiredContent::Again
@@ -146,15 +146,22 @@ async fn render(
 /// having other content.
 async fn compared_record(
     storage: &Storage,
-    name: &str,
+    spec: &DeploySpec,
     action: Action,
 ) -> Result<Option<Release>, StorageError> {
+    let is_known = |known: &&Release| {
+        let is_deployed = matches!(action, Action::Upgrade { from, .. } if from == known.revision);
+        is_deployed && (&known.name, &known.namespace) == (&spec.name, &spec.namespace)
+    };
+    if let Some(known) = spec.known.as_ref().filter(is_known) {
+        return Ok(Some(known.clone()));
+    }
     let revision = match action {
         Action::Upgrade { from, .. } => from,
         Action::Finish { revision, .. } => revision,
         Action::None | Action::Wait | Action::Install { .. } => return Ok(None),
     };
-    read_if_possible(storage, name, revision).await
+    read_if_possible(storage, &spec.name, revision).await
 }
 
 /// Whether a record has the content that was rendered now.

@@ -54,6 +54,8 @@ pub struct DeploySpec {
     pub render: Arc<RenderFn>,
     /// How to go about it.
     pub options: Options,
+    /// A deployed revision as the caller has just read it, which then is not read again.
+    pub known: Option<Release>,
 }
 
 impl std::fmt::Debug for DeploySpec {

@@ -110,6 +110,7 @@ impl Journey {
                 Ok(Rendered::new(rendered, values.clone()))
             }),
             options: Self::options(),
+            known: None,
         }
     }
 

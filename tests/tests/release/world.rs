@@ -101,6 +101,7 @@ impl World {
                 })
             }),
             options,
+            known: None,
         }
     }
 

@@ -16,6 +16,7 @@ use objects::{Discovery, ObjectKey};
 use release::BoxError;
 use release::action::{DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered};
 use release::kube::ClusterLookup;
+use release::model::Release;
 use release::storage::Storage;
 use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
@@ -175,6 +176,7 @@ impl Deployer {
         reason: DeployReason,
         impersonated: &DeploymentClient,
         records: &Storage,
+        known: Option<&Release>,
     ) -> Result<Deployed, Failed> {
         let bundle = &filled.bundle;
         let values = self.values.of(impersonated, filled).await;
@@ -232,6 +234,7 @@ impl Deployer {
                 always: is_forced,
                 ..Options::default()
             },
+            known: known.cloned(),
         };
         let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
         let deployed = deployed.map_err(|cause| {

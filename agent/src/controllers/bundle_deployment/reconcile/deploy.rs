@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use objects::conflict::FieldConflict;
 use release::action::Deployed;
+use release::model::Release;
 
 use super::{ReconcileState, Reconciler};
 use crate::bundle::release_name;
@@ -19,13 +20,14 @@ use crate::ledger::ReleaseKey;
 use crate::report::events::Reason;
 
 impl Reconciler {
-    /// Deploys; gives back what was done when that worked.
+    /// Deploys; gives back what was done when that worked. `known` is the release as it was read before.
     pub(super) async fn deploy(
         &self,
         state: &mut ReconcileState,
         filled: &Filled,
         reason: DeployReason,
         impersonated: &DeploymentClient,
+        known: Option<&Release>,
     ) -> Option<Deployed> {
         let bundle = Arc::clone(&state.bundle);
         let options = &bundle.spec.options;
@@ -67,7 +69,7 @@ impl Reconciler {
         let records = self.records(&bundle, impersonated, &id.namespace);
         let deployer = &self.context.deployer;
         let outcome = deployer
-            .deploy(filled, reason, impersonated, &records)
+            .deploy(filled, reason, impersonated, &records, known)
             .await;
         if outcome.is_err() {
             // It did not come to that, but there may be a release of another agent's.

@@ -400,7 +400,8 @@ impl Reconciler {
             }
             Some(reason) => {
                 tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
-                match self.deploy(state, &filled, reason, &impersonated).await {
+                let deployed = self.deploy(state, &filled, reason, &impersonated, stored.as_ref());
+                match deployed.await {
                     Some(deployed) => {
                         // Only before a first one can nothing be left over.
                         let is_first = deployed.release.revision == 1;
