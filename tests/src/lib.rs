@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod corpus;
 pub mod fault_proxy;
 pub mod fleet;
+pub mod forward;
 pub mod helm;
 pub mod kills;
 pub mod ports;

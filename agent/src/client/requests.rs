@@ -17,15 +17,13 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use release::kube::connection;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
 use tower::retry::RetryLayer;
@@ -41,11 +39,6 @@ const PATIENCE_WITH_CHANGES: Duration = Duration::from_secs(60);
 
 /// Name of the metric, without the suffix that counters get.
 pub const NAME: &str = "rest_client_requests";
-
-/// Connections that wait for their next request, per server. What a burst opens beyond them is closed after use.
-const KEPT_CONNECTIONS: usize = 8;
-/// How long they wait.
-const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// What client-go calls the code of a request that no server answered.
 const NO_ANSWER: &str = "<error>";
@@ -129,28 +122,13 @@ impl Clients {
 /// A client of few kept connections whose requests are counted and end in time: with an answer, or without one. Only watches go on for
 /// as long as the server likes.
 ///
-/// kube's own stack keeps every connection that a burst opened, with 50 KiB of buffers each, until the server ends it.
-/// The layers are those of `ClientBuilder::try_from`. Through a proxy it is kube's stack: the connector's type is another.
+/// The layers are those of `ClientBuilder::try_from`.
 ///
 /// # Errors
 /// The configuration is no good.
 pub fn client(config: kube::Config, last_contact: &LastContact) -> kube::Result<Client> {
     check_token(&config)?;
-    if config.proxy_url.is_some() {
-        let common = Common::new(&config, last_contact);
-        let kubes = ClientBuilder::try_from(config)?;
-        return Ok(kubes.with_layer(&common).build());
-    }
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector()?);
-    connector.set_connect_timeout(config.connect_timeout);
-    connector.set_read_timeout(config.read_timeout);
-    connector.set_write_timeout(config.write_timeout);
-    connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let connections = legacy::Builder::new(TokioExecutor::new())
-        .pool_max_idle_per_host(KEPT_CONNECTIONS)
-        .pool_idle_timeout(KEPT_FOR)
-        .pool_timer(TokioTimer::new())
-        .build::<_, Body>(connector);
+    let connections = connection::connections(&config)?;
     layered(config, last_contact, connections)
 }
 

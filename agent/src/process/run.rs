@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use chart::source::Fetcher;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use release::Host;
+use release::kube::connection;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -305,12 +306,14 @@ async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
         None => Kubeconfig::from_env().context("failed to read KUBECONFIG")?,
     };
     let mut config = match kubeconfig {
-        Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
+        Some(kubeconfig) => connection::config(kubeconfig, &options).await?,
         None => match kube::Config::incluster() {
             Ok(config) => config,
-            Err(_) => kube::Config::from_kubeconfig(&options)
-                .await
-                .context("failed to find the local cluster")?,
+            Err(_) => {
+                let kubeconfig = Kubeconfig::read();
+                let kubeconfig = kubeconfig.context("failed to find the local cluster")?;
+                connection::config(kubeconfig, &options).await?
+            }
         },
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);

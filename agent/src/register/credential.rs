@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use release::kube::connection;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -123,7 +124,7 @@ pub async fn client_config(
 ) -> Result<kube::Config, CredentialError> {
     let text = std::str::from_utf8(kubeconfig).map_err(|_| CredentialError::Encoding)?;
     let parsed = Kubeconfig::from_yaml(text).map_err(|_| CredentialError::Syntax)?;
-    let mut config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+    let mut config = connection::config(parsed, &KubeConfigOptions::default())
         .await
         .map_err(CredentialError::Unusable)?;
     if let (TlsMode::SystemStore, Some(given)) = (mode, &mut config.root_cert) {

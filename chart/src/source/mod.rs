@@ -51,6 +51,7 @@ pub use proxy::ProxyRules;
 pub use reference::ChartRef;
 pub use safe_url::SafeUrl;
 pub use schemas::SchemaFetcher;
+pub use tls::proxy_trust;
 
 /// What is the same for every fetch.
 #[derive(Clone, Debug)]

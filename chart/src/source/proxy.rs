@@ -103,10 +103,10 @@ impl ProxyRules {
     }
 }
 
-/// A proxy without a scheme is an HTTP proxy.
+/// A proxy without a scheme is an HTTP proxy; one of another scheme is told when it is to be used.
 fn proxy_url(text: &str) -> Option<Url> {
     match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Some(url),
+        Ok(url) if url.has_host() => Some(url),
         _ => Url::parse(&format!("http://{text}"))
             .ok()
             .filter(Url::has_host),
@@ -207,6 +207,15 @@ mod tests {
     fn exceptions(#[case] no_proxy: &str, #[case] url: &str, #[case] proxied: bool) {
         let proxy = rules(no_proxy).for_url(&Url::parse(url).unwrap());
         assert_eq!(proxy.is_some(), proxied, "{proxy:?}");
+    }
+
+    #[rstest]
+    #[case("proxy.example:3128", "http://proxy.example:3128/")]
+    #[case("http://user:p%40ss@proxy.example", "http://user:p%40ss@proxy.example/")]
+    #[case("10.0.0.9:3128", "http://10.0.0.9:3128/")]
+    #[case("socks5://proxy.example:1080", "socks5://proxy.example:1080")]
+    fn addresses_of_proxies(#[case] text: &str, #[case] read: &str) {
+        assert_eq!(proxy_url(text).unwrap().as_str(), read);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use rustls::client::WantsClientCert;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -13,10 +14,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, OtherError,
+    RootCertStore, SignatureScheme, WantsVerifier,
 };
 
+use super::Settings;
 use super::credentials::Identity;
 use super::error::FetchError;
 
@@ -51,6 +53,64 @@ fn system_roots() -> &'static RootCertStore {
     })
 }
 
+/// The certificates of a bundle that somebody gave.
+fn listed(bundle: &[u8]) -> Vec<CertificateDer<'static>> {
+    let certificates = certificates(bundle);
+    if certificates.is_empty() {
+        tracing::warn!("a CA bundle without any PEM certificate is ignored");
+    }
+    certificates
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, FetchError> {
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(failed)
+}
+
+/// The system's roots and these.
+fn trusting(
+    given: Vec<CertificateDer<'static>>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, FetchError> {
+    let mut roots = system_roots().clone();
+    let (_, unusable) = roots.add_parsable_certificates(given.iter().cloned());
+    if unusable > 0 {
+        tracing::warn!(
+            unusable,
+            "certificates of a CA bundle cannot be used as roots"
+        );
+    }
+    if given.is_empty() {
+        return Ok(builder()?.with_root_certificates(roots));
+    }
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(failed)?;
+    let pinned = given;
+    Ok(builder()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(RootsOrPinned { inner, pinned })))
+}
+
+/// By what a proxy with TLS is trusted: the system's roots, `PROXY_CA_BUNDLE` of the process, and these certificates (DER).
+///
+/// # Errors
+/// The crypto library lacks what TLS needs.
+pub fn proxy_trust(authorities: &[Vec<u8>]) -> Result<ClientConfig, FetchError> {
+    let bundle = Settings::from_environment().proxy_ca;
+    let mut given = bundle.as_deref().map(listed).unwrap_or_default();
+    let authorities = authorities.iter().cloned();
+    given.extend(authorities.map(CertificateDer::from));
+    // No protocol is offered: a proxy that chose HTTP/2 would not understand what follows.
+    Ok(trusting(given)?.with_no_client_auth())
+}
+
+fn failed(error: impl std::fmt::Display) -> FetchError {
+    FetchError::Tls {
+        problem: error.to_string(),
+    }
+}
+
 /// TLS settings for one kind of access.
 ///
 /// # Errors
@@ -60,53 +120,21 @@ pub(super) fn client_config(
     insecure: bool,
     identity: Option<&Identity>,
 ) -> Result<ClientConfig, FetchError> {
-    let failed = |error: &dyn std::fmt::Display| FetchError::Tls {
-        problem: error.to_string(),
-    };
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?;
     let builder = if insecure {
-        builder
+        builder()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AcceptAny))
     } else {
-        let mut roots = system_roots().clone();
-        let mut pinned = Vec::new();
-        for bundle in bundles {
-            let certificates = certificates(bundle);
-            if certificates.is_empty() {
-                tracing::warn!("a CA bundle without any PEM certificate is ignored");
-            }
-            let (_, unusable) = roots.add_parsable_certificates(certificates.iter().cloned());
-            if unusable > 0 {
-                tracing::warn!(
-                    unusable,
-                    "certificates of a CA bundle cannot be used as roots"
-                );
-            }
-            pinned.extend(certificates);
-        }
-        if pinned.is_empty() {
-            builder.with_root_certificates(roots)
-        } else {
-            let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
-                .build()
-                .map_err(|error| failed(&error))?;
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(RootsOrPinned { inner, pinned }))
-        }
+        trusting(bundles.iter().flat_map(|bundle| listed(bundle)).collect())?
     };
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let key = PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes())
-                .map_err(|error| failed(&format!("the client's key cannot be read: {error}")))?;
+            let key = PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes()).map_err(
+                |error| failed(format_args!("the client's key cannot be read: {error}")),
+            )?;
             let chain = certificates(&identity.certificates);
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| failed(&error))?
+            builder.with_client_auth_cert(chain, key).map_err(failed)?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -9,7 +9,7 @@ use golib::strconv::quote;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use release::action::capabilities;
 use release::error_chain as chain;
-use release::kube::{Cluster, ClusterLookup};
+use release::kube::{Cluster, ClusterLookup, connection};
 use serde_json::json;
 
 use crate::files::read_file;
@@ -42,11 +42,9 @@ impl Server {
             uri.map_err(|error| unreachable(&error.to_string()))
         });
         let mut config = match kubeconfig(helm)? {
-            Some(kubeconfig) if !is_empty(&kubeconfig) => {
-                kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .map_err(|error| unreachable(&chain(&error)))?
-            }
+            Some(kubeconfig) if !is_empty(&kubeconfig) => connection::config(kubeconfig, &options)
+                .await
+                .map_err(|error| unreachable(&chain(&error)))?,
             _ => kube::Config::new(http::Uri::from_static("http://localhost:8080")),
         };
         if let Some(address) = address {
@@ -79,7 +77,7 @@ impl Server {
             config.root_cert = Some(certificates);
         }
         config.accept_invalid_certs |= helm.kube_insecure_skip_tls_verify;
-        let client = kube::Client::try_from(config).map_err(|error| unreachable(&chain(&error)))?;
+        let client = connection::client(config).map_err(|error| unreachable(&chain(&error)))?;
         let cluster = Cluster::new(client);
         let capabilities = capabilities(&cluster)
             .await

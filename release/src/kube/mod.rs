@@ -16,6 +16,7 @@
 mod apply;
 mod check;
 mod client;
+pub mod connection;
 mod create;
 mod delete;
 mod discovery;

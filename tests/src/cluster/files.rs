@@ -12,8 +12,13 @@ use crate::certs::Authority;
 
 /// Writes everything into the cluster's directory.
 pub(super) fn write(directory: &Path, authority: &Authority) -> Result<()> {
-    let server =
-        authority.issue(&["kubernetes", "kubernetes.default", "kubernetes.default.svc"])?;
+    let server = authority.issue(&[
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        super::PROXIED_NAME,
+        super::UNPROXIED_ADDRESS,
+    ])?;
     let accounts = KeyPair::generate()?;
     for (name, content) in [
         ("authority.crt", authority.pem().to_owned()),

@@ -28,6 +28,11 @@ pub const ADMIN: &str = "admin";
 /// How many users `agent-0`, `agent-1`, … with all rights there are, so that each agent under test is one line in the audit log.
 pub const AGENT_USERS: usize = 200;
 
+/// A name of API servers that only a proxy can resolve: clients never go through one to loopback.
+pub const PROXIED_NAME: &str = "apiserver.example";
+/// An address of this machine that clients do not take for loopback.
+pub const UNPROXIED_ADDRESS: &str = "0.0.0.0";
+
 /// How long a part may take to start. A busy machine is slow, not broken.
 const STARTUP: Duration = Duration::from_secs(180);
 
@@ -131,6 +136,11 @@ impl ControlPlane {
     /// The API server's address.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    /// The API server's address under another name of its certificate.
+    pub fn url_at(&self, host: &str) -> String {
+        format!("https://{host}:{}", self.ports.api)
     }
 
     /// The certificate authority of the API server, PEM.

@@ -20,6 +20,7 @@ mod obstacles;
 mod options;
 mod own_chart;
 mod process;
+mod proxies;
 mod published;
 mod records;
 mod recovery;
