@@ -73,7 +73,7 @@ impl LastContact {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) {
+    pub(crate) fn now(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }

@@ -3,6 +3,7 @@
 //! A start-up failure ends the process; everything later is survived in it. Losing the lease drops
 //! all work at once and campaigns again; a dead credential leads back to registration.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::health::{Health, Side};
+use crate::client::health::{Duty, Health, Side};
 use crate::client::identity::Identities;
 use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
@@ -147,6 +148,9 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         events: Arc::new(events),
         health,
     };
+    process.metrics.leading(false);
+    // Before the lease: a successor that nobody can ask would never be let in.
+    let _servers = process.open_ports(&stop).await?;
     let settings = &process.settings;
     let Some(election) = settings.election else {
         return Box::pin(process.work(stop)).await;
@@ -173,6 +177,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
             result = Box::pin(process.work(stop.clone())) => Some(result),
         };
         process.metrics.leading(false);
+        process.health.turn_to(Duty::Standby);
         match ended {
             None => tracing::warn!("lost the lease, all work has stopped"),
             Some(result) => {
@@ -207,16 +212,16 @@ impl Process {
             last_contact: self.health.last_contact(Side::Upstream).clone(),
         };
         let health = &self.health;
-        let mut servers = JoinSet::new();
+        let mut is_first = true;
+        health.turn_to(Duty::Register);
         loop {
             let ((upstream, config), ledger) = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                registered = self.register(&registrar, servers.is_empty()) => registered,
+                registered = self.register(&registrar, is_first) => registered,
             };
+            is_first = false;
             health.contact(Side::Upstream);
-            if servers.is_empty() {
-                self.open_ports(&mut servers, &stop).await?;
-            }
+            health.turn_to(Duty::Deploy);
             tracing::info!(namespace = upstream.namespace, "registered");
             let identities = Arc::clone(&self.identities);
             let session = Session {
@@ -269,11 +274,10 @@ impl Process {
         (registered, ledger.filter(|_| begun.elapsed() < FRESH))
     }
 
-    async fn open_ports(
-        &self,
-        servers: &mut JoinSet<()>,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
+    /// Opens the ports for as long as the process lives. One that another process has is waited for: on the host's network a
+    /// predecessor still serves there.
+    async fn open_ports(&self, stop: &CancellationToken) -> anyhow::Result<JoinSet<()>> {
+        let mut servers = JoinSet::new();
         let endpoints = [
             (
                 self.settings.metrics_address,
@@ -286,12 +290,19 @@ impl Process {
         ];
         for (address, endpoint) in endpoints {
             let Some(address) = address else { continue };
-            let listener = server::bind(address)
-                .await
-                .with_context(|| format!("failed to listen on {address}"))?;
-            servers.spawn(server::serve(listener, endpoint, stop.clone()));
+            match server::bind(address).await {
+                Ok(listener) => servers.spawn(server::serve(listener, endpoint, stop.clone())),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    tracing::warn!(%address, "the port is taken, waiting for it");
+                    servers.spawn(server::serve_later(address, endpoint, stop.clone()))
+                }
+                Err(error) => {
+                    let context = format!("failed to listen on {address}");
+                    return Err(anyhow::Error::new(error).context(context));
+                }
+            };
         }
-        Ok(())
+        Ok(servers)
     }
 }
 

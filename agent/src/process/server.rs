@@ -1,7 +1,8 @@
 //! Probes and metrics over plain HTTP.
 //!
 //! `/healthz` says the process serves; `/readyz` says it can do its work: it turns false when
-//! upstream or the local cluster has not answered for five minutes. No authentication, as upstream.
+//! upstream or the local cluster has not answered for five minutes. Who waits for the lease is ready
+//! to take over, and needs the local cluster alone. No authentication, as upstream.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,6 +23,9 @@ use crate::report::metrics::Metrics;
 
 /// A client that sends no complete request head within this time is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two looks at a port that is taken.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What a port answers.
 #[derive(Clone)]
@@ -73,6 +77,20 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
+/// Opens a port that another process has, as soon as it lets go of it, and answers.
+pub async fn serve_later(address: SocketAddr, endpoint: Endpoint, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(RETRY) => {}
+        }
+        if let Ok(listener) = bind(address).await {
+            tracing::info!(%address, "the port is free now");
+            return serve(listener, endpoint, stop).await;
+        }
+    }
+}
+
 /// Answers requests until the token is cancelled.
 pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: CancellationToken) {
     loop {
@@ -111,7 +129,7 @@ pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: Cancellation
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::health::Side;
+    use crate::client::health::{Duty, Side};
 
     #[tokio::test(start_paused = true)]
     async fn readiness_follows_contact_with_both_clusters() {
@@ -121,6 +139,7 @@ mod tests {
 
     async fn readiness_follows(side: Side) {
         let health = Health::new(Duration::from_secs(300));
+        health.turn_to(Duty::Deploy);
         let probes = Endpoint::Probes(health.clone());
         assert!(!health.is_silent(side));
         tokio::time::advance(Duration::from_secs(100)).await;

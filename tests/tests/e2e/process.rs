@@ -16,7 +16,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::kills::records;
 use testbed::wait::wait_until;
 
-use crate::scene::{deploy, haste, target};
+use crate::scene::{deploy, haste, page, target};
 
 /// Another process of the same agent, in leader election.
 pub(crate) fn candidate(
@@ -129,6 +129,87 @@ async fn agents_take_over_from_each_other() -> Result<()> {
     holder(&agent, "third").await?;
     deploy(&agent, "again", 1).await?;
     Ok(())
+}
+
+/// What a rolling update needs: the successor answers its probes while the predecessor still holds the lease, and is let in.
+#[tokio::test]
+async fn a_standby_serves_its_probes_and_is_ready() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let mut first = candidate(&agent, "leading", &[])?;
+    holder(&agent, "leading").await?;
+    let second = candidate(&agent, "waiting", &[])?;
+    let answer = async |url: String, path: &str| {
+        let url = format!("{url}{path}");
+        wait_until(&url, PATIENCE, async || match page(url.clone()).await? {
+            (200, text) => Ok(text),
+            (status, text) => Err(format!("{status} {text}")),
+        })
+        .await
+    };
+    answer(second.probes_url(), "/healthz").await?;
+    answer(second.probes_url(), "/readyz").await?;
+    let metrics = answer(second.metrics_url(), "/metrics").await?;
+    ensure!(
+        metrics.contains("leader_election_master_status{name=\"fleet-agent\"} 0"),
+        "{metrics}"
+    );
+    ensure!(
+        !second.log().contains("holding the lease"),
+        "{}",
+        second.log()
+    );
+    ensure!(first.terminate(PATIENCE)?.success());
+    holder(&agent, "waiting").await?;
+    deploy(&agent, "app", 1).await?;
+    answer(second.probes_url(), "/readyz").await.map(drop)
+}
+
+/// Who holds the lease is ready once it is registered.
+#[tokio::test]
+async fn a_leader_without_a_registration_is_not_ready() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let process = candidate(&agent, "alone", &[])?;
+    holder(&agent, "alone").await?;
+    let ready = format!("{}/readyz", process.probes_url());
+    wait_until("the agent to say why", PATIENCE, async || {
+        match page(ready.clone()).await? {
+            (500, text) if text == "not registered yet" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    agent.grant().await?;
+    wait_until("the agent to be ready", PATIENCE, async || {
+        match page(ready.clone()).await? {
+            (200, _) => Ok(()),
+            other => Err(format!("{other:?}\n{}", process.log())),
+        }
+    })
+    .await
+}
+
+/// On the host's network two agents of one node want the same ports: the later one works without, and takes them when they are free.
+#[tokio::test]
+async fn ports_that_are_taken_are_waited_for() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let ports = [("FLEET_AGENT_PROBE_BIND_ADDRESS", address.as_str())];
+    let process = candidate(&agent, "guest", &ports)?;
+    holder(&agent, "guest").await?;
+    deploy(&agent, "app", 1).await?;
+    ensure!(
+        process.log().contains("the port is taken"),
+        "{}",
+        process.log()
+    );
+    drop(taken);
+    wait_until("the port to be served", PATIENCE, async || {
+        page(format!("http://{address}/healthz")).await.map(drop)
+    })
+    .await
 }
 
 /// A leader that was frozen while another one took over knows that it lost before it does anything.
