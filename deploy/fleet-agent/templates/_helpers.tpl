@@ -1,4 +1,4 @@
 {{- define "fleet-agent.image" -}}
 {{- with .Values.global.cattle.systemDefaultRegistry }}{{ . }}/{{ end -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}

@@ -64,11 +64,104 @@ async fn helm_installs_it() -> Result<()> {
     Ok(())
 }
 
+/// The objects that helm renders with these values.
+async fn rendered(values: &[&str]) -> Result<Vec<Value>> {
+    let bed = Bed::shared().await?;
+    let [_, helm] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
+    let command = [
+        "template",
+        "fleet-agent",
+        CHART,
+        "--namespace",
+        "cattle-fleet-system",
+    ];
+    let text = helm.run(&[&command[..], &NEEDED, values].concat())?;
+    Ok(golib::yaml::decode_all(text.as_bytes())?)
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind)
+}
+
+/// The variable of the agent's container.
+fn variable<'a>(deployment: &'a Value, name: &str) -> Option<&'a Value> {
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let mut variables = container["env"].as_array()?.iter();
+    variables.find(|variable| variable["name"] == name)
+}
+
+/// A pod that runs where Fleet's does: on nodes that wait for a network or a cloud provider, rather on those that are marked for it.
+#[tokio::test]
+async fn its_pod_goes_where_fleets_goes() -> Result<()> {
+    let objects = rendered(&[]).await?;
+    let deployment = of_kind(&objects, "Deployment").context("a Deployment")?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], "fleetagent:0.1.0");
+    let tolerations = pod["tolerations"].to_string();
+    assert!(
+        tolerations.contains("node.cloudprovider.kubernetes.io/uninitialized"),
+        "{tolerations}"
+    );
+    assert!(
+        pod["affinity"]
+            .to_string()
+            .contains("fleet.cattle.io/agent")
+    );
+    assert!(of_kind(&objects, "PodDisruptionBudget").is_none());
+    assert_eq!(deployment["spec"]["strategy"], Value::Null);
+    let ports = &pod["containers"][0]["ports"];
+    assert_eq!(ports[1]["containerPort"], 8081);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_sites_set_reaches_the_pod() -> Result<()> {
+    let objects = rendered(&[
+        "--set=image.repository=registry.example/agent,image.tag=v1",
+        "--set=imagePullSecrets[0].name=pull",
+        "--set=priorityClassName=system-cluster-critical",
+        "--set=extraEnv[0].name=TZ,extraEnv[0].value=UTC",
+        "--set=podDisruptionBudget.minAvailable=0",
+        "--set=proxy=http://proxy.example:3128,proxyCACert=PEM",
+        "--set=fleetAgent.hostNetwork=true,fleetAgent.ports.probes=9081",
+        "--set=agentTLSMode=",
+    ])
+    .await?;
+    let deployment = of_kind(&objects, "Deployment").context("a Deployment")?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], "registry.example/agent:v1");
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    for (name, value) in [
+        ("TZ", "UTC"),
+        ("HTTPS_PROXY", "http://proxy.example:3128"),
+        ("PROXY_CA_BUNDLE", "PEM"),
+        ("FLEET_AGENT_PROBE_BIND_ADDRESS", ":9081"),
+    ] {
+        let found = variable(deployment, name).context(name)?;
+        assert_eq!(found["value"], value, "{name}");
+    }
+    // Two pods on a node would want the same ports of it, whether they are named or not.
+    assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
+    assert_eq!(pod["containers"][0]["ports"], Value::Null);
+    assert_eq!(
+        pod["containers"][0]["readinessProbe"]["httpGet"]["port"],
+        9081
+    );
+    let budget = of_kind(&objects, "PodDisruptionBudget").context("a budget")?;
+    assert_eq!(budget["spec"]["minAvailable"], 0);
+    // Fleet's agent takes an empty mode for strict, and so does ours.
+    let config = of_kind(&objects, "ConfigMap").context("a ConfigMap")?;
+    let config: Value = serde_json::from_str(config["data"]["config"].as_str().context("text")?)?;
+    assert_eq!(config["agentTLSMode"], "");
+    Ok(())
+}
+
 #[tokio::test]
 async fn it_refuses_what_cannot_work() -> Result<()> {
     let bed = Bed::shared().await?;
     let [_, helm] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
-    let cases: [(&str, &str, &[&str], &str); 5] = [
+    let cases: [(&str, &str, &[&str], &str); 6] = [
         (
             "fleet-agent",
             "elsewhere",
@@ -98,6 +191,16 @@ async fn it_refuses_what_cannot_work() -> Result<()> {
             "cattle-fleet-system",
             &[NEEDED[0], NEEDED[1], "--set=garbageCollectionInterval=1d"],
             "garbageCollectionInterval",
+        ),
+        (
+            "fleet-agent",
+            "cattle-fleet-system",
+            &[
+                NEEDED[0],
+                NEEDED[1],
+                "--set=podDisruptionBudget.minAvailable=1,podDisruptionBudget.maxUnavailable=1",
+            ],
+            "podDisruptionBudget takes minAvailable or maxUnavailable, not both",
         ),
     ];
     for (release, namespace, arguments, reason) in cases {
