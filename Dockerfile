@@ -1,18 +1,19 @@
-# A static agent in an image that holds nothing else but certificate authorities.
+# The image of `make image`, for those who rather build with a container engine: the same files, written by the same program.
 #
-# glibc is linked in (crt-static); name resolution works without shared libraries as long as /etc/resolv.conf and the "files dns"
-# order suffice, which is what a pod has. The target must be named so that proc macros stay dynamic.
-FROM rust:1.95-bookworm AS build
+# The base is an argument, so that who builds for others pins it by digest and from a registry of their own:
+#   docker build --build-arg RUST=docker.io/library/rust:1.95.0-bookworm@sha256:... --tag fleetagent .
+# Other architectures: --platform linux/arm64. The digest differs from that of `make image`: engines write times and layers of their own.
+ARG RUST=docker.io/library/rust:1.95.0-bookworm
+FROM ${RUST} AS build
+# The toolchain of the base; rust-toolchain.toml would fetch another one.
+ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .
-ARG TARGET=x86_64-unknown-linux-gnu
-RUN RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --release --package agent --bin fleetagent --target "$TARGET" \
- && install -D "target/$TARGET/release/fleetagent" /out/usr/bin/fleetagent \
- && install -d -m 1777 /out/tmp
+RUN cargo run --quiet --package image -- --root-only /out
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM scratch
 COPY --from=build /out/ /
 # The user and group of Fleet's own agent image.
 USER 1000:1000
-ENV HOME=/tmp
+ENV PATH=/usr/bin HOME=/tmp
 ENTRYPOINT ["/usr/bin/fleetagent"]

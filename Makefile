@@ -80,5 +80,5 @@ corpus: ## Fetch the published charts that tests deploy
 fmt: ## Format the code
 	cargo fmt --all
 
-image: ## Build the container image
-	docker build --tag fleetagent .
+image: ## Build the container image and its bill of materials, without an engine (ARCH="amd64 arm64", ARGS=--help)
+	@cargo run --quiet --package image -- $(ARCH:%=--arch %) $(ARGS)
