@@ -16,4 +16,5 @@ pub mod process;
 pub mod register;
 pub mod report;
 pub mod schemas;
+pub mod summary;
 pub mod values;

@@ -3,8 +3,7 @@
 use chart::source::{SchemaFetcher, Settings};
 use chart::values::schema::RemoteSchemas;
 
-/// Switches fetching on: a chart decides what is asked, from where the agent stands.
-pub const REMOTE_SCHEMAS_VARIABLE: &str = "FLEET_AGENT_REMOTE_SCHEMAS";
+use crate::config::REMOTE_SCHEMAS_VARIABLE;
 
 /// What `values.schema.json` refers to over http or https.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use golib::strconv::{NumError, parse_bool};
 
-use crate::process::telemetry::{Encoder, LogOptions};
+use super::logging::{Encoder, LogOptions};
 
 /// Flags of the agent itself.
 #[derive(Clone, Debug, Default, clap::Args)]

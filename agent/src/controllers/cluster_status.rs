@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::api::Cluster;
@@ -13,15 +13,14 @@ use crate::client::health::{Health, Side};
 use crate::client::identity::AgentClient;
 use crate::error;
 use crate::ledger::Ledger;
+use crate::register::Upstream;
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Where and how often to report.
 pub struct Heartbeat {
-    pub upstream: Client,
-    pub cluster_namespace: String,
-    pub cluster_name: String,
+    pub upstream: Upstream,
     /// System namespace of the agent, told upstream.
     pub namespace: String,
     /// When the first report goes out.
@@ -39,7 +38,13 @@ impl Heartbeat {
     /// # Cancellation
     /// Safe at any point.
     pub async fn run(self) {
-        let clusters = Api::<Cluster>::namespaced(self.upstream.clone(), &self.cluster_namespace);
+        let Upstream {
+            client,
+            cluster_namespace,
+            cluster_name,
+            ..
+        } = &self.upstream;
+        let clusters = Api::<Cluster>::namespaced(client.clone(), cluster_namespace);
         let start = tokio::time::Instant::now();
         let mut first = tokio::time::interval_at(start + self.first, NEVER_AGAIN);
         let mut regular = tokio::time::interval_at(start + self.interval, self.interval);
@@ -59,7 +64,7 @@ impl Heartbeat {
             };
             let parameters = PatchParams::default();
             match clusters
-                .patch_status(&self.cluster_name, &parameters, &patch)
+                .patch_status(cluster_name, &parameters, &patch)
                 .await
             {
                 Ok(_) => {

@@ -1,8 +1,12 @@
 //! The life of the process: start and signals, lease, sessions with upstream, ports, log and memory.
 
+mod bundle_watch;
+mod cluster_checks;
+mod credential_watch;
 pub mod leader;
 pub mod memory;
 pub mod run;
 pub mod server;
 pub mod session;
 pub mod telemetry;
+mod workers;

@@ -11,24 +11,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use crate::config::{Encoder, LogOptions};
+
 /// Overrides the filter wholesale, in `tracing`'s directive syntax.
 const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";
-
-/// How lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoder {
-    /// One JSON object per line.
-    Json,
-    /// Text.
-    Console,
-}
-
-/// What to log and how.
-#[derive(Clone, Copy, Debug)]
-pub struct LogOptions {
-    pub level: tracing::Level,
-    pub encoder: Encoder,
-}
 
 /// Installs the process's subscriber, writing to standard error. A second call does nothing.
 pub fn init(options: &LogOptions) {

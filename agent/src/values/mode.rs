@@ -1,44 +1,12 @@
 //! Whether the agent is the one to fill in a bundle's `${ }`.
 
-use std::str::FromStr;
-
 use serde_json::Value;
 
 use super::template::{LABEL_REFERENCE, OPENING};
 use crate::api::{ANNOTATION_CLUSTER_VALUES, BundleDeployment, BundleDeploymentSpec};
+use crate::config::{ClusterValuesMode, UnknownMode};
 
-/// When `${ }` is filled in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Where the controller cannot have done it: in values that stand in the BundleDeployment. What came through
-    /// the controller's Secret is left as it is, so nothing is ever filled in twice.
-    #[default]
-    Auto,
-    /// Everywhere, also in values that the controller filled in before.
-    Always,
-    /// Nowhere: what the Go agent does.
-    Never,
-}
-
-/// A word that is no [`Mode`].
-#[derive(Debug, thiserror::Error)]
-#[error("unknown mode {0:?} in {ANNOTATION_CLUSTER_VALUES}: auto, always or never is expected")]
-pub struct UnknownMode(String);
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "always" => Ok(Self::Always),
-            "never" => Ok(Self::Never),
-            other => Err(UnknownMode(other.to_owned())),
-        }
-    }
-}
-
-impl Mode {
+impl ClusterValuesMode {
     /// The mode for one bundle: its annotation's, else this one.
     ///
     /// # Errors
@@ -105,8 +73,11 @@ mod tests {
     #[case::no_chart(json!({}), false)]
     fn auto_never_fills_in_twice(#[case] spec: Value, #[case] expected: bool) {
         let spec = serde_json::from_value(spec).unwrap();
-        assert_eq!(Mode::Auto.fills_values(&spec), expected);
-        assert!(Mode::Always.fills_values(&spec) && !Mode::Never.fills_values(&spec));
+        assert_eq!(ClusterValuesMode::Auto.fills_values(&spec), expected);
+        assert!(
+            ClusterValuesMode::Always.fills_values(&spec)
+                && !ClusterValuesMode::Never.fills_values(&spec)
+        );
     }
 
     #[test]
@@ -116,12 +87,19 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
         assert_eq!(
-            Mode::Auto.for_bundle(&bundle("never")).unwrap(),
-            Mode::Never
+            ClusterValuesMode::Auto
+                .for_bundle(&bundle("never"))
+                .unwrap(),
+            ClusterValuesMode::Never
         );
-        let failed = Mode::Auto.for_bundle(&bundle("sometimes")).unwrap_err();
+        let failed = ClusterValuesMode::Auto
+            .for_bundle(&bundle("sometimes"))
+            .unwrap_err();
         assert!(failed.to_string().contains("\"sometimes\""));
         let plain = BundleDeployment::default();
-        assert_eq!(Mode::Always.for_bundle(&plain).unwrap(), Mode::Always);
+        assert_eq!(
+            ClusterValuesMode::Always.for_bundle(&plain).unwrap(),
+            ClusterValuesMode::Always
+        );
     }
 }

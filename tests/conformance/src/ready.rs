@@ -1,7 +1,7 @@
 //! `ready.json`: is a live object ready?
 
 use agent::api::NonReadyStatus;
-use agent::report::summary::{self, ErrorMapping};
+use agent::summary::{self, ErrorMapping};
 use objects::readiness::{kstatus, legacy, wait};
 use serde_json::{Value, json};
 

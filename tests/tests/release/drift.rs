@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use agent::api::BundleDeploymentOptions;
 use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{self, Live, View};
-use agent::report::summary::ErrorMapping;
+use agent::summary::ErrorMapping;
 use anyhow::{Context, Result};
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;

@@ -2,7 +2,7 @@
 
 use agent::controllers::bundle_deployment::correct;
 use agent::controllers::bundle_deployment::observe::{Live, View};
-use agent::report::summary::ErrorMapping;
+use agent::summary::ErrorMapping;
 use anyhow::Result;
 use objects::Object;
 use objects::drift::Rules;

@@ -13,7 +13,8 @@ use templating::SystemHost;
 
 use super::ValuesArgs;
 use crate::api::{BundleDeployment, BundleDeploymentOptions, HelmOptions};
-use crate::values::{self, ClusterFacts, Mode, Reference, ReferenceKind, Values};
+use crate::config::ClusterValuesMode;
+use crate::values::{self, ClusterFacts, Reference, ReferenceKind, Values};
 
 /// Everything the command works on.
 #[derive(Debug, Default)]
@@ -97,7 +98,7 @@ impl Input {
         &mut self,
         file: &Path,
         resources: &[Value],
-        mode: Mode,
+        mode: ClusterValuesMode,
     ) -> Result<(), String> {
         let bundle = kind(file, "BundleDeployment")?;
         let bundle: BundleDeployment =
@@ -106,7 +107,7 @@ impl Input {
             .for_bundle(&bundle)
             .map_err(|error| error.to_string())?;
         let bundle = match mode {
-            Mode::Never => bundle,
+            ClusterValuesMode::Never => bundle,
             _ => values::coordinates(&bundle, &self.facts, &SystemHost)
                 .map_err(|error| error.to_string())?,
         };

@@ -19,7 +19,8 @@ use helmcli::value_flags::ValueFlags;
 use serde_json::Value;
 use templating::SystemHost;
 
-use crate::values::{self, Mode, Values};
+use crate::config::ClusterValuesMode;
+use crate::values::{self, Values};
 use input::Input;
 use report::Report;
 
@@ -56,7 +57,7 @@ pub struct ValuesArgs {
 
     /// Who fills in a BundleDeployment, where its annotation does not say: auto, always or never
     #[arg(long, default_value = "auto")]
-    pub mode: Mode,
+    pub mode: ClusterValuesMode,
 
     #[command(flatten)]
     pub helm: HelmFlags,

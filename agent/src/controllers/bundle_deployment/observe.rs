@@ -23,7 +23,7 @@ use crate::api::{
 };
 use crate::controllers::drift_watch::Seen;
 use crate::error;
-use crate::report::summary::{self, ErrorMapping};
+use crate::summary::{self, ErrorMapping};
 
 /// Monitoring failed: the Monitored condition.
 #[derive(Debug, thiserror::Error)]

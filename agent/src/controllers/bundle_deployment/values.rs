@@ -12,17 +12,18 @@ use templating::SystemHost;
 use super::deploy::DeployFailure;
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
 use crate::client::identity::DeploymentClient;
+use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
 use crate::error;
 use crate::report::redact::SensitiveData;
-use crate::values::{self, Mode, Reference, ReferenceKind, TemplateError};
+use crate::values::{self, Reference, ReferenceKind, TemplateError};
 
 /// Reads values; shared by all passes.
 pub struct ValuesReader {
     pub upstream: Client,
     pub facts: Arc<Facts>,
     /// The agent's mode, where a bundle does not say otherwise.
-    pub mode: Mode,
+    pub mode: ClusterValuesMode,
 }
 
 /// A bundle with its `${ }` filled in.
@@ -53,7 +54,7 @@ impl ValuesReader {
     pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, DeployFailure> {
         let mode = self.mode.for_bundle(bundle).map_err(DeployFailure::new)?;
         let fills_values = mode.fills_values(&bundle.spec);
-        let fills_coordinates = mode != Mode::Never && values::has_templates(bundle);
+        let fills_coordinates = mode != ClusterValuesMode::Never && values::has_templates(bundle);
         if !fills_values && !fills_coordinates {
             self.facts.reads_nothing(bundle.name());
             return Ok(Filled {

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
+use kube::Api;
 
 use super::local;
 use crate::api::Cluster;
 use crate::client::identity::AgentClient;
-use crate::config::SitePlace;
+use crate::config::SiteRef;
 use crate::error;
+use crate::register::Upstream;
 use crate::values::{
     AGENT_MAP, Answer, ClusterFacts, FactsError, Gathered, LOCAL_FACTS_KEY, LocalFact,
     UnknownLocalFact, facts_of,
@@ -38,10 +39,8 @@ pub struct FactsReader {
     pub agent: AgentClient,
     /// System namespace.
     pub namespace: String,
-    pub site: SitePlace,
-    pub upstream: Client,
-    pub cluster_namespace: String,
-    pub cluster_name: String,
+    pub site: SiteRef,
+    pub upstream: Upstream,
 }
 
 /// A ConfigMap's or Secret's data, or why there is none.
@@ -54,8 +53,8 @@ impl FactsReader {
     /// [`ReadError`]. An absent or forbidden source is none; it is noted in the answer.
     pub async fn read(&self) -> Result<Gathered, ReadError> {
         let mut gathered = Gathered::default();
-        gathered.facts.name = self.cluster_name.clone();
-        gathered.facts.namespace = self.cluster_namespace.clone();
+        gathered.facts.name = self.upstream.cluster_name.clone();
+        gathered.facts.namespace = self.upstream.cluster_namespace.clone();
         self.cluster(&mut gathered).await?;
         let mut requested = BTreeSet::new();
         let mut add = |what: String, data: Data| {
@@ -91,7 +90,7 @@ impl FactsReader {
             return Ok(gathered);
         }
         let client = self.agent.client();
-        let state = local::read(&client, &requested, &self.cluster_name)
+        let state = local::read(&client, &requested, &self.upstream.cluster_name)
             .await
             .map_err(|source| ReadError::Read {
                 what: "this cluster".to_owned(),
@@ -103,12 +102,15 @@ impl FactsReader {
 
     /// The Cluster upstream. The stock rights do not allow reading it.
     async fn cluster(&self, gathered: &mut Gathered) -> Result<(), ReadError> {
-        let clusters = Api::<Cluster>::namespaced(self.upstream.clone(), &self.cluster_namespace);
-        let what = format!(
-            "Cluster {}/{} upstream",
-            self.cluster_namespace, self.cluster_name
-        );
-        match answered(clusters.get_opt(&self.cluster_name).await) {
+        let Upstream {
+            client,
+            cluster_namespace: namespace,
+            cluster_name: name,
+            ..
+        } = &self.upstream;
+        let clusters = Api::<Cluster>::namespaced(client.clone(), namespace);
+        let what = format!("Cluster {namespace}/{name} upstream");
+        match answered(clusters.get_opt(name).await) {
             Ok(Ok(cluster)) => {
                 let cluster = serde_json::to_value(&cluster).map_err(ReadError::Encode)?;
                 let facts = ClusterFacts::from_cluster(&cluster);
@@ -135,7 +137,7 @@ impl FactsReader {
     }
 
     async fn site_secret(&self) -> Result<(String, Data), ReadError> {
-        let SitePlace { namespace, name } = &self.site;
+        let SiteRef { namespace, name } = &self.site;
         let secrets = Api::<Secret>::namespaced(self.agent.client(), namespace);
         let what = format!("Secret {namespace}/{name}");
         let found = match answered(secrets.get_opt(name).await) {

@@ -19,10 +19,10 @@ impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
     pub(super) async fn watch_cluster(&self) {
         let api = Api::<PartialObjectMeta<Cluster>>::namespaced(
-            self.reader.upstream.clone(),
-            &self.reader.cluster_namespace,
+            self.reader.upstream.client.clone(),
+            &self.reader.upstream.cluster_namespace,
         );
-        let name = self.reader.cluster_name.clone();
+        let name = self.reader.upstream.cluster_name.clone();
         let facts_of = |found: &ObjectMeta| {
             let ObjectMeta {
                 generation,

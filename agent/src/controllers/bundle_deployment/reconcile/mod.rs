@@ -46,7 +46,7 @@ use crate::ledger::records;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
-use crate::report::summary::ErrorMapping;
+use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, copies) is told once it is late.
 const PATIENCE: Duration = Duration::from_secs(5);

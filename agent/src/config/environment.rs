@@ -1,0 +1,133 @@
+//! The variables of the process, read by type.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// `true` lets schemas of charts refer to others by address.
+pub const REMOTE_SCHEMAS_VARIABLE: &str = "FLEET_AGENT_REMOTE_SCHEMAS";
+/// `namespace/name` of the site's ConfigMap and Secret.
+pub(super) const SITE_VARIABLE: &str = "FLEET_AGENT_SITE";
+/// `auto`, `always` or `never`.
+pub(super) const CLUSTER_VALUES_VARIABLE: &str = "FLEET_AGENT_CLUSTER_VALUES";
+/// Overrides intervals, e.g. `drift-delay=100ms,credential-poll=50ms`. For tests and experiments.
+pub(super) const TIMING_VARIABLE: &str = "FLEET_AGENT_TIMING";
+
+/// The variables of a process. An empty one counts as unset.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The environment of this process; values that are not UTF-8 are left out.
+    pub fn of_process() -> Self {
+        let utf8 = |(key, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((key.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self(std::env::vars_os().filter_map(utf8).collect())
+    }
+
+    /// The value of a variable that is set and not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The value of a variable that is set, also to nothing.
+    pub(super) fn get_even_if_empty(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A number of workers. Zero and below mean one, as upstream; absent or unreadable means `default`.
+    pub(super) fn workers(&self, name: &str, default: usize) -> usize {
+        let Some(value) = self.get(name) else {
+            return default;
+        };
+        match value.parse::<i64>() {
+            Ok(count) => usize::try_from(count).unwrap_or(1).max(1),
+            Err(_) => {
+                tracing::error!(value, "failed to parse {name}");
+                default
+            }
+        }
+    }
+
+    /// A Go listen address: `:8080`, `127.0.0.1:8080`; `0` turns the server off.
+    pub(super) fn address(
+        &self,
+        name: &'static str,
+        default: &str,
+    ) -> Result<Option<SocketAddr>, SettingsError> {
+        let value = self.get(name).unwrap_or(default);
+        if value == "0" {
+            return Ok(None);
+        }
+        let any_host = || {
+            let port = value.strip_prefix(':')?.parse().ok()?;
+            Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port))
+        };
+        match value.parse().ok().or_else(any_host) {
+            Some(address) => Ok(Some(address)),
+            None => Err(SettingsError::Address {
+                name,
+                value: value.to_owned(),
+            }),
+        }
+    }
+
+    /// A Go duration that is not negative.
+    pub(super) fn duration(
+        &self,
+        name: &str,
+        default: Duration,
+    ) -> Result<Duration, SettingsError> {
+        self.get(name)
+            .map_or(Ok(default), |value| parse_duration(name, value))
+    }
+}
+
+impl<const N: usize> From<[(&str, &str); N]> for Environment {
+    fn from(pairs: [(&str, &str); N]) -> Self {
+        Self(
+            pairs
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        )
+    }
+}
+
+/// A setting the agent cannot start with.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("--namespace or env NAMESPACE is required to be set")]
+    NoNamespace,
+    #[error("failed to parse {name} with duration {value}")]
+    Duration { name: String, value: String },
+    #[error("invalid address {value} in {name}")]
+    Address { name: &'static str, value: String },
+    #[error("leaseDuration must be greater than renewDeadline")]
+    LeaseTooShort,
+    #[error("renewDeadline must be greater than retryPeriod*JitterFactor")]
+    RenewDeadlineTooShort,
+    #[error("{SITE_VARIABLE} is {0:?}, not namespace/name")]
+    Site(String),
+    #[error("{CLUSTER_VALUES_VARIABLE} is {0:?}, not auto, always or never")]
+    ClusterValues(String),
+    #[error("unknown interval {name} in {TIMING_VARIABLE}")]
+    Timing { name: String },
+}
+
+/// A duration that the operator gave under this name.
+pub(super) fn parse_duration(name: &str, value: &str) -> Result<Duration, SettingsError> {
+    go_duration(value).ok_or_else(|| SettingsError::Duration {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+/// A Go duration that is not negative.
+pub(super) fn go_duration(text: &str) -> Option<Duration> {
+    let nanoseconds = golib::duration::Duration::parse(text).ok()?.0;
+    u64::try_from(nanoseconds).ok().map(Duration::from_nanos)
+}

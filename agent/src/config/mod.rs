@@ -1,0 +1,259 @@
+//! Settings of the process: flags and environment, and the agent's ConfigMap.
+//!
+//! Both are pure: the environment is handed in, the ConfigMap's data is read elsewhere.
+//! Mirrors `internal/cmd/agent/root.go`, `internal/cmd/options.go` and `internal/config`.
+
+mod agent_config;
+mod args;
+mod cluster_values;
+mod election;
+mod environment;
+mod logging;
+mod site;
+mod timing;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::summary::ErrorMapping;
+use environment::{CLUSTER_VALUES_VARIABLE, parse_duration};
+
+pub use agent_config::{AgentConfig, AgentConfigError, TlsMode};
+pub use args::AgentArgs;
+pub use cluster_values::{ClusterValuesMode, UnknownMode};
+pub use election::Election;
+pub use environment::{Environment, REMOTE_SCHEMAS_VARIABLE, SettingsError};
+pub use logging::{Encoder, LogOptions};
+pub use site::SiteRef;
+pub use timing::Timing;
+
+/// Name of the agent's credential Secret, ConfigMap and Lease.
+pub const AGENT_NAME: &str = "fleet-agent";
+/// Name of the Secret registration starts from.
+pub const BOOTSTRAP_NAME: &str = "fleet-agent-bootstrap";
+/// Who asks: shown in audit logs, and the API server's field manager for writes that name none.
+const USER_AGENT: &str = concat!("fleetagent/", env!("CARGO_PKG_VERSION"));
+
+/// The header that tells API servers who asks.
+pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
+    (
+        http::header::USER_AGENT,
+        http::HeaderValue::from_static(USER_AGENT),
+    )
+}
+
+const DEFAULT_CHECKIN: Duration = Duration::from_secs(15 * 60);
+const DEFAULT_WORKERS: usize = 50;
+
+/// Everything the process is told from outside the cluster.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// System namespace.
+    pub namespace: String,
+    /// Suffix of set IDs; empty for none.
+    pub scope: String,
+    /// Kubeconfig given by flag.
+    pub kubeconfig: Option<PathBuf>,
+    /// Heartbeat interval.
+    pub checkin_interval: Duration,
+    /// Absent: act without a lease.
+    pub election: Option<Election>,
+    /// Identity on the lease.
+    pub identity: String,
+    /// Name of the pod, told upstream at registration.
+    pub hostname: String,
+    /// Bundles reconciled at once.
+    pub workers: usize,
+    /// Bundles checked for drift at once.
+    pub drift_workers: usize,
+    /// Absent: no metrics.
+    pub metrics_address: Option<SocketAddr>,
+    /// Absent: no probes.
+    pub probe_address: Option<SocketAddr>,
+    pub timing: Timing,
+    /// Where the operator of this cluster keeps facts and may hold deploys.
+    pub site: SiteRef,
+    /// When the agent fills in `${ }`.
+    pub cluster_values: ClusterValuesMode,
+    /// Whether schemas of charts may refer to others by address.
+    pub remote_schemas: bool,
+    /// Which conditions of live objects mean an error.
+    pub error_mapping: ErrorMapping,
+}
+
+impl Settings {
+    /// Settings from flags, falling back to the environment where a flag is empty.
+    ///
+    /// # Errors
+    /// No namespace, a duration or address that does not parse, or election durations that
+    /// cannot work together.
+    pub fn new(args: &AgentArgs, env: &Environment) -> Result<Self, SettingsError> {
+        let or_env = |flag: &str, name: &str| {
+            if flag.is_empty() {
+                env.get(name).unwrap_or_default()
+            } else {
+                flag
+            }
+            .to_owned()
+        };
+        let namespace = or_env(&args.namespace, "NAMESPACE");
+        if namespace.is_empty() {
+            return Err(SettingsError::NoNamespace);
+        }
+        let checkin = or_env(&args.checkin_interval, "CHECKIN_INTERVAL");
+        let checkin_interval = match checkin.as_str() {
+            "" => Duration::ZERO,
+            value => parse_duration("CHECKIN_INTERVAL", value)?,
+        };
+        let hostname = env
+            .get("HOSTNAME")
+            .map_or_else(system_hostname, str::to_owned);
+        Ok(Self {
+            namespace: namespace.clone(),
+            scope: or_env(&args.agent_scope, "AGENT_SCOPE"),
+            kubeconfig: args.kubeconfig.clone(),
+            checkin_interval: if checkin_interval.is_zero() {
+                DEFAULT_CHECKIN
+            } else {
+                checkin_interval
+            },
+            election: match args.leader_elect {
+                true => Some(Election::from_environment(env)?),
+                false => None,
+            },
+            identity: env.get_even_if_empty("POD_NAME").map_or_else(
+                || format!("{hostname}-{}", std::process::id()),
+                str::to_owned,
+            ),
+            hostname,
+            workers: env.workers("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", DEFAULT_WORKERS),
+            drift_workers: env.workers("DRIFT_RECONCILER_WORKERS", DEFAULT_WORKERS),
+            metrics_address: env.address("FLEET_AGENT_METRICS_BIND_ADDRESS", ":8080")?,
+            probe_address: env.address("FLEET_AGENT_PROBE_BIND_ADDRESS", ":8081")?,
+            timing: Timing::from_environment(env)?,
+            site: SiteRef::from_environment(env, &namespace)?,
+            cluster_values: match env.get(CLUSTER_VALUES_VARIABLE) {
+                None => ClusterValuesMode::default(),
+                Some(mode) => mode
+                    .parse()
+                    .map_err(|_| SettingsError::ClusterValues(mode.to_owned()))?,
+            },
+            remote_schemas: fetches_schemas(env),
+            error_mapping: error_mapping(env),
+        })
+    }
+}
+
+/// Whether schemas of charts may refer to others by address.
+pub fn fetches_schemas(env: &Environment) -> bool {
+    env.get(REMOTE_SCHEMAS_VARIABLE) == Some("true")
+}
+
+/// A mapping that cannot be read is logged and ignored, as upstream.
+fn error_mapping(env: &Environment) -> ErrorMapping {
+    let Some(json) = env.get("CATTLE_WRANGLER_CHECK_GVK_ERROR_MAPPING") else {
+        return ErrorMapping::default();
+    };
+    ErrorMapping::with_overrides(json).unwrap_or_else(|failed| {
+        tracing::error!(error = %crate::error::chain(&failed), "ignoring the error mapping");
+        ErrorMapping::default()
+    })
+}
+
+fn system_hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| AGENT_NAME.to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn settings(env: Environment) -> Result<Settings, SettingsError> {
+        let args = AgentArgs {
+            leader_elect: true,
+            namespace: "ns".into(),
+            ..Default::default()
+        };
+        Settings::new(&args, &env)
+    }
+
+    #[test]
+    fn flags_win_over_environment() {
+        let settings = settings([("NAMESPACE", "other"), ("AGENT_SCOPE", "scope")].into()).unwrap();
+        assert_eq!(
+            (settings.namespace.as_str(), settings.scope.as_str()),
+            ("ns", "scope")
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_required() {
+        let error = Settings::new(&AgentArgs::default(), &[("NAMESPACE", "")].into()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--namespace or env NAMESPACE is required to be set"
+        );
+    }
+
+    #[rstest]
+    #[case::stock("0s", 900)]
+    #[case::empty("", 900)]
+    #[case::given("1m30s", 90)]
+    fn checkin_interval(#[case] value: &str, #[case] seconds: u64) {
+        let settings = settings([("CHECKIN_INTERVAL", value)].into()).unwrap();
+        assert_eq!(settings.checkin_interval, Duration::from_secs(seconds));
+    }
+
+    #[rstest]
+    #[case::unset("", 50)]
+    #[case::stock("20", 20)]
+    #[case::zero("0", 1)]
+    #[case::negative("-3", 1)]
+    #[case::garbage("many", 50)]
+    fn worker_counts(#[case] value: &str, #[case] count: usize) {
+        let env = [("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", value)].into();
+        assert_eq!(settings(env).unwrap().workers, count);
+    }
+
+    #[test]
+    fn pod_name_is_the_identity_even_when_empty() {
+        assert_eq!(settings([("POD_NAME", "p")].into()).unwrap().identity, "p");
+        assert_eq!(settings([("POD_NAME", "")].into()).unwrap().identity, "");
+        let identity = settings([("HOSTNAME", "h")].into()).unwrap().identity;
+        assert_eq!(identity, format!("h-{}", std::process::id()));
+    }
+
+    #[rstest]
+    #[case::bad(
+        [("CATTLE_ELECTION_RETRY_PERIOD", "x"), ("A", "")],
+        "failed to parse CATTLE_ELECTION_RETRY_PERIOD with duration x"
+    )]
+    #[case::too_short(
+        [("CATTLE_ELECTION_RETRY_PERIOD", "10s"), ("CATTLE_ELECTION_RENEW_DEADLINE", "12s")],
+        "renewDeadline must be greater than retryPeriod*JitterFactor"
+    )]
+    #[case::lease(
+        [("CATTLE_ELECTION_LEASE_DURATION", "5s"), ("A", "")],
+        "leaseDuration must be greater than renewDeadline"
+    )]
+    fn bad_election_durations(#[case] env: [(&str, &str); 2], #[case] message: &str) {
+        assert_eq!(settings(env.into()).unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn addresses_are_gos() {
+        let env = [
+            ("FLEET_AGENT_METRICS_BIND_ADDRESS", "0"),
+            ("FLEET_AGENT_PROBE_BIND_ADDRESS", "127.0.0.1:9"),
+        ];
+        let settings = settings(env.into()).unwrap();
+        assert_eq!(settings.metrics_address, None);
+        assert_eq!(
+            settings.probe_address,
+            Some(SocketAddr::from(([127, 0, 0, 1], 9)))
+        );
+    }
+}

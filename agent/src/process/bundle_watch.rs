@@ -1,0 +1,126 @@
+//! The watch of BundleDeployments: keeps the store like upstream and wakes bundles.
+
+use futures_util::StreamExt as _;
+use kube::Api;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher;
+use tokio::sync::Notify;
+
+use crate::api::BundleDeployment;
+use crate::client::health::{Health, Side};
+use crate::client::watch::{self, Broken};
+use crate::controllers::garbage::Collector;
+use crate::controllers::queue::{Queue, ReconcileKind};
+use crate::controllers::store::{Store, Wake};
+use crate::error;
+use crate::ledger::Ledger;
+use crate::register::Upstream;
+
+/// What the watch reads from and writes to.
+pub(super) struct BundleWatch<'a> {
+    pub(super) upstream: &'a Upstream,
+    pub(super) store: &'a Store,
+    pub(super) queue: &'a Queue,
+    pub(super) collector: &'a Collector,
+    pub(super) ledger: &'a Ledger,
+    pub(super) health: &'a Health,
+    /// Notified when the watch is to begin anew.
+    pub(super) restart: &'a Notify,
+}
+
+impl BundleWatch<'_> {
+    /// Watches until upstream refuses the credential.
+    pub(super) async fn run(&self) {
+        loop {
+            tokio::select! {
+                () = self.watch() => return,
+                () = self.restart.notified() => {}
+            }
+        }
+    }
+
+    async fn watch(&self) {
+        let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
+            self.upstream.client.clone(),
+            &self.upstream.namespace,
+        );
+        let mut events = watch::watch(api, watcher::Config::default(), Broken::Resume);
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(failed) => {
+                    self.health.trouble(Side::Upstream);
+                    tracing::warn!(error = %error::chain(&failed), "watching bundledeployments");
+                    if watch::is_credential_dead(&failed) {
+                        return;
+                    }
+                    if watch::is_refused(&failed) {
+                        // The namespace or the type may have been deleted, and its bundles with it: no proof.
+                        self.store.forget_deletions();
+                    }
+                    continue;
+                }
+            };
+            self.health.contact(Side::Upstream);
+            for name in self.take(event).await.names {
+                self.queue.wake(&name, ReconcileKind::Full);
+            }
+        }
+    }
+
+    /// Brings the store up to an event. Which bundles it wakes.
+    async fn take(&self, event: watcher::Event<DeserializeGuard<BundleDeployment>>) -> Wake {
+        match event {
+            watcher::Event::Init => {
+                self.store.relist();
+                Wake::default()
+            }
+            watcher::Event::InitApply(bundle) => self.applied(bundle),
+            watcher::Event::Apply(bundle) => {
+                // Not while listing: the version of a list is first compared with the one seen before.
+                let version = match &bundle.0 {
+                    Ok(bundle) => &bundle.metadata.resource_version,
+                    Err(invalid) => &invalid.metadata.resource_version,
+                };
+                self.ledger.saw_version(version.as_deref());
+                self.applied(bundle)
+            }
+            watcher::Event::InitDone => {
+                let mut wake = self.store.relisted();
+                if let Err(failed) = self.collector.check_continuity().await {
+                    // Every removal lists again.
+                    let error = error::chain(&failed);
+                    tracing::warn!(error, "cannot compare upstream with what it was before");
+                }
+                // Deleted while nobody watched: such bundles are in the ledger and not in the list.
+                wake.names.extend(self.collector.orphans());
+                wake
+            }
+            watcher::Event::Delete(DeserializeGuard(object)) => {
+                let metadata = match object {
+                    Ok(bundle) => bundle.metadata,
+                    Err(invalid) => invalid.metadata,
+                };
+                self.ledger
+                    .saw_version(metadata.resource_version.as_deref());
+                self.store.deleted(&metadata.name.unwrap_or_default())
+            }
+        }
+    }
+
+    fn applied(&self, DeserializeGuard(object): DeserializeGuard<BundleDeployment>) -> Wake {
+        match object {
+            Ok(bundle) => self.store.applied(bundle),
+            Err(invalid) => {
+                let name = invalid.metadata.name.unwrap_or_default();
+                tracing::error!(
+                    name,
+                    error = invalid.error,
+                    "a bundledeployment cannot be read"
+                );
+                self.store.malformed(&name);
+                Wake::default()
+            }
+        }
+    }
+}

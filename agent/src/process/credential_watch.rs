@@ -1,0 +1,104 @@
+//! The watch of the credential and bootstrap Secrets.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+
+use crate::client::health::{Health, Side};
+use crate::client::watch::{self, Broken};
+use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
+use crate::error;
+use crate::register::{Credential, Registrar};
+use crate::report::events::{Events, Reason};
+
+/// The pause after the last of a growing series, which has no last.
+const RETRY: Duration = Duration::from_secs(5);
+
+type SecretEvents = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>;
+
+/// What the watch reads, and whom it tells.
+pub(super) struct CredentialWatch<'a> {
+    pub(super) local: Client,
+    /// System namespace.
+    pub(super) namespace: &'a str,
+    pub(super) registrar: &'a Registrar,
+    /// The credential in use.
+    pub(super) current: &'a Credential,
+    pub(super) health: &'a Health,
+    pub(super) events: &'a Events,
+}
+
+impl CredentialWatch<'_> {
+    /// Ends when another credential is stored and works; until then the one in use is kept. A
+    /// bootstrap Secret that appears, or a credential that goes, leads to another registration
+    /// while work goes on.
+    pub(super) async fn run(&self) {
+        let mut bootstrap = self.watch(BOOTSTRAP_NAME);
+        let mut credential = self.watch(AGENT_NAME);
+        loop {
+            tokio::select! {
+                Some(event) = bootstrap.next() => {
+                    if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
+                        tracing::info!("a bootstrap secret is there, registering again");
+                        self.registrar.renew().await;
+                    }
+                }
+                Some(event) = credential.next() => match event {
+                    Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) => {
+                        self.health.contact(Side::Local);
+                        if self.is_replaced(&mut credential).await {
+                            return;
+                        }
+                    }
+                    Ok(watcher::Event::Delete(_)) => {
+                        tracing::info!("the credential is gone, registering again");
+                        self.registrar.renew().await;
+                    }
+                    Ok(watcher::Event::Init | watcher::Event::InitDone) => {
+                        self.health.contact(Side::Local);
+                    }
+                    Err(failed) => {
+                        tracing::debug!(error = %error::chain(&failed), "watching the credential");
+                        self.health.trouble(Side::Local);
+                    }
+                },
+            }
+        }
+    }
+
+    fn watch(&self, name: &str) -> SecretEvents {
+        let secrets = Api::namespaced(self.local.clone(), self.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        watch::watch(secrets, config, Broken::Relist)
+    }
+
+    /// Whether the stored credential is another one that works. One that does not is tried again
+    /// until it does, or is the one in use again.
+    async fn is_replaced(&self, events: &mut SecretEvents) -> bool {
+        let mut backoff = watch::Backoff::default();
+        loop {
+            let failed = match self.registrar.has_replacement_of(self.current).await {
+                Ok(is_replaced) => return is_replaced,
+                Err(failed) => error::chain(&failed),
+            };
+            tracing::warn!(
+                error = failed,
+                "the new credential does not work, keeping the old one"
+            );
+            self.events.emit_for_agent(
+                Reason::CredentialRefused,
+                format!("the new credential does not work, the old one is kept: {failed}"),
+            );
+            let pause = backoff.next().unwrap_or(RETRY);
+            tokio::select! {
+                _ = events.next() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}

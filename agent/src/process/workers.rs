@@ -1,0 +1,111 @@
+//! The workers: take bundles off the queue and reconcile them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::controllers::bundle_deployment::reconcile::Reconciler;
+use crate::controllers::queue::{FreeWorkers, Queue, ReconcileKind, Requeue};
+use crate::process::memory;
+use crate::report::metrics::{Controller, Metrics, Outcome};
+
+/// How long reconciles in progress may go on after a termination was requested.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long after a burst nothing of it is needed any more: connections are closed by then, and what
+/// was remembered of bundles in motion is forgotten.
+const SETTLED: Duration = Duration::from_secs(65);
+
+/// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
+pub(super) struct Workers {
+    queue: Arc<Queue>,
+    reconciler: Reconciler,
+    metrics: Metrics,
+    /// Bundles reconciled at once.
+    limit: usize,
+    /// Bundles checked for drift at once, beside them.
+    drift_limit: usize,
+}
+
+impl Workers {
+    pub(super) fn new(
+        queue: Arc<Queue>,
+        reconciler: Reconciler,
+        metrics: Metrics,
+        limit: usize,
+        drift_limit: usize,
+    ) -> Self {
+        metrics.limit(Controller::BundleDeployment, limit);
+        metrics.limit(Controller::Drift, drift_limit);
+        Self {
+            queue,
+            reconciler,
+            metrics,
+            limit,
+            drift_limit,
+        }
+    }
+
+    /// Ends once `stop` is cancelled and the reconciles in progress have ended, or were cut off after [`GRACE`].
+    pub(super) async fn run(&self, stop: CancellationToken) {
+        // Not spawned: dropping the session must end every reconcile at once.
+        let mut running = FuturesUnordered::new();
+        let mut drifting = 0;
+        // When there is memory to give back once more.
+        let mut settled = None;
+        loop {
+            let free = FreeWorkers {
+                full: running.len() - drifting < self.limit,
+                drift: drifting < self.drift_limit,
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                (name, kind) = self.queue.take(free), if free.full || free.drift => {
+                    drifting += usize::from(kind == ReconcileKind::Drift);
+                    running.push(self.reconcile(name, kind));
+                }
+                Some(kind) = running.next() => {
+                    drifting -= usize::from(kind == ReconcileKind::Drift);
+                    if running.is_empty() {
+                        memory::give_back();
+                        settled = Some(Instant::now() + SETTLED);
+                    }
+                }
+                () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
+                    self.reconciler.forget_resting();
+                    memory::give_back();
+                    settled = None;
+                }
+            }
+        }
+        let finished = async { while running.next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, finished).await.is_err() {
+            tracing::warn!("reconciles in progress were cut off; the next start continues them");
+        }
+    }
+
+    /// One reconcile, with its panic caught and its metrics kept; gives back its kind.
+    async fn reconcile(&self, name: String, kind: ReconcileKind) -> ReconcileKind {
+        let controller = kind.controller();
+        let running = self.metrics.begin(controller);
+        let reconcile = AssertUnwindSafe(Box::pin(self.reconciler.reconcile(&name, kind)));
+        let next = reconcile.catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(name, "a reconcile panicked");
+            self.metrics.panicked(controller);
+            Requeue::Retry
+        });
+        let outcome = match next {
+            Requeue::Idle => Outcome::Success,
+            Requeue::After(_) | Requeue::FullAfter(_) => Outcome::RequeueAfter,
+            Requeue::Retry => Outcome::Error,
+        };
+        running.end(outcome);
+        self.queue.finish(&name, kind, next);
+        kind
+    }
+}
