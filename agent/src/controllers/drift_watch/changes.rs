@@ -1,0 +1,365 @@
+//! Which live objects changed since their bundle was last compared with them. No I/O.
+//!
+//! Versions are compared, not contents: an event that tells no more than the monitor has read is no change.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use objects::ObjectKey;
+use tokio::time::Instant;
+
+/// Changes to a bundle that is not ready yet are compared this soon: it is probably becoming so.
+const UNREADY_DELAY: Duration = Duration::from_millis(300);
+
+/// But not more often than this: coming up takes several changes.
+const UNREADY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The versions of one bundle's objects as the monitor read them; one that was not there has none.
+pub type Seen = HashMap<ObjectKey, String>;
+
+/// The bundles whose objects are watched.
+#[derive(Default)]
+pub(super) struct WatchedBundles {
+    /// Names by set hash.
+    by_hash: HashMap<String, String>,
+    by_name: HashMap<String, WatchedBundle>,
+}
+
+struct WatchedBundle {
+    hash: String,
+    seen: Seen,
+    is_ready: bool,
+    /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
+    held_events: Option<HashMap<ObjectKey, Option<String>>>,
+    /// What changed since the objects were compared.
+    changes: BTreeSet<ObjectKey>,
+    /// When that was; never for a bundle that is new.
+    monitored_at: Option<Instant>,
+}
+
+impl WatchedBundles {
+    fn set_hash(&mut self, bundle: &str, hash: &str) {
+        let former = self.by_name.get(bundle).map(|watched| &watched.hash);
+        if let Some(former) = former.filter(|former| *former != hash).cloned() {
+            self.by_hash.remove(&former);
+        }
+        self.by_hash.insert(hash.to_owned(), bundle.to_owned());
+    }
+
+    /// A reconcile starts that may read live objects or write them: events are held until it has read them. Called for a new
+    /// bundle too: without its hash, events before its first [`WatchedBundles::monitored_all`] would belong to no bundle.
+    pub(super) fn started(&mut self, bundle: &str, hash: &str) {
+        self.set_hash(bundle, hash);
+        let watched = self
+            .by_name
+            .entry(bundle.to_owned())
+            .or_insert(WatchedBundle {
+                hash: String::new(),
+                seen: Seen::new(),
+                is_ready: false,
+                held_events: None,
+                changes: BTreeSet::new(),
+                monitored_at: None,
+            });
+        hash.clone_into(&mut watched.hash);
+        watched.held_events = Some(HashMap::new());
+    }
+
+    /// All live objects were read. Whether any has changed since.
+    pub(super) fn monitored_all(
+        &mut self,
+        bundle: &str,
+        hash: &str,
+        seen: Seen,
+        is_ready: bool,
+    ) -> bool {
+        self.set_hash(bundle, hash);
+        let former = self.by_name.remove(bundle);
+        let mut watched = WatchedBundle {
+            hash: hash.to_owned(),
+            seen,
+            is_ready,
+            held_events: former.and_then(|former| former.held_events),
+            changes: BTreeSet::new(),
+            monitored_at: Some(Instant::now()),
+        };
+        let has_changes = watched.judge_held_events();
+        self.by_name.insert(bundle.to_owned(), watched);
+        has_changes
+    }
+
+    /// Some live objects were read again. Whether any has changed since.
+    pub(super) fn monitored_some(&mut self, bundle: &str, seen: Seen, is_ready: bool) -> bool {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
+            return false;
+        };
+        watched.changes.retain(|object| !seen.contains_key(object));
+        watched.seen.extend(seen);
+        watched.is_ready = is_ready;
+        watched.monitored_at = Some(Instant::now());
+        watched.judge_held_events()
+    }
+
+    /// The reconcile ended, whether it read live objects or not. Whether any has changed meanwhile.
+    pub(super) fn finished(&mut self, bundle: &str) -> bool {
+        let Some(watched) = self.by_name.get_mut(bundle) else {
+            return false;
+        };
+        if watched.monitored_at.is_some() {
+            return watched.judge_held_events();
+        }
+        self.forget(bundle);
+        false
+    }
+
+    pub(super) fn forget(&mut self, bundle: &str) {
+        if let Some(watched) = self.by_name.remove(bundle) {
+            self.by_hash.remove(&watched.hash);
+        }
+    }
+
+    /// What changed since the bundle's objects were compared; `None` if they never were.
+    pub(super) fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
+        let watched = self.by_name.get(bundle)?;
+        watched.monitored_at?;
+        Some(watched.changes.iter().cloned().collect())
+    }
+
+    /// How long changes to a bundle are collected before its objects are compared; `usual` where it is ready.
+    pub(super) fn delay(&self, bundle: &str, usual: Duration) -> Duration {
+        let unready = self.by_name.get(bundle).filter(|found| !found.is_ready);
+        let Some(watched) = unready else { return usual };
+        let since = watched
+            .monitored_at
+            .map_or(UNREADY_PAUSE, |monitored| monitored.elapsed());
+        usual.min(UNREADY_DELAY.max(UNREADY_PAUSE.saturating_sub(since)))
+    }
+
+    /// A list of a kind holds this object. After the cluster was restored from a backup it may have any version: another one than
+    /// the monitor read is a change, older or not. Gives the bundles to wake.
+    pub(super) fn listed(&mut self, hash: &str, object: &ObjectKey, version: &str) -> Vec<String> {
+        let owner = self.by_hash.get(hash);
+        let watched = owner.and_then(|owner| self.by_name.get(owner));
+        let seen = watched.and_then(|watched| watched.seen.get(object));
+        let is_other = seen.is_some_and(|seen| seen != version);
+        self.changed(hash, object, Some(version).filter(|_| !is_other))
+    }
+
+    /// A list of a kind is complete: an object that the monitor read and that is not `listed` with its bundle's hash was deleted while
+    /// nobody watched. Gives the bundles to wake.
+    pub(super) fn list_completed(
+        &mut self,
+        (group, kind): (&str, &str),
+        listed: &HashSet<(String, ObjectKey)>,
+    ) -> Vec<String> {
+        let mut woken = Vec::new();
+        for (name, watched) in &mut self.by_name {
+            let is_missing = |object: &&ObjectKey| {
+                (&*object.group, &*object.kind) == (group, kind)
+                    && !listed.contains(&(watched.hash.clone(), (*object).clone()))
+            };
+            let missing: Vec<_> = watched.seen.keys().filter(is_missing).cloned().collect();
+            let mut is_change = false;
+            for object in &missing {
+                is_change |= watched.receive(object, None);
+            }
+            woken.extend(is_change.then(|| name.clone()));
+        }
+        woken
+    }
+
+    /// An object with this hash is there in this version, or was deleted (`None`). Gives the bundles to wake.
+    pub(super) fn changed(
+        &mut self,
+        hash: &str,
+        object: &ObjectKey,
+        version: Option<&str>,
+    ) -> Vec<String> {
+        let owner = self.by_hash.get(hash);
+        let is_known = owner
+            .and_then(|owner| self.by_name.get(owner))
+            .is_some_and(|watched| watched.seen.contains_key(object));
+        let mut woken = Vec::new();
+        for (name, watched) in &mut self.by_name {
+            let version = match owner == Some(name) {
+                true => version,
+                // New to its owner: another bundle that had it has lost it.
+                false if version.is_some() && !is_known => None,
+                false => continue,
+            };
+            if watched.receive(object, version) {
+                woken.push(name.clone());
+            }
+        }
+        woken
+    }
+}
+
+impl WatchedBundle {
+    /// Compares the events of a reconcile with what the monitor read in it. Whether any is a change.
+    fn judge_held_events(&mut self) -> bool {
+        let seen = &self.seen;
+        let events = self.held_events.take().unwrap_or_default();
+        let changes = events.into_iter().filter(|(object, version)| {
+            is_newer(seen.get(object).map(String::as_str), version.as_deref())
+        });
+        let before = self.changes.len();
+        self.changes.extend(changes.map(|(object, _)| object));
+        self.changes.len() > before
+    }
+
+    /// Whether an event is a change; during a reconcile that is decided later.
+    fn receive(&mut self, object: &ObjectKey, version: Option<&str>) -> bool {
+        if let Some(held) = &mut self.held_events {
+            held.insert(object.clone(), version.map(str::to_owned));
+            return false;
+        }
+        let is_change = is_newer(self.seen.get(object).map(String::as_str), version);
+        if is_change {
+            self.changes.insert(object.clone());
+        }
+        is_change
+    }
+}
+
+/// Whether an event tells more than the monitor read. Versions of one kind are numbers that
+/// grow; where they are not, a different one is a change.
+fn is_newer(seen: Option<&str>, version: Option<&str>) -> bool {
+    match (seen, version) {
+        (None, None) => false,
+        (None, Some(_)) | (Some(_), None) => true,
+        (Some(seen), Some(version)) => match (seen.parse::<u64>(), version.parse::<u64>()) {
+            (Ok(seen), Ok(version)) => version > seen,
+            _ => version != seen,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::echo_of_what_was_seen(Some("7"), Some("7"), false)]
+    #[case::older_than_seen(Some("10"), Some("9"), false)]
+    #[case::newer(Some("9"), Some("10"), true)]
+    #[case::deleted(Some("9"), None, true)]
+    #[case::deleted_and_known_missing(None, None, false)]
+    #[case::appeared(None, Some("3"), true)]
+    #[case::opaque(Some("a"), Some("b"), true)]
+    fn only_a_newer_version_is_a_change(
+        #[case] seen: Option<&str>,
+        #[case] observed: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(is_newer(seen, observed), expected);
+    }
+
+    fn deployment() -> ObjectKey {
+        ObjectKey::new("apps/v1", "Deployment", "ns", "web")
+    }
+
+    fn seen(version: &str) -> Seen {
+        Seen::from([(deployment(), version.to_owned())])
+    }
+
+    #[rstest]
+    #[case::unchanged(Some("7"), false)]
+    #[case::changed_unwatched(Some("8"), true)]
+    #[case::of_a_backup(Some("6"), true)]
+    #[case::deleted_unwatched(None, true)]
+    fn a_list_is_compared_with_what_was_read_before_the_watch_broke_off(
+        #[case] version: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("web", "h", seen("7"), true);
+        let mut woken = Vec::new();
+        let mut list = HashSet::new();
+        if let Some(version) = version {
+            woken.extend(bundles.listed("h", &deployment(), version));
+            list.insert(("h".to_owned(), deployment()));
+        }
+        woken.extend(bundles.list_completed(("", "ConfigMap"), &HashSet::new()));
+        woken.extend(bundles.list_completed(("apps", "Deployment"), &list));
+        assert_eq!(woken, vec!["web"; usize::from(expected)]);
+    }
+
+    #[test]
+    fn an_object_listed_with_another_hash_counts_as_missing() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("web", "h", seen("7"), true);
+        let list = HashSet::from([("other".to_owned(), deployment())]);
+        assert_eq!(
+            bundles.list_completed(("apps", "Deployment"), &list),
+            ["web"]
+        );
+    }
+
+    #[rstest]
+    #[case::became_ready_since(Some("8"), true)]
+    #[case::deleted_since(None, true)]
+    #[case::echo(Some("7"), false)]
+    fn an_event_during_the_first_read_of_a_bundle_counts_if_it_is_newer(
+        #[case] observed: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let mut bundles = WatchedBundles::default();
+        assert!(bundles.changed("h", &deployment(), Some("6")).is_empty());
+        bundles.started("web", "h");
+        assert!(bundles.changed("h", &deployment(), observed).is_empty());
+        assert_eq!(
+            bundles.monitored_all("web", "h", seen("7"), false),
+            expected
+        );
+        let later = bundles.changed("h", &deployment(), Some("9"));
+        assert_eq!(later, ["web"]);
+    }
+
+    #[test]
+    fn an_object_taken_over_by_another_bundle_wakes_both() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("former", "f", seen("7"), true);
+        bundles.monitored_all("bystander", "b", Seen::new(), true);
+        bundles.monitored_all("taker", "t", Seen::new(), true);
+        let mut woken = bundles.changed("t", &deployment(), Some("8"));
+        woken.sort();
+        assert_eq!(woken, ["former", "taker"]);
+        bundles.monitored_all("former", "f", Seen::new(), false);
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        assert!(bundles.changed("t", &deployment(), Some("8")).is_empty());
+        // Taken by somebody unknown, for instance the agent of another scope.
+        let lost = bundles.changed("x", &deployment(), Some("9"));
+        assert_eq!(lost, ["taker"]);
+    }
+
+    #[test]
+    fn events_find_a_bundle_by_its_new_hash_once_that_changed() {
+        let mut bundles = WatchedBundles::default();
+        bundles.monitored_all("web", "old", seen("7"), true);
+        bundles.started("web", "new");
+        assert!(!bundles.monitored_all("web", "new", seen("7"), true));
+        let woken = bundles.changed("new", &deployment(), Some("8"));
+        assert_eq!(woken, ["web"]);
+    }
+
+    #[test]
+    fn an_event_during_a_reconcile_is_a_change_unless_the_monitor_read_it() {
+        let mut bundles = WatchedBundles::default();
+        let changes = |bundles: &WatchedBundles| bundles.by_name["web"].changes.len();
+        bundles.monitored_all("web", "h", seen("5"), false);
+        bundles.started("web", "h");
+        assert!(bundles.changed("h", &deployment(), Some("6")).is_empty());
+        assert!(!bundles.monitored_some("web", seen("6"), false));
+        assert_eq!(changes(&bundles), 0);
+        bundles.started("web", "h");
+        assert!(bundles.changed("h", &deployment(), Some("7")).is_empty());
+        assert!(bundles.finished("web"));
+        assert_eq!(changes(&bundles), 1);
+        // A reconcile that never read live objects leaves nothing behind.
+        bundles.started("other", "o");
+        assert!(!bundles.finished("other"));
+        assert!(!bundles.by_name.contains_key("other") && !bundles.by_hash.contains_key("o"));
+    }
+}

@@ -1,0 +1,237 @@
+//! Watching what was deployed: one metadata watch per kind, shared by all bundles.
+//!
+//! Only objects that carry the set hash are watched, and only their metadata is kept. An event
+//! names its bundle by that hash; the bundle is checked for drift once changes have been collected
+//! for a moment. A watch that expired always lists again, and an object that is missing from the list was deleted meanwhile. Mirrors
+//! the purpose, not the code, of `internal/cmd/agent/trigger` and `driftdetect`.
+
+mod changes;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
+use kube::runtime::watcher;
+use objects::ObjectKey;
+use tokio::task::JoinHandle;
+
+use super::queue::{Queue, ReconcileKind};
+use crate::api::LABEL_OBJECT_SET_HASH;
+use crate::client::identity::AgentClient;
+use crate::client::watch::{self, Broken};
+use crate::error;
+use changes::WatchedBundles;
+
+pub use changes::Seen;
+
+/// The watches.
+///
+/// # Expected flow
+/// A reconcile calls [`DriftWatches::begin`] before it reads or writes live objects, then [`DriftWatches::refresh`] (or
+/// [`DriftWatches::update`] where it read only some) with the versions it read, and [`DriftWatches::end`] whatever happened.
+/// [`DriftWatches::clear`] when the bundle is gone or is to be left alone.
+///
+/// # Guarantees
+/// A change after the read that `refresh` reports wakes the bundle, also one that came between the read and the call. What the
+/// reconcile wrote itself, and then read, does not. Nothing is lost while a watch is interrupted: the list it begins anew with is compared
+/// with what was read.
+///
+/// # Cancellation
+/// No method waits. Dropping the watches ends all of them.
+pub struct DriftWatches {
+    agent: AgentClient,
+    shared: Arc<Shared>,
+    /// By `group/version` and kind: a version may not be served any more, while another one is.
+    watches: Mutex<HashMap<(String, String), Watch>>,
+}
+
+struct Watch {
+    handle: JoinHandle<()>,
+    /// Names of the bundles with objects of this kind.
+    bundles: BTreeSet<String>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+struct Shared {
+    queue: Arc<Queue>,
+    delay: Duration,
+    bundles: Mutex<WatchedBundles>,
+}
+
+impl DriftWatches {
+    /// No watches yet. A change wakes its bundle in `queue` after `delay`.
+    pub fn new(agent: AgentClient, queue: Arc<Queue>, delay: Duration) -> Self {
+        let shared = Arc::new(Shared {
+            queue,
+            delay,
+            bundles: Mutex::default(),
+        });
+        Self {
+            agent,
+            shared,
+            watches: Mutex::default(),
+        }
+    }
+
+    /// A reconcile of a bundle begins: events are held until it has read the live objects, or ends.
+    pub fn begin(&self, bundle: &str, hash: &str) {
+        self.shared.lock().started(bundle, hash);
+    }
+
+    /// The reconcile ended.
+    pub fn end(&self, bundle: &str) {
+        let has_changes = self.shared.lock().finished(bundle);
+        if has_changes {
+            self.shared.wake(bundle);
+        }
+    }
+
+    /// What changed since the bundle's objects were compared; `None` if they never were.
+    pub fn changes(&self, bundle: &str) -> Option<Vec<ObjectKey>> {
+        self.shared.lock().changes(bundle)
+    }
+
+    /// Some objects of a watched bundle were read again.
+    pub fn update(&self, bundle: &str, seen: Seen, is_ready: bool) {
+        let has_changes = self.shared.lock().monitored_some(bundle, seen, is_ready);
+        if has_changes {
+            self.shared.wake(bundle);
+        }
+    }
+
+    /// Checks a bundle for drift in a while, whether something changes or not.
+    pub fn monitor_after(&self, bundle: &str, delay: Duration) {
+        self.shared
+            .queue
+            .wake_after(bundle, ReconcileKind::Drift, delay);
+    }
+
+    /// Watches these kinds for a bundle, and no others. `seen` are its objects as they were read:
+    /// an event that tells no more is no change.
+    pub fn refresh(
+        &self,
+        bundle: &str,
+        hash: &str,
+        kinds: Vec<ApiResource>,
+        seen: Seen,
+        is_ready: bool,
+    ) {
+        let has_changes = self
+            .shared
+            .lock()
+            .monitored_all(bundle, hash, seen, is_ready);
+        if has_changes {
+            self.shared.wake(bundle);
+        }
+        let desired: HashMap<_, _> = kinds
+            .into_iter()
+            .map(|kind| ((kind.api_version.clone(), kind.kind.clone()), kind))
+            .collect();
+        let mut watches = self.lock();
+        for (kind, watch) in watches.iter_mut() {
+            if !desired.contains_key(kind) {
+                watch.bundles.remove(bundle);
+            }
+        }
+        for (kind, resource) in desired {
+            let watch = watches.entry(kind).or_insert_with(|| Watch {
+                handle: tokio::spawn(watch(
+                    self.agent.clone(),
+                    resource,
+                    Arc::clone(&self.shared),
+                )),
+                bundles: BTreeSet::new(),
+            });
+            watch.bundles.insert(bundle.to_owned());
+        }
+        watches.retain(|_, watch| !watch.bundles.is_empty());
+    }
+
+    /// Stops watching for a bundle.
+    pub fn clear(&self, bundle: &str) {
+        self.shared.lock().forget(bundle);
+        self.lock().retain(|_, watch| {
+            watch.bundles.remove(bundle);
+            !watch.bundles.is_empty()
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Watch>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, WatchedBundles> {
+        self.bundles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in an event, and wakes the bundles to which it is a change.
+    fn take(&self, event: impl FnOnce(&mut WatchedBundles) -> Vec<String>) {
+        let woken = event(&mut self.lock());
+        for bundle in woken {
+            self.wake(&bundle);
+        }
+    }
+
+    fn wake(&self, bundle: &str) {
+        let delay = self.lock().delay(bundle, self.delay);
+        self.queue.wake_after(bundle, ReconcileKind::Drift, delay);
+    }
+}
+
+async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
+    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
+    let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
+    let mut events = watch::watch(api, config, Broken::Relist);
+    let mut listed = HashSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                if let Some((hash, key, version)) = identify(&resource, object.metadata) {
+                    shared.take(|bundles| bundles.listed(&hash, &key, &version));
+                    listed.insert((hash, key));
+                }
+            }
+            Ok(watcher::Event::InitDone) => {
+                let listed = std::mem::take(&mut listed);
+                let kind = (&*resource.group, &*resource.kind);
+                shared.take(|bundles| bundles.list_completed(kind, &listed));
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                if let Some((hash, key, version)) = identify(&resource, object.metadata) {
+                    shared.take(|bundles| bundles.changed(&hash, &key, Some(&version)));
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                if let Some((hash, key, _)) = identify(&resource, object.metadata) {
+                    shared.take(|bundles| bundles.changed(&hash, &key, None));
+                }
+            }
+            Err(failed) => {
+                tracing::debug!(kind = resource.kind, error = %error::chain(&failed), "watching for drift");
+            }
+        }
+    }
+}
+
+/// Set hash, name and version of an object.
+fn identify(kind: &ApiResource, metadata: ObjectMeta) -> Option<(String, ObjectKey, String)> {
+    let hash = metadata.labels?.remove(LABEL_OBJECT_SET_HASH)?;
+    let id = ObjectKey {
+        group: kind.group.clone(),
+        kind: kind.kind.clone(),
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+    };
+    Some((hash, id, metadata.resource_version.unwrap_or_default()))
+}
