@@ -120,6 +120,7 @@ impl<'a, 'b> Builder<'a, 'b> {
                     tag,
                     value,
                     implicit,
+                    ..
                 } if tag.is_empty() => {
                     if let Some(Frame::Map {
                         key: key @ None,
@@ -146,11 +147,11 @@ impl<'a, 'b> Builder<'a, 'b> {
                     }
                     value
                 }
-                Event::SequenceStart { anchor: None } if may_open(&frames) => {
+                Event::SequenceStart { anchor: None, .. } if may_open(&frames) => {
                     frames.push(Frame::List(Vec::new()));
                     continue;
                 }
-                Event::MappingStart { anchor: None } if may_open(&frames) => {
+                Event::MappingStart { anchor: None, .. } if may_open(&frames) => {
                     frames.push(Frame::Map {
                         entries: Map::new(),
                         key: None,
@@ -251,6 +252,7 @@ impl<'a, 'b> Builder<'a, 'b> {
                     tag,
                     value,
                     implicit,
+                    ..
                 } if tag.is_empty() => {
                     if implicit
                         && !(resolve::fits_json(&value, is_key) && (!is_key || value != "<<"))
@@ -267,8 +269,8 @@ impl<'a, 'b> Builder<'a, 'b> {
                         *key_is_next = true;
                     }
                 }
-                Event::SequenceStart { anchor: None } if !is_key => open.push(Open::Sequence),
-                Event::MappingStart { anchor: None } if !is_key => {
+                Event::SequenceStart { anchor: None, .. } if !is_key => open.push(Open::Sequence),
+                Event::MappingStart { anchor: None, .. } if !is_key => {
                     open.push(Open::Mapping { key_is_next: true });
                 }
                 _ => return Err(Stop::NotPlain),

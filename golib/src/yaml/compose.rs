@@ -125,6 +125,7 @@ impl<'a> Composer<'a> {
                     tag,
                     value,
                     implicit,
+                    ..
                 } => {
                     if !tag.is_empty() {
                         document.weigh(RARE + tag.len(), budget)?;
@@ -132,8 +133,8 @@ impl<'a> Composer<'a> {
                     }
                     (anchor, NodeKind::Scalar { value, implicit })
                 }
-                Event::SequenceStart { anchor } => (anchor, NodeKind::Sequence),
-                Event::MappingStart { anchor } => (anchor, NodeKind::Mapping),
+                Event::SequenceStart { anchor, .. } => (anchor, NodeKind::Sequence),
+                Event::MappingStart { anchor, .. } => (anchor, NodeKind::Mapping),
                 Event::SequenceEnd | Event::MappingEnd => {
                     if let Some(closed) = open.pop() {
                         document.nodes[closed as usize].end = id;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::token::ScalarStyle;
 use super::tree::Dialect;
 
 const INDENT: isize = 2;
@@ -67,7 +68,7 @@ impl Emitter {
     }
 
     pub(super) fn begin(&mut self, collection: Collection, in_mapping: bool) {
-        let indentless = self.dialect == Dialect::V2
+        let indentless = self.dialect != Dialect::V3
             && collection == Collection::Sequence
             && in_mapping
             && !self.indention;
@@ -133,6 +134,66 @@ impl Emitter {
             Style::Literal => self.literal(text),
         }
         self.end();
+    }
+
+    /// A scalar in the style it is to have, as far as its text can be written so, behind its tag.
+    pub(super) fn styled(&mut self, scalar: &Styled<'_>) {
+        let analysis = Analysis::of(scalar.text, self.dialect);
+        let in_flow = scalar.in_flow;
+        let inline = in_flow || scalar.simple_key;
+        let mut style = scalar.style;
+        if scalar.simple_key && analysis.multiline {
+            style = ScalarStyle::DoubleQuoted;
+        }
+        let flow_indicator = |c| matches!(c, ',' | '?' | '[' | ']' | '{' | '}' | ':');
+        if style == ScalarStyle::Plain
+            && (!analysis.plain_allowed
+                || in_flow && scalar.text.contains(flow_indicator)
+                || scalar.text.is_empty() && inline
+                || analysis.multiline && inline)
+        {
+            style = ScalarStyle::SingleQuoted;
+        }
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        if style == ScalarStyle::SingleQuoted && !analysis.single_quoted_allowed
+            || is_block && (!analysis.block_allowed || inline)
+        {
+            style = ScalarStyle::DoubleQuoted;
+        }
+        if !scalar.tag.is_empty() {
+            self.indicator(scalar.tag, true, false, false);
+        }
+        self.increase_indent(true, false);
+        let fold = !scalar.simple_key;
+        match style {
+            ScalarStyle::Plain => self.plain(scalar.text, fold),
+            ScalarStyle::SingleQuoted => self.single_quoted(scalar.text, fold),
+            ScalarStyle::DoubleQuoted => self.double_quoted(scalar.text, fold),
+            ScalarStyle::Literal => self.literal(scalar.text),
+            ScalarStyle::Folded => self.folded(scalar.text),
+        }
+        self.end();
+    }
+
+    /// What opens, parts and closes a collection in brackets.
+    pub(super) fn flow(&mut self, mark: &str) {
+        let opens = matches!(mark, "[" | "{");
+        self.indicator(mark, opens, opens, false);
+    }
+
+    /// What stands behind a key.
+    pub(super) fn colon(&mut self) {
+        self.indicator(":", false, false, false);
+    }
+
+    /// The line of the next entry of a mapping.
+    pub(super) fn next_line(&mut self) {
+        self.write_indent();
+    }
+
+    /// The tag of a collection.
+    pub(super) fn tag(&mut self, tag: &str) {
+        self.indicator(tag, true, false, false);
     }
 
     fn style(&self, text: &str, quote: bool, analysis: &Analysis, simple_key: bool) -> Style {
@@ -339,8 +400,7 @@ impl Emitter {
         self.column += self.out.len() - before; // escapes are ASCII
     }
 
-    fn literal(&mut self, text: &str) {
-        self.indicator("|", true, false, false);
+    fn block_hints(&mut self, text: &str) {
         if text.starts_with(|c| c == ' ' || is_break(c)) {
             self.indicator("2", false, false, false);
         }
@@ -350,6 +410,42 @@ impl Emitter {
             (Some(true), Some(false)) => {}
             _ => self.indicator("-", false, false, false),
         }
+    }
+
+    fn folded(&mut self, text: &str) {
+        self.indicator(">", true, false, false);
+        self.block_hints(text);
+        self.put_break();
+        self.indention = true;
+        self.whitespace = true;
+        let (mut breaks, mut leading_spaces) = (true, true);
+        // libyaml asks how the text begins where it means to ask how the next line does.
+        let begins_blank = text
+            .trim_start_matches(is_break)
+            .starts_with([' ', '\t', '\0'])
+            || text.trim_start_matches(is_break).is_empty();
+        for c in text.chars() {
+            if is_break(c) {
+                if !breaks && !leading_spaces && c == '\n' && !begins_blank {
+                    self.put_break();
+                }
+                self.write_break(c);
+                breaks = true;
+            } else {
+                if breaks {
+                    self.write_indent();
+                    leading_spaces = matches!(c, ' ' | '\t');
+                }
+                self.put(c);
+                self.indention = false;
+                breaks = false;
+            }
+        }
+    }
+
+    fn literal(&mut self, text: &str) {
+        self.indicator("|", true, false, false);
+        self.block_hints(text);
         self.put_break();
         self.indention = true;
         self.whitespace = true;
@@ -368,6 +464,16 @@ impl Emitter {
             }
         }
     }
+}
+
+/// A scalar with what is asked of its writing.
+pub(super) struct Styled<'a> {
+    pub(super) text: &'a str,
+    pub(super) style: ScalarStyle,
+    /// Empty for none.
+    pub(super) tag: &'a str,
+    pub(super) simple_key: bool,
+    pub(super) in_flow: bool,
 }
 
 /// Which styles can hold a text unchanged.
@@ -407,7 +513,7 @@ impl Analysis {
                 ':' => followed_by_whitespace,
                 _ => false,
             };
-            if c == '\t' && dialect == Dialect::V3 {
+            if c == '\t' && dialect != Dialect::V2 {
                 tabs = true;
             } else {
                 special |= !is_printable(c);

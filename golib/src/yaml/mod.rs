@@ -16,6 +16,7 @@ mod compose;
 mod decode;
 mod emitter;
 mod encode;
+pub mod node;
 mod order;
 mod parser;
 mod pretty;
@@ -73,11 +74,17 @@ impl Error {
 struct Problem {
     text: &'static str,
     line: Option<usize>,
+    /// The line that yaml.v3 says it is on.
+    line_in_v3: Option<usize>,
 }
 
 impl Problem {
     fn bare(text: &'static str) -> Self {
-        Self { text, line: None }
+        Self {
+            text,
+            line: None,
+            line_in_v3: None,
+        }
     }
 
     fn reader(text: &'static str) -> Self {
@@ -92,9 +99,15 @@ impl Problem {
         } else {
             context.line
         };
+        let in_v3 = if context.line > 0 {
+            context.line
+        } else {
+            mark.line
+        };
         Self {
             text,
             line: (line > 0).then_some(line),
+            line_in_v3: (in_v3 > 0).then_some(in_v3 + 1),
         }
     }
 
@@ -104,9 +117,14 @@ impl Problem {
         } else {
             context.map_or(0, |mark| mark.line)
         };
+        let in_v3 = context
+            .map(|mark| mark.line)
+            .filter(|&line| line > 0)
+            .unwrap_or(mark.line);
         Self {
             text,
             line: (line > 0).then_some(line),
+            line_in_v3: (in_v3 > 0).then_some(in_v3),
         }
     }
 }

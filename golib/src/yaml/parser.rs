@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::Problem;
 use super::reader::Input;
 use super::scanner::Scanner;
-use super::token::{Kind, Mark, Token};
+use super::token::{Kind, Mark, ScalarStyle, Token};
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Event<'a> {
@@ -19,13 +19,18 @@ pub(super) enum Event<'a> {
         value: Cow<'a, str>,
         /// Plain without a tag, or tagged `!`: what it is depends on its text.
         implicit: bool,
+        style: ScalarStyle,
     },
     SequenceStart {
         anchor: Option<Cow<'a, str>>,
+        tag: Cow<'a, str>,
+        flow: bool,
     },
     SequenceEnd,
     MappingStart {
         anchor: Option<Cow<'a, str>>,
+        tag: Cow<'a, str>,
+        flow: bool,
     },
     MappingEnd,
 }
@@ -248,10 +253,12 @@ impl<'a> Parser<'a> {
         match &token.kind {
             Kind::BlockEntry if place == Place::BlockOrIndentless => {
                 self.state = State::IndentlessSequenceEntry;
-                Ok((Event::SequenceStart { anchor }, start))
+                let flow = false;
+                Ok((Event::SequenceStart { anchor, tag, flow }, start))
             }
-            Kind::Scalar { plain, .. } => {
-                let implicit = implicit && *plain || tag == "!";
+            Kind::Scalar { style, .. } => {
+                let style = *style;
+                let implicit = implicit && style == ScalarStyle::Plain || tag == "!";
                 let Kind::Scalar { value, .. } = self.scanner.next()?.kind else {
                     unreachable!("the token was seen to be a scalar");
                 };
@@ -262,25 +269,30 @@ impl<'a> Parser<'a> {
                         tag,
                         value,
                         implicit,
+                        style,
                     },
                     start,
                 ))
             }
             Kind::FlowSequenceStart => {
                 self.state = State::FlowSequenceEntry { first: true };
-                Ok((Event::SequenceStart { anchor }, start))
+                let flow = true;
+                Ok((Event::SequenceStart { anchor, tag, flow }, start))
             }
             Kind::FlowMappingStart => {
                 self.state = State::FlowMappingKey { first: true };
-                Ok((Event::MappingStart { anchor }, start))
+                let flow = true;
+                Ok((Event::MappingStart { anchor, tag, flow }, start))
             }
             Kind::BlockSequenceStart if place != Place::Flow => {
                 self.state = State::BlockSequenceEntry { first: true };
-                Ok((Event::SequenceStart { anchor }, start))
+                let flow = false;
+                Ok((Event::SequenceStart { anchor, tag, flow }, start))
             }
             Kind::BlockMappingStart if place != Place::Flow => {
                 self.state = State::BlockMappingKey { first: true };
-                Ok((Event::MappingStart { anchor }, start))
+                let flow = false;
+                Ok((Event::MappingStart { anchor, tag, flow }, start))
             }
             _ if anchor.is_some() || !implicit => {
                 self.pop_state();
@@ -290,6 +302,7 @@ impl<'a> Parser<'a> {
                         tag,
                         value: Cow::Borrowed(""),
                         implicit,
+                        style: ScalarStyle::Plain,
                     },
                     start,
                 ))
@@ -446,7 +459,12 @@ impl<'a> Parser<'a> {
             Kind::Key => {
                 let mark = self.scanner.next()?.start;
                 self.state = State::FlowSequencePairKey;
-                Ok((Event::MappingStart { anchor: None }, mark))
+                let event = Event::MappingStart {
+                    anchor: None,
+                    tag: Cow::Borrowed(""),
+                    flow: true,
+                };
+                Ok((event, mark))
             }
             _ => {
                 self.states.push(State::FlowSequenceEntry { first: false });
@@ -528,6 +546,7 @@ fn empty(mark: Mark) -> (Event<'static>, Mark) {
         tag: Cow::Borrowed(""),
         value: Cow::Borrowed(""),
         implicit: true,
+        style: ScalarStyle::Plain,
     };
     (event, mark)
 }

@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::scanner::{Piece, Scanner, text};
-use super::token::{Kind, Mark};
+use super::token::{Kind, Mark, ScalarStyle};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Chomping {
@@ -75,7 +75,11 @@ impl<'a> Scanner<'a> {
         }
         Ok(Kind::Scalar {
             value: text(out).into(),
-            plain: false,
+            style: if literal {
+                ScalarStyle::Literal
+            } else {
+                ScalarStyle::Folded
+            },
         })
     }
 
@@ -174,7 +178,11 @@ impl<'a> Scanner<'a> {
         self.skip();
         Ok(Kind::Scalar {
             value: out.into_text(),
-            plain: false,
+            style: if quote == b'\'' {
+                ScalarStyle::SingleQuoted
+            } else {
+                ScalarStyle::DoubleQuoted
+            },
         })
     }
 
@@ -260,7 +268,7 @@ impl<'a> Scanner<'a> {
         }
         Ok(Kind::Scalar {
             value: out.into_text(),
-            plain: true,
+            style: ScalarStyle::Plain,
         })
     }
 }

@@ -14,8 +14,14 @@ pub(super) struct Mark {
 pub(super) enum Kind<'a> {
     StreamStart,
     StreamEnd,
-    VersionDirective { major: u8, minor: u8 },
-    TagDirective { handle: String, prefix: String },
+    VersionDirective {
+        major: u8,
+        minor: u8,
+    },
+    TagDirective {
+        handle: String,
+        prefix: String,
+    },
     DocumentStart,
     DocumentEnd,
     BlockSequenceStart,
@@ -31,8 +37,30 @@ pub(super) enum Kind<'a> {
     Value,
     Alias(Cow<'a, str>),
     Anchor(Cow<'a, str>),
-    Tag { handle: String, suffix: String },
-    Scalar { value: Cow<'a, str>, plain: bool },
+    Tag {
+        handle: String,
+        suffix: String,
+    },
+    Scalar {
+        value: Cow<'a, str>,
+        style: ScalarStyle,
+    },
+}
+
+/// How a scalar is written in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScalarStyle {
+    /// Without quotes: what it is depends on its text.
+    #[default]
+    Plain,
+    /// `'…'`
+    SingleQuoted,
+    /// `"…"`
+    DoubleQuoted,
+    /// `|`
+    Literal,
+    /// `>`
+    Folded,
 }
 
 #[derive(Debug, Clone)]

@@ -11,6 +11,8 @@ pub(super) enum Dialect {
     V2,
     /// yaml.v3 with an indentation of two: lists indented below their key, nothing folded.
     V3,
+    /// The same with lists level with their key (`CompactSeqIndent`).
+    V3Compact,
 }
 
 /// A scalar about to be written.
