@@ -1,0 +1,332 @@
+//! Which fields the transformers change: the defaults, and what `configurations` and `crds` add (`builtinconfig`,
+//! `accumulator/loadconfigfromcrds.go`).
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::decode::{Decoder, go_structs};
+use crate::error::{Context as _, Error, Result};
+use crate::loader::Loader;
+use crate::resid::Gvk;
+
+go_structs! {
+    /// A field of the objects of some types.
+    FieldSpec = "FieldSpec" {
+        path: "path" = String,
+        create: "create" = bool,
+        + gvk: Gvk,
+    }
+    /// The fields that name objects of a type.
+    NameBackReferences = "NameBackReferences" {
+        referrers: "fieldSpecs" = Vec<FieldSpec>,
+        + gvk: Gvk,
+    }
+    /// The fields of all transformers.
+    TransformerConfig = "TransformerConfig" {
+        name_prefix: "namePrefix" = Vec<FieldSpec>,
+        name_suffix: "nameSuffix" = Vec<FieldSpec>,
+        namespace: "namespace" = Vec<FieldSpec>,
+        common_labels: "commonLabels" = Vec<FieldSpec>,
+        labels: "labels" = Vec<FieldSpec>,
+        template_labels: "templateLabels" = Vec<FieldSpec>,
+        common_annotations: "commonAnnotations" = Vec<FieldSpec>,
+        name_reference: "nameReference" = Vec<NameBackReferences>,
+        var_reference: "varReference" = Vec<FieldSpec>,
+        images: "images" = Vec<FieldSpec>,
+        replicas: "replicas" = Vec<FieldSpec>,
+    }
+}
+
+impl FieldSpec {
+    pub(crate) fn of(path: &str, create: bool) -> Self {
+        Self {
+            path: path.to_owned(),
+            create,
+            gvk: Gvk::default(),
+        }
+    }
+}
+
+impl fmt::Display for FieldSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.gvk, self.create, self.path)
+    }
+}
+
+/// Adds a field, unless one for at least the same objects is there.
+///
+/// # Errors
+/// When it is there and is to be created in only one of both.
+pub(crate) fn merge_one(list: &mut Vec<FieldSpec>, spec: &FieldSpec) -> Result<()> {
+    let same = list
+        .iter()
+        .find(|own| own.gvk.is_selected(&spec.gvk) && own.path == spec.path);
+    match same {
+        Some(own) if own.create != spec.create => Err(Error::new("conflicting fieldspecs")),
+        Some(_) => Ok(()),
+        None => {
+            list.push(spec.clone());
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn merge_all(list: &mut Vec<FieldSpec>, specs: &[FieldSpec]) -> Result<()> {
+    specs.iter().try_for_each(|spec| merge_one(list, spec))
+}
+
+static DEFAULT: LazyLock<TransformerConfig> = LazyLock::new(|| {
+    let mut config = TransformerConfig::default();
+    for line in include_str!("tables/field_specs.txt").lines() {
+        config.add_default(line).expect("the table is well formed");
+    }
+    config.sort();
+    config
+});
+
+impl TransformerConfig {
+    fn add_default(&mut self, line: &str) -> Option<()> {
+        let mut words = line
+            .split(' ')
+            .map(|word| if word == "-" { "" } else { word });
+        let mut next = || words.next();
+        let list = next()?;
+        let referent = match list {
+            "nameReference" => Some([next()?, next()?, next()?]),
+            _ => None,
+        };
+        let [group, version, kind] = [next()?, next()?, next()?];
+        let spec = FieldSpec {
+            gvk: Gvk {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+                is_cluster_scoped: false,
+            },
+            create: next()? == "true",
+            path: next()?.into(),
+        };
+        if let Some([group, version, kind]) = referent {
+            let gvk = Gvk {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+                is_cluster_scoped: false,
+            };
+            match self.name_reference.last_mut() {
+                Some(last) if last.gvk == gvk => last.referrers.push(spec),
+                _ => self.name_reference.push(NameBackReferences {
+                    gvk,
+                    referrers: vec![spec],
+                }),
+            }
+            return Some(());
+        }
+        let list = match list {
+            "namePrefix" => &mut self.name_prefix,
+            "nameSuffix" => &mut self.name_suffix,
+            "namespace" => &mut self.namespace,
+            "commonLabels" => &mut self.common_labels,
+            "templateLabels" => &mut self.template_labels,
+            "commonAnnotations" => &mut self.common_annotations,
+            "varReference" => &mut self.var_reference,
+            "images" => &mut self.images,
+            "replicas" => &mut self.replicas,
+            _ => return None,
+        };
+        list.push(spec);
+        Some(())
+    }
+
+    fn lists(&mut self) -> [(&'static str, &mut Vec<FieldSpec>); 10] {
+        [
+            ("NamePrefix", &mut self.name_prefix),
+            ("NameSuffix", &mut self.name_suffix),
+            ("NameSpace", &mut self.namespace),
+            ("CommonAnnotations", &mut self.common_annotations),
+            ("CommonLabels", &mut self.common_labels),
+            ("Labels", &mut self.labels),
+            ("TemplateLabels", &mut self.template_labels),
+            ("VarReference", &mut self.var_reference),
+            ("Images", &mut self.images),
+            ("Replicas", &mut self.replicas),
+        ]
+    }
+
+    fn sort(&mut self) {
+        for (_, list) in self.lists() {
+            list.sort_by_cached_key(|spec| spec.gvk.sort_key());
+        }
+        self.name_reference
+            .sort_by_cached_key(|references| references.gvk.sort_key());
+    }
+
+    /// Adds the fields of another.
+    ///
+    /// # Errors
+    /// When both have a field that only one of them creates.
+    pub(crate) fn merge(&mut self, other: &Self) -> Result<()> {
+        let mut other = other.clone();
+        for ((name, own), (_, new)) in self.lists().into_iter().zip(other.lists()) {
+            merge_all(own, new).with_context(|| format!("failed to merge {name} fieldSpec"))?;
+        }
+        for references in &other.name_reference {
+            self.merge_reference(references)
+                .context("failed to merge NameReference fieldSpec")?;
+        }
+        self.sort();
+        Ok(())
+    }
+
+    fn merge_reference(&mut self, references: &NameBackReferences) -> Result<()> {
+        let mut is_found = false;
+        for own in &mut self.name_reference {
+            if own.gvk.equals(&references.gvk) {
+                merge_all(&mut own.referrers, &references.referrers)?;
+                is_found = true;
+            }
+        }
+        if !is_found {
+            self.name_reference.push(references.clone());
+        }
+        Ok(())
+    }
+
+    /// The defaults with what some files add.
+    pub(crate) fn load(loader: &Loader<'_>, paths: &[String]) -> Result<Self> {
+        let mut config = DEFAULT.clone();
+        if paths.is_empty() {
+            return Ok(config);
+        }
+        let mut added = Self::default();
+        for path in paths {
+            let text = loader.load(path)?;
+            let value = golib::yaml::decode_strict(&text)?;
+            let mut own: Self = if value.is_null() {
+                Self::default()
+            } else {
+                Decoder::new(true).read(&value).map_err(|error| {
+                    error.context("error unmarshaling JSON: while decoding JSON")
+                })?
+            };
+            own.sort();
+            added.merge(&own)?;
+        }
+        config.merge(&added)?;
+        Ok(config)
+    }
+
+    /// The fields that definitions of custom resources tell of by their extensions.
+    pub(crate) fn load_from_crds(loader: &Loader<'_>, paths: &[String]) -> Result<Self> {
+        let mut config = Self::default();
+        for path in paths {
+            let text = loader.load(path)?;
+            let value = if text.first() == Some(&b'{') {
+                golib::json::decode(&text).map_err(Error::from)
+            } else {
+                golib::yaml::decode(&text).map_err(Error::from)
+            };
+            let value = value
+                .with_context(|| format!("unable to parse open API definition from '{path}'"))?;
+            config.merge(&Self::from_definitions(&value)?)?;
+        }
+        Ok(config)
+    }
+
+    fn from_definitions(definitions: &Value) -> Result<Self> {
+        let mut config = Self::default();
+        for (name, definition) in definitions.as_object().into_iter().flatten() {
+            let Some(properties) = properties(definition) else {
+                continue;
+            };
+            let looks_like_a_type = ["kind", "apiVersion", "metadata"]
+                .into_iter()
+                .all(|field| properties.contains_key(field));
+            if !looks_like_a_type {
+                continue;
+            }
+            let mut own = Self::default();
+            let gvk = Gvk {
+                kind: name.rsplit('.').next().unwrap_or_default().to_owned(),
+                ..Gvk::default()
+            };
+            own.add_properties(&gvk, definitions, name, &mut Vec::new())?;
+            config.merge(&own)?;
+        }
+        Ok(config)
+    }
+
+    fn add_properties(
+        &mut self,
+        gvk: &Gvk,
+        definitions: &Value,
+        name: &str,
+        path: &mut Vec<String>,
+    ) -> Result<()> {
+        /// Definitions that name themselves have no end.
+        const MAX_DEPTH: usize = 32;
+        let Some(properties) = definitions.get(name).and_then(properties) else {
+            return Ok(());
+        };
+        if path.len() >= MAX_DEPTH {
+            return Err(Error::limit(format!(
+                "the definition of {name} is nested deeper than {MAX_DEPTH} levels"
+            )));
+        }
+        for (field, property) in properties {
+            path.push(field.clone());
+            let extension = |name: &str| {
+                let entries = property.as_object()?;
+                let found = entries
+                    .iter()
+                    .find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+                found.1.as_str()
+            };
+            let spec = |path: &[String]| FieldSpec {
+                gvk: gvk.clone(),
+                create: false,
+                path: path.join("/"),
+            };
+            if extension("x-kubernetes-annotation").is_some() {
+                merge_one(&mut self.common_annotations, &spec(path))?;
+            }
+            if extension("x-kubernetes-label-selector").is_some() {
+                merge_one(&mut self.common_labels, &spec(path))?;
+            }
+            if extension("x-kubernetes-identity").is_some() {
+                merge_one(&mut self.name_prefix, &spec(path))?;
+            }
+            if let (Some(version), Some(kind)) = (
+                extension("x-kubernetes-object-ref-api-version"),
+                extension("x-kubernetes-object-ref-kind"),
+            ) {
+                let key = extension("x-kubernetes-object-ref-name-key").unwrap_or("name");
+                path.push(key.to_owned());
+                let references = NameBackReferences {
+                    gvk: Gvk {
+                        version: version.to_owned(),
+                        kind: kind.to_owned(),
+                        ..Gvk::default()
+                    },
+                    referrers: vec![spec(path)],
+                };
+                path.pop();
+                self.merge_reference(&references)?;
+            }
+            if let Some(reference) = property.get("$ref").and_then(Value::as_str) {
+                self.add_properties(gvk, definitions, reference, path)?;
+            }
+            path.pop();
+        }
+        Ok(())
+    }
+}
+
+fn properties(definition: &Value) -> Option<&serde_json::Map<String, Value>> {
+    let schema = definition
+        .get("Schema")
+        .or_else(|| definition.get("schema"))?;
+    schema.get("properties")?.as_object()
+}

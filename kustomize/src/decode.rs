@@ -1,0 +1,384 @@
+//! JSON into structs as Go's `encoding/json` fills them: names whatever their case, null leaves what was there, and of all that
+//! is wrong the first in order is said.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+
+/// Reads one document.
+pub(crate) struct Decoder {
+    /// Fields that are not known are an error.
+    strict: bool,
+    problem: Option<String>,
+    /// The struct that a field belongs to, and the fields that lead to it.
+    root: &'static str,
+    path: Vec<&'static str>,
+}
+
+impl Decoder {
+    pub(crate) fn new(strict: bool) -> Self {
+        Self {
+            strict,
+            problem: None,
+            root: "",
+            path: Vec::new(),
+        }
+    }
+
+    pub(crate) fn read<T: Read>(mut self, value: &Value) -> Result<T, Error> {
+        let read = T::read(&mut self, value);
+        match self.problem {
+            Some(problem) => Err(Error::new(problem)),
+            None => Ok(read),
+        }
+    }
+
+    fn fail(&mut self, problem: String) {
+        self.problem.get_or_insert(problem);
+    }
+
+    fn wrong_type(&mut self, value: &Value, wanted: &str) {
+        let found = match value {
+            Value::Null => return,
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Number(number) if wanted.starts_with("int") => {
+                format!("number {}", golib::json::format_number(number))
+            }
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            Value::Object(_) => "object".to_owned(),
+        };
+        let into = if self.root.is_empty() {
+            "value".to_owned()
+        } else {
+            format!("struct field {}.{}", self.root, self.path.join("."))
+        };
+        self.fail(format!(
+            "json: cannot unmarshal {found} into Go {into} of type {wanted}"
+        ));
+    }
+
+    /// The entries of an object for the struct `name` of the package `types`; `read` takes those it knows.
+    pub(crate) fn object(
+        &mut self,
+        value: &Value,
+        name: &'static str,
+        known: &[&'static str],
+        embedding: fn(&str) -> Vec<&'static str>,
+        mut read: impl FnMut(&mut Self, &'static str, &Value),
+    ) {
+        let Value::Object(entries) = value else {
+            self.wrong_type(value, &format!("types.{name}"));
+            return;
+        };
+        let was_root = std::mem::replace(&mut self.root, name);
+        for (key, value) in entries {
+            let exact = known.iter().find(|known| *known == key);
+            let field =
+                exact.or_else(|| known.iter().find(|known| known.eq_ignore_ascii_case(key)));
+            match field {
+                Some(field) => {
+                    let before = self.path.len();
+                    self.path.extend(embedding(field));
+                    self.path.push(field);
+                    read(self, field, value);
+                    self.path.truncate(before);
+                }
+                None if self.strict => {
+                    self.fail(format!(
+                        "json: unknown field {}",
+                        golib::strconv::quote(key)
+                    ));
+                }
+                None => {}
+            }
+        }
+        self.root = was_root;
+    }
+
+    /// One field of a struct.
+    pub(crate) fn field<T: Read>(&mut self, into: &mut T, value: &Value) {
+        if !value.is_null() {
+            *into = T::read(self, value);
+        }
+    }
+}
+
+/// What a value can be read into.
+pub(crate) trait Read: Default {
+    /// The type's name in Go.
+    fn go_type() -> String;
+    fn read(decoder: &mut Decoder, value: &Value) -> Self;
+}
+
+impl Read for String {
+    fn go_type() -> String {
+        "string".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value {
+            Value::String(text) => text.clone(),
+            other => {
+                decoder.wrong_type(other, "string");
+                Self::new()
+            }
+        }
+    }
+}
+
+impl Read for bool {
+    fn go_type() -> String {
+        "bool".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value {
+            Value::Bool(value) => *value,
+            other => {
+                decoder.wrong_type(other, "bool");
+                false
+            }
+        }
+    }
+}
+
+impl Read for i64 {
+    fn go_type() -> String {
+        "int64".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value.as_i64() {
+            Some(integer) => integer,
+            None => {
+                decoder.wrong_type(value, "int64");
+                0
+            }
+        }
+    }
+}
+
+impl<T: Read> Read for Vec<T> {
+    fn go_type() -> String {
+        format!("[]{}", T::go_type())
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value {
+            Value::Array(items) => items
+                .iter()
+                .map(|item| {
+                    if item.is_null() {
+                        T::default()
+                    } else {
+                        T::read(decoder, item)
+                    }
+                })
+                .collect(),
+            other => {
+                decoder.wrong_type(other, &Self::go_type());
+                Self::new()
+            }
+        }
+    }
+}
+
+impl Read for BTreeMap<String, String> {
+    fn go_type() -> String {
+        "map[string]string".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value {
+            Value::Object(entries) => entries
+                .iter()
+                .map(|(key, value)| {
+                    let mut text = String::new();
+                    decoder.field(&mut text, value);
+                    (key.clone(), text)
+                })
+                .collect(),
+            other => {
+                decoder.wrong_type(other, &Self::go_type());
+                Self::new()
+            }
+        }
+    }
+}
+
+impl<T: Read> Read for Option<T> {
+    fn go_type() -> String {
+        T::go_type()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        Some(T::read(decoder, value))
+    }
+}
+
+/// What is not looked into.
+impl Read for Map<String, Value> {
+    fn go_type() -> String {
+        "map[string]interface {}".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match value {
+            Value::Object(entries) => entries.clone(),
+            other => {
+                decoder.wrong_type(other, &Self::go_type());
+                Self::new()
+            }
+        }
+    }
+}
+
+/// Anything.
+impl Read for Value {
+    fn go_type() -> String {
+        "interface {}".into()
+    }
+
+    fn read(_: &mut Decoder, value: &Value) -> Self {
+        value.clone()
+    }
+}
+
+/// What Go writes of a value; nothing for an empty one (`omitempty`).
+pub(crate) trait Write {
+    fn write(&self) -> Option<Value>;
+}
+
+impl Write for String {
+    fn write(&self) -> Option<Value> {
+        (!self.is_empty()).then(|| Value::String(self.clone()))
+    }
+}
+
+impl Write for bool {
+    fn write(&self) -> Option<Value> {
+        self.then_some(Value::Bool(true))
+    }
+}
+
+impl Write for i64 {
+    fn write(&self) -> Option<Value> {
+        (*self != 0).then(|| (*self).into())
+    }
+}
+
+impl<T: Write> Write for Vec<T> {
+    fn write(&self) -> Option<Value> {
+        let items = self.iter().map(|item| item.write().unwrap_or_default());
+        (!self.is_empty()).then(|| items.collect())
+    }
+}
+
+impl<T: Write> Write for Option<T> {
+    fn write(&self) -> Option<Value> {
+        self.as_ref().map(|value| value.write().unwrap_or_default())
+    }
+}
+
+impl Write for BTreeMap<String, String> {
+    fn write(&self) -> Option<Value> {
+        let text = |value: &String| Value::String(value.clone());
+        let entries = self.iter().map(|(key, value)| (key.clone(), text(value)));
+        (!self.is_empty()).then(|| entries.collect())
+    }
+}
+
+impl Write for Map<String, Value> {
+    fn write(&self) -> Option<Value> {
+        (!self.is_empty()).then(|| Value::Object(self.clone()))
+    }
+}
+
+/// Structs with Go's names of their fields: `struct Name = "GoName" { field: "json" = Type, ... }`. The fields of `inline`
+/// structs stand among them.
+macro_rules! go_structs {
+    ($($(#[$doc:meta])* $name:ident = $go:literal {
+        $($(#[$field_doc:meta])* $field:ident: $json:literal = $kind:ty,)*
+        $(+ $inline:ident: $inline_kind:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub(crate) struct $name {
+            $($(#[$field_doc])* pub(crate) $field: $kind,)*
+            $(pub(crate) $inline: $inline_kind,)*
+        }
+
+        impl $name {
+            pub(crate) const GO: &'static str = $go;
+
+            /// The embedded structs that a field belongs to.
+            pub(crate) fn embedding(field: &str) -> Vec<&'static str> {
+                $(if <$inline_kind>::known().contains(&field) {
+                    let mut structs = vec![<$inline_kind>::GO];
+                    structs.extend(<$inline_kind>::embedding(field));
+                    return structs;
+                })*
+                let _ = field;
+                Vec::new()
+            }
+
+            pub(crate) fn known() -> Vec<&'static str> {
+                #[allow(unused_mut, reason = "not all have inline fields")]
+                let mut known = vec![$($json),*];
+                $(known.extend(<$inline_kind>::known());)*
+                known
+            }
+
+            pub(crate) fn take(
+                &mut self,
+                decoder: &mut $crate::decode::Decoder,
+                field: &str,
+                value: &serde_json::Value,
+            ) -> bool {
+                let is_own = match field {
+                    $($json => {
+                        decoder.field(&mut self.$field, value);
+                        true
+                    })*
+                    _ => false,
+                };
+                is_own $(|| self.$inline.take(decoder, field, value))*
+            }
+        }
+
+        impl $crate::decode::Write for $name {
+            fn write(&self) -> Option<serde_json::Value> {
+                let mut entries = serde_json::Map::new();
+                $(if let Some(value) = $crate::decode::Write::write(&self.$field) {
+                    entries.insert($json.to_owned(), value);
+                })*
+                $(if let Some(serde_json::Value::Object(inline)) =
+                    $crate::decode::Write::write(&self.$inline)
+                {
+                    entries.extend(inline);
+                })*
+                Some(serde_json::Value::Object(entries))
+            }
+        }
+
+        impl $crate::decode::Read for $name {
+            fn go_type() -> String {
+                concat!("types.", $go).into()
+            }
+
+            fn read(decoder: &mut $crate::decode::Decoder, value: &serde_json::Value) -> Self {
+                let mut result = Self::default();
+                decoder.object(value, Self::GO, &Self::known(), Self::embedding, |decoder, field, value| {
+                    result.take(decoder, field, value);
+                });
+                result
+            }
+        }
+    )*};
+}
+
+pub(crate) use go_structs;

@@ -1,0 +1,118 @@
+//! Why a kustomization was not built. The texts are kustomize's, each layer before its cause, as users know them.
+
+use golib::weight::TooHeavy;
+use golib::yaml::node;
+
+/// Why a kustomization was not built, in kustomize's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    message: String,
+    /// The build ended because it would take more than it may; nothing else is tried then.
+    is_limit: bool,
+    /// A field that was to hold a scalar holds a collection.
+    is_wrong_kind: bool,
+}
+
+/// What everything here returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A failure in its own words.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_limit: false,
+            is_wrong_kind: false,
+        }
+    }
+
+    pub(crate) fn limit(message: impl Into<String>) -> Self {
+        Self {
+            is_limit: true,
+            ..Self::new(message)
+        }
+    }
+
+    pub(crate) fn wrong_kind(message: impl Into<String>) -> Self {
+        Self {
+            is_wrong_kind: true,
+            ..Self::new(message)
+        }
+    }
+
+    /// The same behind a prefix and a colon (`errors.WrapPrefixf`).
+    #[must_use]
+    pub(crate) fn context(mut self, prefix: impl AsRef<str>) -> Self {
+        self.message = format!("{}: {}", prefix.as_ref(), self.message);
+        self
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub(crate) fn reworded(self, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..self
+        }
+    }
+
+    /// Whether the build was stopped by a limit of ours.
+    pub fn is_limit(&self) -> bool {
+        self.is_limit
+    }
+
+    pub(crate) fn is_wrong_kind(&self) -> bool {
+        self.is_wrong_kind
+    }
+
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.message.contains(text)
+    }
+}
+
+impl From<node::Error> for Error {
+    fn from(error: node::Error) -> Self {
+        match &error {
+            node::Error::TooHeavy(_) => Self::limit(error.to_string()),
+            _ => Self::new(error.to_string()),
+        }
+    }
+}
+
+impl From<golib::yaml::Error> for Error {
+    fn from(error: golib::yaml::Error) -> Self {
+        match &error {
+            golib::yaml::Error::TooHeavy(_) => Self::limit(error.to_string()),
+            _ => Self::new(error.to_string()),
+        }
+    }
+}
+
+impl From<golib::json::Error> for Error {
+    fn from(error: golib::json::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<TooHeavy> for Error {
+    fn from(error: TooHeavy) -> Self {
+        Self::limit(error.to_string())
+    }
+}
+
+/// [`Error::context`] on a result.
+pub(crate) trait Context<T> {
+    fn context(self, prefix: impl AsRef<str>) -> Result<T>;
+    fn with_context(self, prefix: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, prefix: impl AsRef<str>) -> Result<T> {
+        self.map_err(|error| error.into().context(prefix))
+    }
+
+    fn with_context(self, prefix: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| error.into().context(prefix()))
+    }
+}

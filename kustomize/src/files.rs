@@ -1,0 +1,290 @@
+//! Where files come from: a bundle in memory, or a directory. Paths are absolute, and links lead nowhere unseen: a file is
+//! where it really is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::origin::clean;
+
+/// What a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory, without links in its path.
+    pub directory: String,
+    /// The file in it; nothing when the path is a directory's.
+    pub file: Option<String>,
+}
+
+/// The files of a build.
+pub trait FileSystem {
+    /// Where a path leads, links followed.
+    ///
+    /// # Errors
+    /// When there is nothing.
+    fn locate(&self, path: &str) -> Result<Place>;
+
+    /// A file's content.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has more than `limit` bytes.
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>>;
+}
+
+/// Files by their paths, `/` being the root of all.
+#[derive(Debug, Default)]
+pub struct MemoryFiles<'a> {
+    files: BTreeMap<String, &'a [u8]>,
+    directories: BTreeSet<String>,
+}
+
+fn not_there(path: &str) -> Error {
+    Error::new(format!("'{path}' doesn't exist"))
+}
+
+fn too_large(path: &str) -> Error {
+    Error::limit(format!("{path}: file is too large"))
+}
+
+impl<'a> MemoryFiles<'a> {
+    /// No files.
+    pub fn new() -> Self {
+        let mut files = Self::default();
+        files.directories.insert("/".to_owned());
+        files
+    }
+
+    /// Adds a file, or replaces it.
+    ///
+    /// # Errors
+    /// For a path that leads out of the root or through a file.
+    pub fn add(&mut self, path: &str, content: &'a [u8]) -> Result<()> {
+        let path = clean(path.trim_start_matches('/'));
+        if path == "." || path == ".." || path.starts_with("../") {
+            return Err(Error::new(format!(
+                "illegal name '{path}' in file creation"
+            )));
+        }
+        let path = format!("/{path}");
+        let mut parents = Vec::new();
+        let mut parent = path.as_str();
+        while let Some((before, _)) = parent.rsplit_once('/') {
+            if before.is_empty() {
+                break;
+            }
+            if self.files.contains_key(before) {
+                return Err(Error::new(format!(
+                    "cannot make dir '{before}'; a file of that name already exists"
+                )));
+            }
+            parents.push(before.to_owned());
+            parent = before;
+        }
+        if self.directories.contains(&path) {
+            return Err(Error::new(format!(
+                "illegal name '{path}' in file creation"
+            )));
+        }
+        self.directories.extend(parents);
+        self.files.insert(path, content);
+        Ok(())
+    }
+
+    /// Whether there is such a file.
+    pub fn contains(&self, path: &str) -> bool {
+        self.files
+            .contains_key(&format!("/{}", clean(path.trim_start_matches('/'))))
+    }
+
+    fn find(&self, path: &str) -> Result<String> {
+        let query = clean(path.trim_start_matches('/'));
+        let absolute = if query == "." {
+            "/".to_owned()
+        } else {
+            format!("/{query}")
+        };
+        // A file has nothing below it.
+        let mut parent = absolute.as_str();
+        while let Some((before, _)) = parent.rsplit_once('/') {
+            if before.is_empty() {
+                break;
+            }
+            if self.files.contains_key(before) {
+                return Err(Error::new(format!("'{before}' is not a directory")));
+            }
+            parent = before;
+        }
+        Ok(absolute)
+    }
+}
+
+impl FileSystem for MemoryFiles<'_> {
+    fn locate(&self, path: &str) -> Result<Place> {
+        if path.is_empty() {
+            return Err(not_there(path));
+        }
+        let found = self
+            .find(path)
+            .map_err(|error| error.context("unable to clean"))?;
+        if self.directories.contains(&found) {
+            return Ok(Place {
+                directory: found,
+                file: None,
+            });
+        }
+        if !self.files.contains_key(&found) {
+            return Err(not_there(path));
+        }
+        let (directory, file) = found.rsplit_once('/').unwrap_or(("", &found));
+        let directory = if directory.is_empty() { "/" } else { directory };
+        Ok(Place {
+            directory: directory.to_owned(),
+            file: Some(file.to_owned()),
+        })
+    }
+
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>> {
+        let found = self.find(path)?;
+        match self.files.get(&found) {
+            Some(content) if content.len() > limit => Err(too_large(path)),
+            Some(content) => Ok(content.to_vec()),
+            None if self.directories.contains(&found) => {
+                Err(Error::new("cannot read content from non-file '/'"))
+            }
+            None => Err(not_there(path)),
+        }
+    }
+}
+
+/// The files of this machine.
+#[derive(Debug, Default)]
+pub struct DiskFiles;
+
+/// An error of the system as Go words it.
+fn go_error(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".into(),
+        ErrorKind::PermissionDenied => "permission denied".into(),
+        ErrorKind::NotADirectory => "not a directory".into(),
+        ErrorKind::IsADirectory => "is a directory".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// `filepath.EvalSymlinks`.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    const MAX_LINKS: usize = 255;
+    let mut links = 0;
+    let mut resolved = PathBuf::from("/");
+    let mut rest: Vec<PathBuf> = components(path);
+    while let Some(next) = rest.pop() {
+        if next.as_os_str() == ".." {
+            resolved.pop();
+            continue;
+        }
+        let candidate = resolved.join(&next);
+        let metadata = std::fs::symlink_metadata(&candidate).map_err(|error| {
+            Error::new(format!(
+                "lstat {}: {}",
+                candidate.display(),
+                go_error(&error)
+            ))
+        })?;
+        if !metadata.file_type().is_symlink() {
+            if !metadata.is_dir() && !rest.is_empty() {
+                return Err(Error::new(format!("{}: not a directory", path.display())));
+            }
+            resolved = candidate;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(Error::new("EvalSymlinks: too many links"));
+        }
+        let target = std::fs::read_link(&candidate).map_err(|error| {
+            Error::new(format!(
+                "readlink {}: {}",
+                candidate.display(),
+                go_error(&error)
+            ))
+        })?;
+        if target.is_absolute() {
+            resolved = PathBuf::from("/");
+        }
+        rest.extend(components(&target));
+    }
+    Ok(resolved)
+}
+
+/// The names of a path, the last first.
+fn components(path: &Path) -> Vec<PathBuf> {
+    path.components()
+        .rev()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(PathBuf::from(name)),
+            Component::ParentDir => Some(PathBuf::from("..")),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+impl FileSystem for DiskFiles {
+    fn locate(&self, path: &str) -> Result<Place> {
+        let absolute = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            let current = std::env::current_dir()
+                .map_err(|error| Error::new(format!("abs path error on '{path}' : {error}")))?;
+            format!("{}/{path}", current.display())
+        };
+        let absolute = clean(&absolute);
+        let resolved = resolve(Path::new(&absolute))
+            .map_err(|error| error.prefixed(&format!("evalsymlink failure on '{path}' : ")))?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        if resolved.is_dir() {
+            return Ok(Place {
+                directory: text(&resolved),
+                file: None,
+            });
+        }
+        Ok(Place {
+            directory: resolved.parent().map_or_else(|| "/".to_owned(), text),
+            file: resolved
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned()),
+        })
+    }
+
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>> {
+        let fail = |error: &std::io::Error| Error::new(format!("open {path}: {}", go_error(error)));
+        let metadata = std::fs::metadata(path).map_err(|error| fail(&error))?;
+        // A pipe or a device would be waited for.
+        if !metadata.is_file() {
+            let what = if metadata.is_dir() {
+                "is a directory"
+            } else {
+                "is no regular file"
+            };
+            return Err(Error::new(format!("read {path}: {what}")));
+        }
+        let file = std::fs::File::open(path).map_err(|error| fail(&error))?;
+        let mut content = Vec::new();
+        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(most)
+            .read_to_end(&mut content)
+            .map_err(|error| fail(&error))?;
+        if content.len() > limit {
+            return Err(too_large(path));
+        }
+        Ok(content)
+    }
+}
+
+impl Error {
+    fn prefixed(self, prefix: &str) -> Self {
+        let message = format!("{prefix}{self}");
+        self.reworded(message)
+    }
+}

@@ -1,0 +1,292 @@
+//! Fields that hold the name of another object, which may have changed (`filters/nameref`,
+//! `accumulator/namereferencetransformer.go`).
+
+use std::collections::HashMap;
+
+use golib::yaml::node::{Kind, Node};
+
+use crate::config::NameBackReferences;
+use crate::error::{Context as _, Error, Result};
+use crate::filters::fieldspec;
+use crate::fns::{self, field, is_null};
+use crate::loader::Build;
+use crate::resid::{Gvk, ResId};
+use crate::resmap::ResMap;
+use crate::resource::Resource;
+
+/// Updates all references.
+pub(crate) fn transform(
+    map: &mut ResMap,
+    references: &[NameBackReferences],
+    build: &Build<'_>,
+) -> Result<()> {
+    let known = Known::of(map)?;
+    for at in 0..map.resources().len() {
+        let referrer = &map.resources()[at];
+        let original = referrer.org_id()?;
+        let mut filters = Vec::new();
+        for reference in references {
+            for spec in &reference.referrers {
+                if original.gvk.is_selected(&spec.gvk) {
+                    filters.push((&reference.gvk, &*spec.path));
+                }
+            }
+        }
+        build.work(20 + filters.len())?;
+        if filters.is_empty() {
+            continue;
+        }
+        let candidates = Candidates::of(map, at, &known)?;
+        let Some(mut node) = referrer.node().cloned() else {
+            continue;
+        };
+        let id = referrer.cur_id().clone();
+        let mut is_changed = false;
+        for (target, path) in filters {
+            let filter = Filter {
+                map,
+                known: &known,
+                candidates: &candidates,
+                referrer: at,
+                target,
+                path,
+                build,
+            };
+            fieldspec::apply_anyway(path, false, None, &mut node, &mut |node| {
+                filter.set(node, &mut is_changed)
+            })
+            .with_context(|| format!("updating name reference in '{path}' field of '{id}'"))?;
+        }
+        if is_changed {
+            map.resources_mut()[at].set_node(node);
+        }
+    }
+    Ok(())
+}
+
+/// What all referrers ask of the same objects.
+struct Known {
+    /// The places of objects by the names they had.
+    by_previous_name: HashMap<String, Vec<usize>>,
+    previous: Vec<Vec<ResId>>,
+}
+
+impl Known {
+    fn of(map: &ResMap) -> Result<Self> {
+        let mut by_previous_name: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut previous = Vec::with_capacity(map.resources().len());
+        for (at, resource) in map.resources().iter().enumerate() {
+            let ids = resource.prev_ids()?;
+            for id in &ids {
+                let places = by_previous_name.entry(id.name.clone()).or_default();
+                if places.last() != Some(&at) {
+                    places.push(at);
+                }
+            }
+            previous.push(ids);
+        }
+        Ok(Self {
+            by_previous_name,
+            previous,
+        })
+    }
+}
+
+/// Whether an object of a place may be referred to.
+struct Candidates {
+    may: Vec<bool>,
+}
+
+impl Candidates {
+    fn of(map: &ResMap, at: usize, known: &Known) -> Result<Self> {
+        let mut may = vec![false; known.previous.len()];
+        for place in map.could_be_referenced_by(at)? {
+            may[place] = true;
+        }
+        Ok(Self { may })
+    }
+}
+
+struct Filter<'a> {
+    map: &'a ResMap,
+    known: &'a Known,
+    candidates: &'a Candidates,
+    referrer: usize,
+    target: &'a Gvk,
+    path: &'a str,
+    build: &'a Build<'a>,
+}
+
+impl Filter<'_> {
+    fn resource(&self, at: usize) -> &Resource {
+        &self.map.resources()[at]
+    }
+
+    fn set(&self, node: &mut Node, is_changed: &mut bool) -> Result<()> {
+        if is_null(node) {
+            return Ok(());
+        }
+        match node.kind {
+            Kind::Scalar => self.set_scalar(node, is_changed),
+            Kind::Mapping => self.set_mapping(node, is_changed),
+            Kind::Sequence => {
+                for element in &mut node.content {
+                    if is_null(element) {
+                        continue;
+                    }
+                    match element.kind {
+                        Kind::Scalar => self.set_scalar(element, is_changed)?,
+                        Kind::Mapping => self.set_mapping(element, is_changed)?,
+                        Kind::Sequence => {
+                            return Err(Error::new(format!(
+                                "{} is expected to be either a string or a map of string",
+                                element.to_yaml().trim_end()
+                            )));
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn set_scalar(&self, node: &mut Node, is_changed: &mut bool) -> Result<()> {
+        let Some(at) = self.select(&node.value, None, false)? else {
+            return Ok(());
+        };
+        let name = self.resource(at).name();
+        if name != node.value {
+            *is_changed = true;
+            fns::set_scalar(node, Node::scalar(name))?;
+        }
+        Ok(())
+    }
+
+    fn set_mapping(&self, node: &mut Node, is_changed: &mut bool) -> Result<()> {
+        let Some(name) = fns::get(node, "name").context("trying to match 'name' field")? else {
+            return Err(Error::new("path config error; no 'name' field in node"));
+        };
+        let old_name = name.value.clone();
+        let namespace = field(node, "namespace").map(|namespace| namespace.value.clone());
+        let places = match &namespace {
+            None => None,
+            Some(namespace) => {
+                let all: Vec<usize> = (0..self.candidates.may.len())
+                    .filter(|&at| self.candidates.may[at])
+                    .collect();
+                self.build.work(all.len() / 4)?;
+                let mut groups = self.map.by_namespace(&all, true)?;
+                match groups.remove(namespace) {
+                    Some(places) => Some(places),
+                    None => {
+                        let mut groups = self.map.by_namespace(&all, false)?;
+                        Some(groups.remove(namespace).unwrap_or_default())
+                    }
+                }
+            }
+        };
+        let Some(at) = self.select(&old_name, places.as_deref(), true)? else {
+            return Ok(());
+        };
+        let (name, namespace) = (self.resource(at).name(), self.resource(at).namespace());
+        if name == old_name && namespace.is_empty() {
+            return Ok(());
+        }
+        *is_changed = true;
+        fns::set_field(node, "name", Some(Node::scalar(name)))?;
+        if namespace.is_empty() {
+            return Ok(());
+        }
+        fns::set_field(node, "namespace", Some(Node::scalar(namespace)))
+    }
+
+    /// `selectReferral`: the object that was called so.
+    fn select(
+        &self,
+        old_name: &str,
+        among: Option<&[usize]>,
+        with_namespace: bool,
+    ) -> Result<Option<usize>> {
+        let Some(named) = self.known.by_previous_name.get(old_name) else {
+            return Ok(None);
+        };
+        self.build.work(1 + named.len())?;
+        let referrer = self.resource(self.referrer);
+        let id = referrer.cur_id();
+        let role = if self.path.ends_with("roleRef/name") {
+            role_gvk(referrer)
+        } else {
+            None
+        };
+        let had_type = |at: usize, gvk: &Gvk| {
+            self.known.previous[at]
+                .iter()
+                .any(|id| id.gvk.is_selected(gvk))
+        };
+        let mut found: Vec<usize> = named
+            .iter()
+            .copied()
+            .filter(|at| self.candidates.may[*at] && among.is_none_or(|among| among.contains(at)))
+            .filter(|&at| had_type(at, self.target))
+            .filter(|&at| role.as_ref().is_none_or(|gvk| had_type(at, gvk)))
+            .filter(|&at| {
+                let other = self.resource(at);
+                id.is_cluster_scoped()
+                    || other.cur_id().is_cluster_scoped()
+                    || other.kind() == "ServiceAccount"
+                    || id.is_namespace_equal(other.cur_id())
+            })
+            .collect();
+        if found.len() == 1 {
+            return Ok(found.pop());
+        }
+        found.retain(|&at| self.resource(at).has_affixes_of(referrer, true));
+        if found.len() > 1 {
+            found.retain(|&at| self.resource(at).has_affixes_of(referrer, false));
+        }
+        let Some(&first) = found.first() else {
+            return Ok(None);
+        };
+        let is_same = |&at: &usize| {
+            self.resource(at).name() == self.resource(first).name()
+                && (!with_namespace
+                    || self.resource(at).namespace() == self.resource(first).namespace())
+        };
+        if found.iter().all(is_same) {
+            return Ok(Some(first));
+        }
+        Err(self.ambiguous(&found))
+    }
+
+    fn ambiguous(&self, found: &[usize]) -> Error {
+        let ids: Vec<String> = found
+            .iter()
+            .map(|&at| self.resource(at).cur_id().to_string())
+            .collect();
+        let text = |at: usize| match self.resource(at).kind() {
+            // What a Secret holds is not for messages.
+            "Secret" => format!("{}\n", self.resource(at).cur_id()),
+            _ => self.resource(at).to_yaml().unwrap_or_default(),
+        };
+        let mut details = format!(
+            "\n**** Too many possible referral targets to referrer:\n{}\n",
+            text(self.referrer)
+        );
+        for (number, &at) in found.iter().enumerate() {
+            details += &format!("--- possible referral {number}:\n{}\n", text(at));
+        }
+        Error::new(format!(
+            "found multiple possible referrals: {}\n{details}",
+            ids.join(", ")
+        ))
+    }
+}
+
+fn role_gvk(referrer: &Resource) -> Option<Gvk> {
+    let role = field(referrer.node()?, "roleRef")?;
+    Some(Gvk {
+        group: field(role, "apiGroup")?.value.clone(),
+        kind: field(role, "kind")?.value.clone(),
+        ..Gvk::default()
+    })
+}

@@ -1,0 +1,495 @@
+//! Copying one field's value into others (`filters/replacement`, kyaml's `PathMatcher`), also into the YAML or JSON that a field
+//! holds as text.
+
+use golib::regexp::Regexp;
+use golib::yaml::node::{self, Kind, Node};
+
+use crate::error::{Context as _, Error, Result};
+use crate::fns::{self, field};
+use crate::kustomization::{
+    FieldOptions, Replacement, Selector as Fields, SourceSelector, TargetSelector,
+};
+use crate::loader::Build;
+use crate::resid::ResId;
+use crate::resmap::{ResMap, SelectorRegex};
+use crate::resource::{Resource, all_ids};
+use crate::selector::Selector;
+
+const DEFAULT_PATH: &str = "metadata.name";
+
+pub(crate) fn transform(
+    map: &mut ResMap,
+    replacements: &[Replacement],
+    build: &Build<'_>,
+) -> Result<()> {
+    for replacement in replacements {
+        let targets = match &replacement.targets {
+            Some(targets) if replacement.source.is_some() || replacement.source_value.is_some() => {
+                targets
+            }
+            _ => {
+                return Err(Error::new(
+                    "replacements must specify a source and at least one target",
+                ));
+            }
+        };
+        let value = source_value(map, replacement)?;
+        for target in targets {
+            let Some(target) = target else {
+                return Err(Error::new("target must specify resources to select"));
+            };
+            apply(map, &value, target, build)?;
+        }
+    }
+    Ok(())
+}
+
+fn source_value(map: &ResMap, replacement: &Replacement) -> Result<Node> {
+    let source = match (&replacement.source, &replacement.source_value) {
+        (Some(_), Some(_)) => {
+            return Err(Error::new(
+                "value and resource selectors are mutually exclusive",
+            ));
+        }
+        (None, Some(value)) => return Ok(Node::scalar(value)),
+        (Some(source), None) => source,
+        (None, None) => {
+            return Err(Error::new(
+                "replacements must specify a source and at least one target",
+            ));
+        }
+    };
+    let node = select_source(map, source)?;
+    let path = if source.field_path.is_empty() {
+        DEFAULT_PATH
+    } else {
+        &source.field_path
+    };
+    let parts = fns::split_path_smartly(path, '.');
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let found = fns::lookup(node, &parts).context("error looking up replacement source")?;
+    let Some(found) = found.filter(|found| !fns::is_nil_or_empty(found)) else {
+        return Err(Error::new(format!(
+            "fieldPath `{path}` is missing for replacement source {}",
+            source.id
+        )));
+    };
+    refined(source.options.as_ref(), found)
+}
+
+fn selector_text(source: &SourceSelector) -> String {
+    let mut text = source.id.to_string();
+    if !source.field_path.is_empty() {
+        text = format!("{text}:{}", source.field_path);
+    }
+    if let Some(options) = &source.options
+        && (!options.delimiter.is_empty() || options.create)
+    {
+        text = format!(
+            "{text}:{}({}), create={}",
+            options.delimiter, options.index, options.create
+        );
+    }
+    text
+}
+
+fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<&'a Node> {
+    let mut found = None;
+    for resource in map.resources() {
+        let Some(node) = resource.node() else {
+            continue;
+        };
+        let ids = all_ids(node).context("error getting node IDs")?;
+        if ids.iter().any(|id| id.is_selected_by(&source.id)) {
+            if found.is_some() {
+                return Err(Error::new(format!(
+                    "multiple matches for selector {}",
+                    selector_text(source)
+                )));
+            }
+            found = Some(node);
+        }
+    }
+    found.ok_or_else(|| Error::new(format!("nothing selected by {}", selector_text(source))))
+}
+
+fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Node> {
+    let Some(options) = options.filter(|options| !options.delimiter.is_empty()) else {
+        return Ok(node.clone());
+    };
+    if node.kind != Kind::Scalar {
+        return Err(Error::new(
+            "delimiter option can only be used with scalar nodes",
+        ));
+    }
+    let text = fns::value_of(node);
+    let parts: Vec<&str> = text.split(&options.delimiter).collect();
+    let part = usize::try_from(options.index)
+        .ok()
+        .and_then(|index| parts.get(index));
+    let Some(part) = part else {
+        return Err(Error::new(format!(
+            "options.index {} is out of bounds for value {text}",
+            options.index
+        )));
+    };
+    Ok(Node {
+        value: (*part).to_owned(),
+        ..node.clone()
+    })
+}
+
+/// Labels and annotations of a selector.
+struct Marks {
+    annotations: Result<Selector>,
+    labels: Result<Selector>,
+}
+
+impl Marks {
+    fn of(fields: &Fields) -> Self {
+        Self {
+            annotations: Selector::parse(&fields.annotation_selector),
+            labels: Selector::parse(&fields.label_selector),
+        }
+    }
+
+    fn fit(&self, resource: &Resource) -> Result<bool> {
+        let annotations = self.annotations.as_ref().map_err(Clone::clone)?;
+        let labels = self.labels.as_ref().map_err(Clone::clone)?;
+        Ok(resource.matches_annotations(annotations) && resource.matches_labels(labels))
+    }
+}
+
+fn apply(map: &mut ResMap, value: &Node, target: &TargetSelector, build: &Build<'_>) -> Result<()> {
+    let Some(select) = &target.select else {
+        return Err(Error::new("target must specify resources to select"));
+    };
+    let default = [DEFAULT_PATH.to_owned()];
+    let paths = if target.field_paths.is_empty() {
+        &default[..]
+    } else {
+        &target.field_paths
+    };
+    let compile =
+        |fields: &Fields| SelectorRegex::new(fields).context("error creating target selector");
+    let regex = compile(select)?;
+    let rejects = target
+        .reject
+        .iter()
+        .map(compile)
+        .collect::<Result<Vec<_>>>()?;
+    let marks = Marks::of(select);
+    let fits = |regex: &SelectorRegex, id: &ResId| {
+        regex.matches_gvk(&id.gvk)
+            && regex.matches_name(&id.name)
+            && regex.matches_namespace(&id.namespace)
+    };
+    for resource in map.resources_mut() {
+        build.work(2 + rejects.len())?;
+        let Some(node) = resource.node() else {
+            continue;
+        };
+        let ids = all_ids(node)?;
+        if !marks.fit(resource)? {
+            continue;
+        }
+        let mut is_rejected = false;
+        for (reject, regex) in target.reject.iter().zip(&rejects) {
+            let has_marks =
+                !reject.annotation_selector.is_empty() || !reject.label_selector.is_empty();
+            is_rejected |= has_marks && Marks::of(reject).fit(resource)?
+                || !reject.id.is_empty() && ids.iter().any(|id| fits(regex, id));
+        }
+        if is_rejected || !ids.iter().any(|id| fits(&regex, id)) {
+            continue;
+        }
+        if let Some(node) = resource.node_mut() {
+            copy_value(node, value, paths, target.options.as_ref(), build)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_value(
+    target: &mut Node,
+    value: &Node,
+    paths: &[String],
+    options: Option<&FieldOptions>,
+    build: &Build<'_>,
+) -> Result<()> {
+    let create = options.filter(|options| options.create).map(|_| value.kind);
+    for path in paths {
+        let parts = fns::split_path_smartly(path, '.');
+        build.work(4 * parts.len())?;
+        if set_in_text(target, value, &parts, create).is_ok() {
+            continue;
+        }
+        let problem = if create.is_some() {
+            format!(
+                "unable to find or create field {} in replacement target",
+                golib::strconv::quote(path)
+            )
+        } else {
+            format!(
+                "unable to find field {} in replacement target",
+                golib::strconv::quote(path)
+            )
+        };
+        let mut matcher = Matcher { create, ignored: 0 };
+        let found = matcher.find(target, &parts).context(&problem)?;
+        if found.is_empty() && matcher.ignored == 0 {
+            return Err(Error::new(problem));
+        }
+        for place in found {
+            build.keep(value.count() * 16)?;
+            if let Some(node) = at(target, &place) {
+                set_value(options, node, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set_value(options: Option<&FieldOptions>, target: &mut Node, value: &Node) -> Result<()> {
+    let mut value = value.clone();
+    if let Some(options) = options.filter(|options| !options.delimiter.is_empty()) {
+        if target.kind != Kind::Scalar {
+            return Err(Error::new(
+                "delimiter option can only be used with scalar nodes",
+            ));
+        }
+        let mut parts: Vec<&str> = target.value.split(&options.delimiter).collect();
+        let text = fns::value_of(&value).to_owned();
+        match usize::try_from(options.index) {
+            Err(_) => parts.insert(0, &text),
+            Ok(index) if index < parts.len() => parts[index] = &text,
+            Ok(_) => parts.push(&text),
+        }
+        value.value = parts.join(&options.delimiter);
+    }
+    replace(target, value);
+    Ok(())
+}
+
+/// A scalar takes over the text alone.
+fn replace(target: &mut Node, value: Node) {
+    if target.kind == Kind::Scalar {
+        target.value = value.value;
+    } else {
+        *target = value;
+    }
+}
+
+/// The way to a node: places in the content of each collection.
+type Place = Vec<usize>;
+
+fn at<'a>(node: &'a mut Node, place: &[usize]) -> Option<&'a mut Node> {
+    place
+        .iter()
+        .try_fold(node, |node, &index| node.content.get_mut(index))
+}
+
+struct Matcher {
+    create: Option<Kind>,
+    /// Matches inside of texts, which setting leaves as they are.
+    ignored: usize,
+}
+
+impl Matcher {
+    fn find(&mut self, node: &mut Node, path: &[String]) -> Result<Vec<Place>> {
+        let Some((first, rest)) = path.split_first() else {
+            return Ok(vec![Vec::new()]);
+        };
+        if fns::is_index_number(first) {
+            return self.index(node, first, rest);
+        }
+        if fns::is_list_index(first) {
+            return self.elements(node, first, rest, true);
+        }
+        if first == "*" {
+            fns::expect_kind(node, Kind::Sequence)?;
+            let mut found = Vec::new();
+            for index in 0..node.content.len() {
+                let inner = self.find(&mut node.content[index], rest)?;
+                found.extend(below(index, inner));
+            }
+            return Ok(found);
+        }
+        self.field(node, first, rest)
+    }
+
+    fn made(&self, next: Option<&String>, kind: Kind) -> Node {
+        let kind = fns::path_part_kind(next.map_or("", |next| next), kind);
+        Node {
+            tag: "".into(),
+            ..Node::collection(kind)
+        }
+    }
+
+    fn field(&mut self, node: &mut Node, name: &str, rest: &[String]) -> Result<Vec<Place>> {
+        if fns::get(node, name)?.is_none() {
+            let Some(kind) = self.create else {
+                return Ok(Vec::new());
+            };
+            let made = self.made(rest.first(), kind);
+            fns::set_field(node, name, Some(made))?;
+        }
+        let position = node
+            .content
+            .chunks_exact(2)
+            .position(|pair| pair[0].value == name);
+        let Some(position) = position else {
+            return Ok(Vec::new());
+        };
+        let index = 2 * position + 1;
+        let found = &mut node.content[index];
+        if found.kind == Kind::Scalar && !rest.is_empty() {
+            let inner = parse(&found.value)?;
+            let Some(mut inner) = inner else {
+                return Err(Error::new("no structured data found in path"));
+            };
+            self.ignored += self.find(&mut inner, rest)?.len();
+            return Ok(Vec::new());
+        }
+        let inner = self.find(found, rest)?;
+        Ok(below(index, inner))
+    }
+
+    fn index(&mut self, node: &mut Node, first: &str, rest: &[String]) -> Result<Vec<Place>> {
+        let index = usize::try_from(golib::strconv::atoi(first).unwrap_or(0)).unwrap_or(0);
+        fns::expect_kind(node, Kind::Sequence)?;
+        if let Some(kind) = self.create
+            && node.content.len() == index
+        {
+            let made = self.made(rest.first(), kind);
+            node.content.push(made);
+        }
+        let length = node.content.len();
+        let Some(element) = node.content.get_mut(index) else {
+            return Err(Error::new(format!(
+                "index {index} specified but only {length} elements found"
+            )));
+        };
+        Ok(below(index, self.find(element, rest)?))
+    }
+
+    fn elements(
+        &mut self,
+        node: &mut Node,
+        first: &str,
+        rest: &[String],
+        may_create: bool,
+    ) -> Result<Vec<Place>> {
+        let (name, pattern) = fns::split_index_name_value(first)?;
+        fns::expect_kind(node, Kind::Sequence)?;
+        let mut found = Vec::new();
+        for index in 0..node.content.len() {
+            let regex = Regexp::compile(pattern).map_err(|error| Error::new(error.to_string()))?;
+            let element = &mut node.content[index];
+            let own = if name.is_empty() {
+                Some(&*element)
+            } else {
+                field(element, name)
+            };
+            let Some(own) = own else { continue };
+            let text = own.to_yaml();
+            if !regex.is_match(text.trim().as_bytes()) {
+                continue;
+            }
+            if name.is_empty() {
+                found.push(vec![index]);
+            } else {
+                let inner = self.find(element, rest)?;
+                found.extend(below(index, inner));
+            }
+        }
+        if !found.is_empty() || self.create.is_none() {
+            return Ok(found);
+        }
+        if !may_create {
+            // Go would append for ever.
+            return Err(Error::new(format!(
+                "an element made for '{first}' does not match it"
+            )));
+        }
+        let made = if name.is_empty() {
+            Node::scalar(pattern)
+        } else {
+            let mut made = Node::collection(Kind::Mapping);
+            made.content = vec![Node::scalar(name), Node::scalar(pattern)];
+            made
+        };
+        node.content.push(made);
+        self.elements(node, first, rest, false)
+    }
+}
+
+fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
+    places
+        .into_iter()
+        .map(|mut place| {
+            place.insert(0, index);
+            place
+        })
+        .collect()
+}
+
+fn parse(text: &str) -> Result<Option<Node>> {
+    let mut budget = golib::weight::Budget::default();
+    Ok(node::parse(text.as_bytes(), &mut budget)?)
+}
+
+/// `setValueInStructuredData`: into the YAML or JSON that a field on the way holds as text.
+fn set_in_text(
+    target: &mut Node,
+    value: &Node,
+    path: &[String],
+    create: Option<Kind>,
+) -> Result<()> {
+    let nothing = || Error::new("no structured data found in path");
+    if path.len() < 2 {
+        return Err(Error::new("not a structured data path"));
+    }
+    let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+    let mut found = None;
+    for length in 1..path.len() {
+        let Ok(Some(node)) = fns::lookup(target, &parts[..length]) else {
+            continue;
+        };
+        if node.kind == Kind::Scalar
+            && let Ok(parsed) = parse(&node.value)
+        {
+            found = Some((length, parsed));
+            break;
+        }
+    }
+    let (length, parsed) = found.ok_or_else(nothing)?;
+    let mut data = parsed.ok_or_else(nothing)?;
+    let mut matcher = Matcher { create, ignored: 0 };
+    let places = matcher.find(&mut data, &path[length..])?;
+    if places.is_empty() && matcher.ignored == 0 {
+        return Err(Error::new("unable to find field in structured data"));
+    }
+    for place in places {
+        if let Some(node) = at(&mut data, &place) {
+            replace(node, value.clone());
+        }
+    }
+    let Some(scalar) = fns::lookup_mut(target, &parts[..length])? else {
+        return Err(nothing());
+    };
+    scalar.value = written(&data, &scalar.value)?;
+    Ok(())
+}
+
+fn written(data: &Node, original: &str) -> Result<String> {
+    if !original.trim_start().starts_with(['{', '[']) {
+        return Ok(data.to_yaml().trim().to_owned());
+    }
+    let value = data.decode_written()?;
+    Ok(if original.contains('\n') && original.contains("  ") {
+        golib::json::encode_indent(&value, "", "  ")
+    } else {
+        golib::json::encode(&value)
+    })
+}

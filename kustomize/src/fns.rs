@@ -1,0 +1,426 @@
+//! Reading and editing nodes by path, as kyaml's `yaml/fns.go` and `yaml/rnode.go` do: what is missing is no error, what is
+//! of another kind is one, and a value put in place of another keeps the style of its predecessor.
+
+use golib::yaml::node::{Kind, Node, ScalarStyle, tag};
+
+use crate::error::{Error, Result};
+
+pub(crate) fn is_null(node: &Node) -> bool {
+    node.tag == tag::NULL
+}
+
+/// `IsYNodeNilOrEmpty`.
+pub(crate) fn is_nil_or_empty(node: &Node) -> bool {
+    is_null(node) || node.kind != Kind::Scalar && node.content.is_empty()
+}
+
+pub(crate) fn is_empty_map(node: &Node) -> bool {
+    is_null(node) || node.kind == Kind::Mapping && node.content.is_empty()
+}
+
+/// `IsYNodeString`.
+pub(crate) fn is_string(node: &Node) -> bool {
+    node.kind == Kind::Scalar && (node.tag == tag::STR || node.tag.is_empty())
+}
+
+/// `GetValue`.
+pub(crate) fn value_of(node: &Node) -> &str {
+    if is_null(node) { "" } else { &node.value }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Scalar => "ScalarNode",
+        Kind::Sequence => "SequenceNode",
+        Kind::Mapping => "MappingNode",
+    }
+}
+
+/// `ErrorIfInvalid`: null is of any kind.
+pub(crate) fn expect_kind(node: &Node, kind: Kind) -> Result<()> {
+    if is_null(node) || node.kind == kind {
+        return Ok(());
+    }
+    Err(Error::wrong_kind(format!(
+        "wrong node kind: expected {} but got {}: node contents:\n{}",
+        kind_name(kind),
+        kind_name(node.kind),
+        node.to_yaml(),
+    )))
+}
+
+/// The place of an entry's value in a mapping's content: of the first of several.
+fn position(node: &Node, name: &str) -> Option<usize> {
+    if node.kind != Kind::Mapping {
+        return None;
+    }
+    node.content
+        .chunks_exact(2)
+        .position(|pair| pair[0].value == name)
+        .map(|at| 2 * at + 1)
+}
+
+/// `RNode.Field`: nothing of what is no mapping.
+pub(crate) fn field<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
+    position(node, name).map(|at| &node.content[at])
+}
+
+pub(crate) fn field_mut<'a>(node: &'a mut Node, name: &str) -> Option<&'a mut Node> {
+    position(node, name).map(|at| &mut node.content[at])
+}
+
+/// `Get(name)`: as [`field`], and an error for what is no mapping.
+pub(crate) fn get<'a>(node: &'a Node, name: &str) -> Result<Option<&'a Node>> {
+    if is_null(node) {
+        return Ok(None);
+    }
+    expect_kind(node, Kind::Mapping)?;
+    Ok(field(node, name))
+}
+
+pub(crate) fn get_mut<'a>(node: &'a mut Node, name: &str) -> Result<Option<&'a mut Node>> {
+    if is_null(node) {
+        return Ok(None);
+    }
+    expect_kind(node, Kind::Mapping)?;
+    Ok(field_mut(node, name))
+}
+
+/// One part of a path.
+enum Part<'a> {
+    Index(usize),
+    Last,
+    /// `[name=value]`
+    Element(&'a str, &'a str),
+    Field(&'a str),
+}
+
+fn part(text: &str) -> Result<Part<'_>> {
+    if let Ok(index) = golib::strconv::atoi(text) {
+        return match usize::try_from(index) {
+            Ok(index) => Ok(Part::Index(index)),
+            Err(_) => Err(Error::new(format!(
+                "array index {index} cannot be negative"
+            ))),
+        };
+    }
+    match text {
+        "-" => Ok(Part::Last),
+        "*" => Err(Error::new("wildcard is not supported in PathGetter")),
+        _ if is_list_index(text) => {
+            let (name, value) = split_index_name_value(text)?;
+            Ok(Part::Element(name, value))
+        }
+        _ => Ok(Part::Field(text)),
+    }
+}
+
+pub(crate) fn is_list_index(text: &str) -> bool {
+    text.starts_with('[') && text.ends_with(']')
+}
+
+pub(crate) fn is_index_number(text: &str) -> bool {
+    golib::strconv::atoi(text).is_ok_and(|index| index >= 0)
+}
+
+pub(crate) fn split_index_name_value(text: &str) -> Result<(&str, &str)> {
+    let inner = text.strip_suffix(']').unwrap_or(text);
+    let inner = inner.strip_prefix('[').unwrap_or(inner);
+    inner.split_once('=').ok_or_else(|| {
+        Error::new("list path element must contain fieldName=fieldValue for element to match")
+    })
+}
+
+/// What a path's next part makes of the node before it.
+pub(crate) fn path_part_kind(next: &str, default: Kind) -> Kind {
+    if is_list_index(next) || is_index_number(next) {
+        Kind::Sequence
+    } else if next.is_empty() {
+        default
+    } else {
+        Kind::Mapping
+    }
+}
+
+fn elements(node: &Node) -> Result<usize> {
+    expect_kind(node, Kind::Sequence)?;
+    Ok(if is_null(node) { 0 } else { node.content.len() })
+}
+
+fn matching_element(node: &Node, name: &str, value: &str) -> Result<Option<usize>> {
+    expect_kind(node, Kind::Sequence)?;
+    Ok(node.content.iter().position(|element| {
+        if name.is_empty() {
+            return element.value == value;
+        }
+        // Null elements match every kind and have no field.
+        field(element, name).is_some_and(|found| found.value == value)
+    }))
+}
+
+fn clean<'a>(path: &[&'a str]) -> Vec<&'a str> {
+    path.iter()
+        .map(|part| part.trim())
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+/// `Lookup(path...)`.
+pub(crate) fn lookup<'a>(node: &'a Node, path: &[&str]) -> Result<Option<&'a Node>> {
+    let mut found = node;
+    for text in clean(path) {
+        let next = match part(text)? {
+            Part::Index(index) => (index < elements(found)?).then(|| &found.content[index]),
+            Part::Last => elements(found)?
+                .checked_sub(1)
+                .map(|index| &found.content[index]),
+            Part::Element(name, value) => {
+                matching_element(found, name, value)?.map(|index| &found.content[index])
+            }
+            Part::Field(name) => get(found, name)?,
+        };
+        match next {
+            Some(next) => found = next,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(found))
+}
+
+pub(crate) fn lookup_mut<'a>(node: &'a mut Node, path: &[&str]) -> Result<Option<&'a mut Node>> {
+    lookup_or_create(node, path, None)
+}
+
+/// `LookupCreate(kind, path...)`: what is missing is made, the last of the path of the given kind.
+pub(crate) fn lookup_create<'a>(
+    node: &'a mut Node,
+    path: &[&str],
+    kind: Kind,
+) -> Result<Option<&'a mut Node>> {
+    lookup_or_create(node, path, Some(kind))
+}
+
+fn untagged(kind: Kind) -> Node {
+    Node {
+        tag: "".into(),
+        ..Node::collection(kind)
+    }
+}
+
+fn lookup_or_create<'a>(
+    node: &'a mut Node,
+    path: &[&str],
+    create: Option<Kind>,
+) -> Result<Option<&'a mut Node>> {
+    let path = clean(path);
+    let mut found = node;
+    for (at, text) in path.iter().enumerate() {
+        let index = match part(text)? {
+            Part::Index(index) => (index < elements(found)?).then_some(index),
+            Part::Last => elements(found)?.checked_sub(1),
+            Part::Element(name, value) => {
+                let index = matching_element(found, name, value)?;
+                if index.is_none() && create.is_some() && !is_null(found) {
+                    found.content.push(new_element(name, value));
+                    Some(found.content.len() - 1)
+                } else {
+                    index
+                }
+            }
+            Part::Field(name) => {
+                if is_null(found) {
+                    return Ok(None);
+                }
+                expect_kind(found, Kind::Mapping)?;
+                match (position(found, name), create) {
+                    (Some(index), _) => Some(index),
+                    (None, None) => None,
+                    (None, Some(kind)) => {
+                        let next = path.get(at + 1).copied().unwrap_or("");
+                        let made = untagged(path_part_kind(next, kind));
+                        set_field(found, name, Some(made))?;
+                        position(found, name)
+                    }
+                }
+            }
+        };
+        match index {
+            Some(index) => found = &mut found.content[index],
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(found))
+}
+
+fn new_element(name: &str, value: &str) -> Node {
+    if name.is_empty() {
+        return Node::scalar(value);
+    }
+    let mut element = untagged(Kind::Mapping);
+    element.content = vec![Node::scalar(name), Node::scalar(value)];
+    element
+}
+
+/// Whether YAML 1.1 takes a text for something else than text (`IsValueNonString`).
+fn is_yaml_1_1_non_string(text: &str) -> bool {
+    if text.is_empty() || text.contains('\n') {
+        return false;
+    }
+    match golib::yaml::decode(text.as_bytes()) {
+        Ok(value) => !value.is_string(),
+        Err(error) => matches!(error, golib::yaml::Error::Conversion(_)),
+    }
+}
+
+/// `FieldSetter` with a name: sets an entry, or removes it where there is no value or it is null.
+///
+/// # Errors
+/// For what is no mapping.
+pub(crate) fn set_field(node: &mut Node, name: &str, value: Option<Node>) -> Result<()> {
+    set_field_keeping(node, name, value, false)
+}
+
+pub(crate) fn set_field_keeping(
+    node: &mut Node,
+    name: &str,
+    value: Option<Node>,
+    keep_null: bool,
+) -> Result<()> {
+    let Some(mut value) = value.filter(|value| keep_null || !is_null(value)) else {
+        return clear(node, name);
+    };
+    quote_if_needed(&mut value);
+    if is_null(node) {
+        // `FieldMatcher` finds nothing in null, and what is appended to it is never seen.
+        return Ok(());
+    }
+    expect_kind(node, Kind::Mapping)?;
+    match field_mut(node, name) {
+        Some(old) => {
+            value.style = style_of(old, &value);
+            *old = value;
+        }
+        None => {
+            node.content.push(Node::scalar(name));
+            node.content.push(value);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn quote_if_needed(value: &mut Node) {
+    if is_string(value)
+        && value.style == golib::yaml::node::Style::default()
+        && is_yaml_1_1_non_string(&value.value)
+    {
+        value.style.scalar = ScalarStyle::DoubleQuoted;
+    }
+}
+
+/// A value put in place of another takes over how that was written.
+fn style_of(old: &Node, _new: &Node) -> golib::yaml::node::Style {
+    old.style
+}
+
+/// `FieldSetter` without a name: replaces a scalar.
+pub(crate) fn set_scalar(node: &mut Node, mut value: Node) -> Result<()> {
+    quote_if_needed(&mut value);
+    expect_kind(node, Kind::Scalar)?;
+    if is_null(&value) {
+        return Ok(());
+    }
+    value.style = node.style;
+    *node = value;
+    Ok(())
+}
+
+/// `Clear(name)`.
+pub(crate) fn clear(node: &mut Node, name: &str) -> Result<()> {
+    expect_kind(node, Kind::Mapping)?;
+    if let Some(at) = position(node, name) {
+        node.content.drain(at - 1..=at);
+    }
+    Ok(())
+}
+
+/// Removes an entry that holds nothing.
+fn clear_if_empty(node: &mut Node, name: &str) -> Result<()> {
+    expect_kind(node, Kind::Mapping)?;
+    if let Some(at) = position(node, name)
+        && node.content[at].content.is_empty()
+    {
+        node.content.drain(at - 1..=at);
+    }
+    Ok(())
+}
+
+/// `SetAnnotation`.
+pub(crate) fn set_annotation(node: &mut Node, key: &str, value: &str) -> Result<()> {
+    // `ClearEmptyAnnotations`.
+    if let Some(metadata) = get_mut(node, "metadata")? {
+        clear_if_empty(metadata, "annotations")?;
+    }
+    clear_if_empty(node, "metadata")?;
+    add_metadata(node, "annotations", key, value)
+}
+
+/// `SetLabel`.
+pub(crate) fn set_label(node: &mut Node, key: &str, value: &str) -> Result<()> {
+    add_metadata(node, "labels", key, value)
+}
+
+fn add_metadata(node: &mut Node, map: &str, key: &str, value: &str) -> Result<()> {
+    let mut text = Node::string(value);
+    text.style.scalar = ScalarStyle::SingleQuoted;
+    match lookup_create(node, &["metadata", map], Kind::Mapping)? {
+        Some(entries) => set_field(entries, key, Some(text)),
+        None => Ok(()),
+    }
+}
+
+/// What a path in slashes or dots consists of; a backslash keeps a delimiter in its part (`PathSplitter`).
+pub(crate) fn split_path(path: &str, delimiter: char) -> Vec<String> {
+    let mut parts: Vec<&str> = path.split(delimiter).collect();
+    if parts.len() > 1 && parts[0].is_empty() {
+        parts.remove(0);
+    }
+    let mut result: Vec<String> = Vec::new();
+    for part in parts {
+        match result.last_mut() {
+            Some(last) if last.ends_with('\\') => {
+                last.pop();
+                last.push(delimiter);
+                last.push_str(part);
+            }
+            _ => result.push(part.to_owned()),
+        }
+    }
+    result
+}
+
+/// As [`split_path`], with delimiters inside of brackets kept (`SmarterPathSplitter`).
+pub(crate) fn split_path_smartly(path: &str, delimiter: char) -> Vec<String> {
+    let split = split_path(path, delimiter);
+    let mut result = Vec::new();
+    let mut parts = split.into_iter();
+    while let Some(part) = parts.next() {
+        if !part.starts_with('[') || part.ends_with(']') {
+            result.push(part);
+            continue;
+        }
+        let mut bracketed = part;
+        for next in parts.by_ref() {
+            bracketed.push(delimiter);
+            bracketed.push_str(&next);
+            if next.ends_with(']') {
+                break;
+            }
+        }
+        if bracketed.contains('=') {
+            result.push(bracketed);
+        } else {
+            result.push(bracketed.trim_matches(['[', ']']).to_owned());
+        }
+    }
+    result
+}

@@ -1,0 +1,104 @@
+//! `kustomize build` in process: files in, objects out. No Kubernetes client, no network, no other programs.
+//!
+//! Mirrors kustomize 5.8.1 (`api` and `kyaml` 0.21.1), which Fleet v0.16 is built with, and keeps its file names where it can:
+//! [`target`](self) accumulates resources, generators, components and transformers in kustomize's order, and at the end come
+//! the hashes, the references to changed names and the variables. Objects are yaml.v3 nodes ([`golib::yaml::node`]) all the
+//! way, since what kustomize prints depends on how its input was written.
+//!
+//! Left out on purpose: everything remote, plugins that are programs or containers, and `helmCharts`. Each is refused by name.
+//! What a build may take is bounded: in files, memory, depth and work.
+
+mod config;
+mod decode;
+mod error;
+mod factory;
+mod files;
+mod filters;
+mod fns;
+mod generators;
+mod json_patch;
+mod kustomization;
+mod loader;
+mod merge2;
+mod openapi;
+mod origin;
+mod resid;
+mod resmap;
+mod resource;
+mod selector;
+mod target;
+mod transformers;
+
+pub use error::{Error, Result};
+pub use files::{DiskFiles, FileSystem, MemoryFiles, Place};
+
+use serde_json::Value;
+
+/// The version of kustomize that is mirrored.
+pub const VERSION: &str = "v5.8.1";
+
+/// How a directory is built.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Without `sortOptions`, objects are put into kustomize's legacy order, as its command does; else they stay in the order
+    /// they were read, as in Fleet.
+    pub is_sorted: bool,
+    /// What the label of `managedByLabel` says.
+    pub version: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            is_sorted: true,
+            version: VERSION.to_owned(),
+        }
+    }
+}
+
+/// What became of a directory.
+#[derive(Debug)]
+pub struct Built {
+    /// The objects, in order.
+    pub objects: Vec<Value>,
+    /// What in the files is deprecated, in kustomize's words.
+    pub warnings: Vec<String>,
+}
+
+impl Built {
+    /// What `kustomize build` prints.
+    ///
+    /// # Errors
+    /// Text that YAML cannot hold.
+    pub fn to_yaml(&self) -> Result<String> {
+        let mut out = String::new();
+        for (at, object) in self.objects.iter().enumerate() {
+            if at > 0 {
+                out.push_str("---\n");
+            }
+            out.push_str(&golib::yaml::encode(object)?);
+        }
+        Ok(out)
+    }
+}
+
+/// Builds the kustomization in a directory.
+///
+/// # Errors
+/// Where kustomize fails, in its words, and where a limit is reached ([`Error::is_limit`]).
+pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
+    let build = loader::Build::new(files);
+    let map = target::build(&build, directory, options)?;
+    let objects = map
+        .resources()
+        .iter()
+        .map(|resource| {
+            let name = || resource.cur_id().to_string();
+            resource.to_value().map_err(|error| error.context(name()))
+        })
+        .collect::<Result<_>>()?;
+    Ok(Built {
+        objects,
+        warnings: build.warnings.take(),
+    })
+}

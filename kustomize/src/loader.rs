@@ -1,0 +1,279 @@
+//! Reading files below a kustomization's directory, and stepping into those of its bases (`internal/loader`). Nothing is
+//! fetched: what is not among the files is refused by name.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use golib::weight::Budget;
+
+use crate::error::{Context as _, Error, Result};
+use crate::files::FileSystem;
+use crate::openapi::OpenApi;
+use crate::origin::join;
+
+/// Bytes of files that one build may read, each counted as often as it is read.
+const MAX_BYTES: usize = 32 << 20;
+/// Bytes of what is made of them.
+const MAX_WEIGHT: usize = 96 << 20;
+/// Directories that one build may step into.
+const MAX_DIRECTORIES: usize = 1_000;
+/// How many directories may lead to one another.
+const MAX_DEPTH: usize = 64;
+
+/// What one build shares: its files, its types, what it has used up, and what it has to say.
+pub(crate) struct Build<'a> {
+    files: &'a dyn FileSystem,
+    pub(crate) api: Rc<OpenApi>,
+    pub(crate) budget: RefCell<Budget>,
+    pub(crate) warnings: RefCell<Vec<String>>,
+    bytes: Cell<usize>,
+    directories: Cell<usize>,
+    work: Cell<u64>,
+}
+
+impl<'a> Build<'a> {
+    pub(crate) fn new(files: &'a dyn FileSystem) -> Self {
+        Self {
+            files,
+            api: Rc::default(),
+            budget: RefCell::new(Budget::new(MAX_WEIGHT)),
+            warnings: RefCell::default(),
+            bytes: Cell::new(0),
+            directories: Cell::new(0),
+            work: Cell::new(0),
+        }
+    }
+
+    /// Counts steps of work, about a microsecond each.
+    pub(crate) fn work(&self, steps: usize) -> Result<()> {
+        const MAX: u64 = 20_000_000;
+        let work = self
+            .work
+            .get()
+            .saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
+        self.work.set(work);
+        if work > MAX {
+            return Err(Error::limit(
+                "the kustomization takes too much work: its lists of objects, patches, selectors and fields multiply",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts bytes that stay in memory.
+    pub(crate) fn keep(&self, bytes: usize) -> Result<()> {
+        let bytes = self.bytes.get().saturating_add(bytes);
+        self.bytes.set(bytes);
+        if bytes > MAX_BYTES {
+            return Err(Error::limit(format!(
+                "the kustomization reads more than {} MiB of files",
+                MAX_BYTES >> 20
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A directory that a build works in, and those that led to it.
+#[derive(Clone)]
+pub(crate) struct Loader<'a> {
+    pub(crate) build: &'a Build<'a>,
+    root: Rc<Root>,
+}
+
+struct Root {
+    path: String,
+    referrer: Option<Rc<Root>>,
+    depth: usize,
+}
+
+/// Whether a directory is another or lies below it.
+fn is_in(path: &str, other: &str) -> bool {
+    other == "/"
+        || path == other
+        || path
+            .strip_prefix(other)
+            .is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// A URL without who asks.
+fn without_credentials(path: &str) -> String {
+    match path.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            match rest[..end].rfind('@') {
+                Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+                None => path.to_owned(),
+            }
+        }
+        None => path.to_owned(),
+    }
+}
+
+/// Remote references are refused before anything else is tried.
+pub(crate) fn refuse_remote(path: &str) -> Error {
+    Error::limit(format!(
+        "'{}' is remote: only files of the bundle are used, nothing is fetched",
+        without_credentials(path)
+    ))
+}
+
+fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| &text[prefix.len()..])
+}
+
+/// A file that kustomize would fetch (`IsRemoteFile`).
+pub(crate) fn is_remote_file(path: &str) -> bool {
+    ["http:", "https:"]
+        .into_iter()
+        .any(|scheme| strip_prefix_ignoring_case(path, scheme).is_some())
+}
+
+/// A repository that kustomize would clone (`NewRepoSpecFromURL`).
+fn is_repository(path: &str) -> bool {
+    if path.starts_with('/') {
+        return false;
+    }
+    let path = path.split('?').next().unwrap_or(path);
+    let path = strip_prefix_ignoring_case(path, "git::").unwrap_or(path);
+    let schemes = ["ssh://", "https://", "http://", "file://"];
+    let scheme = schemes
+        .into_iter()
+        .find_map(|scheme| Some((scheme, strip_prefix_ignoring_case(path, scheme)?)));
+    let (scheme, rest) = scheme.unwrap_or(("", path));
+    let user = rest.find('@').filter(|&at| {
+        let name = &rest.as_bytes()[..at];
+        name.first().is_some_and(u8::is_ascii_alphabetic)
+            && name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-')
+    });
+    let rest = user.map_or(rest, |at| &rest[at + 1..]);
+    let is_github = ["github.com/", "github.com:"]
+        .into_iter()
+        .any(|host| strip_prefix_ignoring_case(rest, host).is_some());
+    let is_scp = scheme.is_empty() && (user.is_some() || is_github);
+    if scheme.is_empty() && !is_scp {
+        return false;
+    }
+    if scheme == "file://" {
+        return !rest.is_empty();
+    }
+    let slash = rest.find('/');
+    let colon = rest.find(':').filter(|&at| at > 0 && is_scp);
+    let separator = match (slash, colon) {
+        (Some(slash), Some(colon)) => Some(slash.min(colon)),
+        (slash, colon) => slash.or(colon),
+    };
+    let Some(separator) = separator else {
+        return false;
+    };
+    let repository = &rest[separator + 1..];
+    // At least an owner and a name, unless the name's end is marked.
+    let is_marked = ["_git/", "//", ".git"]
+        .into_iter()
+        .any(|mark| repository.contains(mark));
+    !repository.is_empty() && (is_marked || repository.contains('/'))
+}
+
+impl<'a> Loader<'a> {
+    /// The directory that is built.
+    pub(crate) fn new(build: &'a Build<'a>, path: &str) -> Result<Self> {
+        if is_repository(path) {
+            return Err(refuse_remote(path));
+        }
+        let root = confirm(build.files, path).context("must build at directory")?;
+        Ok(Self {
+            build,
+            root: Rc::new(Root {
+                path: root,
+                referrer: None,
+                depth: 0,
+            }),
+        })
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root.path
+    }
+
+    /// The directory of a base.
+    pub(crate) fn enter(&self, path: &str) -> Result<Self> {
+        if path.is_empty() {
+            return Err(Error::new("new root cannot be empty"));
+        }
+        if is_repository(path) {
+            return Err(refuse_remote(path));
+        }
+        if path.starts_with('/') {
+            return Err(Error::new(format!("new root '{path}' cannot be absolute")));
+        }
+        let candidate = confirm(self.build.files, &join(&self.root.path, path))
+            .context("must build at directory")?;
+        let mut visited = Some(&self.root);
+        while let Some(root) = visited {
+            if is_in(&root.path, &candidate) {
+                return Err(Error::new(format!(
+                    "cycle detected: candidate root '{candidate}' contains visited root '{}'",
+                    root.path
+                )));
+            }
+            visited = root.referrer.as_ref();
+        }
+        let depth = self.root.depth + 1;
+        let directories = self.build.directories.get() + 1;
+        self.build.directories.set(directories);
+        if depth > MAX_DEPTH || directories > MAX_DIRECTORIES {
+            return Err(Error::limit(format!(
+                "the kustomization has more than {MAX_DIRECTORIES} bases, or bases more than {MAX_DEPTH} deep"
+            )));
+        }
+        Ok(Self {
+            build: self.build,
+            root: Rc::new(Root {
+                path: candidate,
+                referrer: Some(Rc::clone(&self.root)),
+                depth,
+            }),
+        })
+    }
+
+    /// A file's content; it must be in or below the directory.
+    pub(crate) fn load(&self, path: &str) -> Result<Vec<u8>> {
+        if is_remote_file(path) {
+            return Err(refuse_remote(path));
+        }
+        let absolute = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            join(&self.root.path, path)
+        };
+        let place = self.build.files.locate(&absolute)?;
+        let Some(file) = place.file else {
+            return Err(Error::new(format!("'{absolute}' must resolve to a file")));
+        };
+        if !is_in(&place.directory, &self.root.path) {
+            return Err(Error::new(format!(
+                "security; file '{absolute}' is not in or below '{}'",
+                self.root.path
+            )));
+        }
+        let content = self
+            .build
+            .files
+            .read(&join(&place.directory, &file), MAX_BYTES)?;
+        self.build.keep(content.len())?;
+        Ok(content)
+    }
+}
+
+fn confirm(files: &dyn FileSystem, path: &str) -> Result<String> {
+    if path.is_empty() {
+        return Err(Error::new("directory path cannot be empty"));
+    }
+    let place = files.locate(path).context("not a valid directory")?;
+    if place.file.is_some() {
+        return Err(Error::new(format!("'{path}': file is not directory")));
+    }
+    Ok(place.directory)
+}

@@ -1,0 +1,458 @@
+//! Label selectors, as Kubernetes' `labels` package reads and words them.
+
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Result};
+use crate::resource::Texts;
+
+/// Requirements that all have to hold.
+pub(crate) struct Selector {
+    requirements: Vec<Requirement>,
+}
+
+struct Requirement {
+    key: String,
+    operator: Operator,
+    values: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operator {
+    In,
+    NotIn,
+    Equals,
+    NotEquals,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
+
+#[derive(Clone, PartialEq)]
+enum Token {
+    Error(String),
+    End,
+    Symbol(&'static str),
+    In,
+    NotIn,
+    Identifier(String),
+}
+
+impl Token {
+    fn literal(&self) -> &str {
+        match self {
+            Self::Error(text) | Self::Identifier(text) => text,
+            Self::End => "",
+            Self::Symbol(text) => text,
+            Self::In => "in",
+            Self::NotIn => "notin",
+        }
+    }
+
+    /// As a value, where words are no operators.
+    fn as_value(&self) -> Self {
+        match self {
+            Self::In | Self::NotIn => Self::Identifier(self.literal().to_owned()),
+            other => other.clone(),
+        }
+    }
+
+    fn is_identifier(&self) -> bool {
+        matches!(self, Self::Identifier(_))
+    }
+
+    fn is(&self, symbol: &str) -> bool {
+        matches!(self, Self::Symbol(own) if *own == symbol)
+    }
+}
+
+const SYMBOLS: [&str; 9] = [")", ",", "!", "==", "=", ">", "<", "!=", "("];
+
+fn is_special(c: u8) -> bool {
+    matches!(c, b'=' | b'!' | b'(' | b')' | b',' | b'>' | b'<')
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    let mut tokens = Vec::new();
+    loop {
+        while bytes
+            .get(at)
+            .is_some_and(|c| matches!(c, b' ' | b'\t' | b'\r' | b'\n'))
+        {
+            at += 1;
+        }
+        match bytes.get(at) {
+            None | Some(0) => {
+                tokens.push(Token::End);
+                return tokens;
+            }
+            Some(&c) if is_special(c) => {
+                let start = at;
+                let mut found = None;
+                while bytes.get(at).copied().is_some_and(is_special) {
+                    let piece = &text[start..=at];
+                    match SYMBOLS.into_iter().find(|symbol| *symbol == piece) {
+                        Some(symbol) => found = Some(symbol),
+                        None if found.is_some() => break,
+                        None => {}
+                    }
+                    at += 1;
+                }
+                tokens.push(match found {
+                    Some(symbol) => Token::Symbol(symbol),
+                    None => Token::Error(format!(
+                        "error expected: keyword found '{}'",
+                        &text[start..at]
+                    )),
+                });
+            }
+            Some(_) => {
+                let start = at;
+                while bytes.get(at).is_some_and(|&c| {
+                    !is_special(c) && !matches!(c, b' ' | b'\t' | b'\r' | b'\n' | 0)
+                }) {
+                    at += 1;
+                }
+                tokens.push(match &text[start..at] {
+                    "in" => Token::In,
+                    "notin" => Token::NotIn,
+                    word => Token::Identifier(word.to_owned()),
+                });
+            }
+        }
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+}
+
+impl Parser {
+    fn look(&self) -> Token {
+        self.tokens.get(self.at).map_or(Token::End, Token::as_value)
+    }
+
+    fn raw(&mut self) -> Token {
+        let token = self.tokens.get(self.at).cloned().unwrap_or(Token::End);
+        self.at += 1;
+        token
+    }
+
+    fn take(&mut self) -> Token {
+        self.raw().as_value()
+    }
+
+    fn parse(&mut self) -> Result<Vec<Requirement>> {
+        let mut requirements = Vec::new();
+        loop {
+            let token = self.look();
+            if token == Token::End {
+                return Ok(requirements);
+            }
+            if !token.is_identifier() && !token.is("!") {
+                return Err(found(&token, "!, identifier, or 'end of string'"));
+            }
+            let requirement = self
+                .requirement()
+                .map_err(|error| error.context("unable to parse requirement"))?;
+            requirements.push(requirement);
+            let token = self.take();
+            if token == Token::End {
+                return Ok(requirements);
+            }
+            if !token.is(",") {
+                return Err(found(&token, "',' or 'end of string'"));
+            }
+            let next = self.look();
+            if !next.is_identifier() && !next.is("!") {
+                return Err(found(&next, "identifier after ','"));
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement> {
+        let mut token = self.take();
+        let mut operator = None;
+        if token.is("!") {
+            operator = Some(Operator::DoesNotExist);
+            token = self.take();
+        }
+        if !token.is_identifier() {
+            return Err(found(&token, "identifier"));
+        }
+        let key = token.literal().to_owned();
+        validate_key(&key)?;
+        let next = self.look();
+        if (next == Token::End || next.is(",")) && operator.is_none() {
+            operator = Some(Operator::Exists);
+        }
+        if let Some(operator) = operator {
+            return Ok(Requirement {
+                key,
+                operator,
+                values: Vec::new(),
+            });
+        }
+        let token = self.raw();
+        let operator = match token.literal() {
+            "in" if token == Token::In => Operator::In,
+            "notin" if token == Token::NotIn => Operator::NotIn,
+            "=" | "==" => Operator::Equals,
+            "!=" => Operator::NotEquals,
+            ">" => Operator::GreaterThan,
+            "<" => Operator::LessThan,
+            _ => return Err(found(&token, "'=', '!=', '==', 'in', notin'")),
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            _ => self.exact_value()?,
+        };
+        let values: Vec<String> = values.into_iter().collect();
+        match operator {
+            Operator::GreaterThan | Operator::LessThan
+                if golib::strconv::parse_int(values.first().map_or("", |value| value), 10, 64)
+                    .is_err() =>
+            {
+                return Err(Error::new(
+                    "for 'Gt', 'Lt' operators, the value must be an integer",
+                ));
+            }
+            _ => {}
+        }
+        for value in &values {
+            validate_value(&key, value)?;
+        }
+        Ok(Requirement {
+            key,
+            operator,
+            values,
+        })
+    }
+
+    fn values(&mut self) -> Result<BTreeSet<String>> {
+        let token = self.take();
+        if !token.is("(") {
+            return Err(Error::new(format!(
+                "found '{}' expected: '('",
+                token.literal()
+            )));
+        }
+        let first = self.look();
+        if first.is(")") {
+            self.take();
+            return Ok(BTreeSet::from([String::new()]));
+        }
+        if !first.is_identifier() && !first.is(",") {
+            return Err(found(&first, "',', ')' or identifier"));
+        }
+        let values = self.identifiers()?;
+        if !self.take().is(")") {
+            return Err(found(&first, "')'"));
+        }
+        Ok(values)
+    }
+
+    fn identifiers(&mut self) -> Result<BTreeSet<String>> {
+        let mut values = BTreeSet::new();
+        loop {
+            let token = self.take();
+            if token.is_identifier() {
+                values.insert(token.literal().to_owned());
+                let next = self.look();
+                if next.is(")") {
+                    return Ok(values);
+                }
+                if !next.is(",") {
+                    return Err(found(&next, "',' or ')'"));
+                }
+            } else if token.is(",") {
+                if values.is_empty() {
+                    values.insert(String::new());
+                }
+                let next = self.look();
+                if next.is(")") {
+                    values.insert(String::new());
+                    return Ok(values);
+                }
+                if next.is(",") {
+                    self.take();
+                    values.insert(String::new());
+                }
+            } else {
+                return Err(found(&token, "',', or identifier"));
+            }
+        }
+    }
+
+    fn exact_value(&mut self) -> Result<BTreeSet<String>> {
+        let next = self.look();
+        if next == Token::End || next.is(",") {
+            return Ok(BTreeSet::from([String::new()]));
+        }
+        let token = self.take();
+        if token.is_identifier() {
+            return Ok(BTreeSet::from([token.literal().to_owned()]));
+        }
+        Err(found(&token, "identifier"))
+    }
+}
+
+fn found(token: &Token, expected: &str) -> Error {
+    Error::new(format!("found '{}', expected: {expected}", token.literal()))
+}
+
+const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const MAX_NAME: usize = 63;
+const MAX_DOMAIN: usize = 253;
+
+fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
+    first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes
+            .iter()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+}
+
+fn is_domain(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let fits = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        bytes.first().is_some_and(fits)
+            && bytes.last().is_some_and(fits)
+            && bytes.iter().all(|c| fits(c) || *c == b'-')
+    };
+    text.split('.').all(is_label)
+}
+
+fn name_error(what: &str) -> String {
+    format!(
+        "{what} must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+         character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{NAME}')"
+    )
+}
+
+fn validate_key(key: &str) -> Result<()> {
+    let mut errors = Vec::new();
+    let parts: Vec<&str> = key.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => Some(*name),
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                if prefix.len() > MAX_DOMAIN {
+                    errors.push(format!(
+                        "prefix part must be no more than {MAX_DOMAIN} characters"
+                    ));
+                }
+                if !is_domain(prefix) {
+                    errors.push(
+                        "prefix part a DNS-1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+                         must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                            .to_owned(),
+                    );
+                }
+            }
+            Some(*name)
+        }
+        _ => {
+            errors.push(
+                name_error("a qualified name")
+                    + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+            );
+            None
+        }
+    };
+    if let Some(name) = name {
+        if name.is_empty() {
+            errors.push("name part must be non-empty".to_owned());
+        } else if name.len() > MAX_NAME {
+            errors.push(format!(
+                "name part must be no more than {MAX_NAME} characters"
+            ));
+        }
+        if !is_name(name) {
+            errors.push(name_error("name part"));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "invalid label key {}: {}",
+        golib::strconv::quote(key),
+        errors.join("; ")
+    )))
+}
+
+fn validate_value(key: &str, value: &str) -> Result<()> {
+    let mut errors = Vec::new();
+    if value.len() > MAX_NAME {
+        errors.push(format!("must be no more than {MAX_NAME} characters"));
+    }
+    if !value.is_empty() && !is_name(value) {
+        errors.push(format!(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
+             and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation \
+             is '({NAME})?')"
+        ));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "invalid label value: {}: at key: {}: {}",
+        golib::strconv::quote(value),
+        golib::strconv::quote(key),
+        errors.join("; ")
+    )))
+}
+
+impl Selector {
+    /// # Errors
+    /// Where Kubernetes refuses it, in its words.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut parser = Parser {
+            tokens: tokens(text),
+            at: 0,
+        };
+        let requirements = parser.parse()?;
+        Ok(Self { requirements })
+    }
+
+    pub(crate) fn matches(&self, labels: &Texts) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let value = labels.get(&requirement.key);
+            let has = || value.is_some_and(|value| requirement.values.contains(value));
+            match requirement.operator {
+                Operator::In | Operator::Equals => has(),
+                Operator::NotIn | Operator::NotEquals => !has(),
+                Operator::Exists => value.is_some(),
+                Operator::DoesNotExist => value.is_none(),
+                Operator::GreaterThan | Operator::LessThan => {
+                    let number = |text: &str| golib::strconv::parse_int(text, 10, 64).ok();
+                    let own = value.and_then(|value| number(value));
+                    let wanted = requirement.values.first().and_then(|value| number(value));
+                    match (own, wanted) {
+                        (Some(own), Some(wanted)) => {
+                            if requirement.operator == Operator::GreaterThan {
+                                own > wanted
+                            } else {
+                                own < wanted
+                            }
+                        }
+                        _ => false,
+                    }
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! Cases recorded from the real kustomize by `tests/reference/kustomize`: a file each, with its input and what came of it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kustomize::{MemoryFiles, Options};
+
+/// Where we say something else on purpose.
+const DIFFERENT: [&str; 2] = [
+    // We name the field and the chart.
+    "plugins/helm.txt",
+    // Go shows the objects in conflict, of a Secret its content too.
+    "namespace/conflict_of_secrets.txt",
+];
+
+struct Case {
+    directory: String,
+    is_sorted: bool,
+    files: BTreeMap<String, Vec<u8>>,
+    wanted: Result<String, String>,
+}
+
+fn parse(text: &str) -> Case {
+    let (input, wanted) = match text.split_once("\n== output ==\n") {
+        Some((input, output)) => (input, Ok(output.to_owned())),
+        None => {
+            let (input, error) = text.split_once("\n== error ==\n").expect("a recorded case");
+            (
+                input,
+                Err(error.strip_suffix('\n').unwrap_or(error).to_owned()),
+            )
+        }
+    };
+    let mut case = Case {
+        directory: ".".to_owned(),
+        is_sorted: true,
+        files: BTreeMap::new(),
+        wanted,
+    };
+    let mut name: Option<String> = None;
+    let mut body = String::new();
+    let mut flush = |name: Option<String>, body: &mut String| {
+        if let Some(name) = name {
+            let content = match body.strip_prefix("%bytes ") {
+                Some(escaped) => unescape(escaped.trim_end_matches('\n')),
+                None => body.clone().into_bytes(),
+            };
+            case.files.insert(name, content);
+        }
+        body.clear();
+    };
+    let input = format!("{input}\n");
+    for line in input.split_inclusive('\n') {
+        let plain = line.trim_end_matches('\n');
+        let header = plain
+            .strip_prefix("-- ")
+            .and_then(|line| line.strip_suffix(" --"));
+        if let Some(header) = header {
+            flush(name.take(), &mut body);
+            name = Some(header.to_owned());
+        } else if name.is_some() {
+            body.push_str(line);
+        } else if let Some(directory) = plain.strip_prefix("build ") {
+            case.directory = directory.to_owned();
+        } else if plain == "sort: fifo" {
+            case.is_sorted = false;
+        }
+    }
+    flush(name, &mut body);
+    case
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'n') => out.push(b'\n'),
+            Some(b'x') => {
+                let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+                let text = std::str::from_utf8(&digits).unwrap();
+                out.push(u8::from_str_radix(text, 16).unwrap());
+            }
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    out
+}
+
+fn build(case: &Case) -> Result<String, String> {
+    let mut files = MemoryFiles::new();
+    for (name, content) in &case.files {
+        files.add(name, content).unwrap();
+    }
+    let options = Options {
+        is_sorted: case.is_sorted,
+        version: "(devel)".to_owned(),
+    };
+    kustomize::build(&files, &case.directory, &options)
+        .and_then(|built| built.to_yaml())
+        .map_err(|error| error.to_string())
+}
+
+/// What Go prints of pointers is another text each time.
+fn without_pointers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(" &{0x") {
+        out.push_str(&rest[..at]);
+        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end + 1);
+        rest = &rest[end..];
+    }
+    out + rest
+}
+
+fn visit(folder: &Path, cases: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            visit(&path, cases);
+        } else if path.extension().is_some_and(|extension| extension == "txt") {
+            cases.push(path);
+        }
+    }
+}
+
+#[test]
+fn recorded_cases_are_built_alike() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut paths = Vec::new();
+    visit(&root, &mut paths);
+    paths.sort();
+    let only = std::env::var("CASE").unwrap_or_default();
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for path in paths
+        .iter()
+        .filter(|path| path.to_string_lossy().contains(&only))
+    {
+        count += 1;
+        let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+        let case = parse(&text);
+        // Where Go panics an error is enough.
+        if case
+            .wanted
+            .as_ref()
+            .is_err_and(|error| error.starts_with("PANIC"))
+        {
+            assert!(build(&case).is_err(), "{} is built", path.display());
+            continue;
+        }
+        let wanted = match &case.wanted {
+            Ok(text) => Ok(text.clone()),
+            Err(text) => Err(without_pointers(text)),
+        };
+        let found = build(&case);
+        // Go shows all of an object that cannot be written, we its name.
+        if let (Err(wanted), Err(found)) = (&wanted, &found)
+            && wanted.starts_with("map[string]interface {}")
+            && let Some((_, problem)) = found.split_once(": ")
+            && wanted.ends_with(problem)
+        {
+            continue;
+        }
+        if found != wanted && !DIFFERENT.iter().any(|name| path.ends_with(name)) {
+            let name = path.strip_prefix(&root).unwrap().display();
+            failures.push(format!(
+                "==== {name}\n-- wanted\n{wanted:#?}\n-- found\n{found:#?}\n"
+            ));
+        }
+    }
+    assert!(count > 0, "no case fits");
+    assert!(
+        failures.is_empty(),
+        "{} of {count} cases differ:\n{}",
+        failures.len(),
+        failures.join("\n").replace("\\n", "\n    ")
+    );
+}
