@@ -14,8 +14,7 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::hooks::HookRun;
-use super::previous::PreviousObjects;
-use super::records::supersede;
+use super::previous::{PreviousObjects, supersede};
 use super::retained::Retained;
 use super::{Options, install};
 use crate::kube::{

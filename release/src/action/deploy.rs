@@ -26,8 +26,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
 use super::error::DeployError;
-use super::previous::{Pruning, previous_objects};
-use super::records::{read_if_possible, supersede};
+use super::previous::{Pruning, previous_objects, read_if_possible, supersede};
 use super::retained::Retained;
 use super::{
     DeploySpec, Deployed, Options, RenderRequest, Rendered, RollbackSpec, UninstallSpec,

@@ -11,7 +11,6 @@ mod error;
 mod hooks;
 mod install;
 mod previous;
-mod records;
 mod retained;
 mod rollback;
 mod uninstall;

@@ -10,8 +10,9 @@ use objects::manifest::{build, documents};
 
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
-use super::previous::{PreviousObjects, Pruning, stored_objects};
-use super::records::{read_if_possible, read_unfinished};
+use super::previous::{
+    PreviousObjects, Pruning, read_if_possible, read_unfinished, stored_objects,
+};
 use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
 use crate::kube::{Cluster, Owner};
@@ -162,6 +163,9 @@ pub(super) async fn rollback_locked(
 ///
 /// # Errors
 /// The history cannot be read or written.
+///
+/// # Cancellation
+/// Safe: pruning may have happened, the new record is written whole or not at all.
 pub async fn record_failed_rollback(
     storage: &Storage,
     release: &Release,

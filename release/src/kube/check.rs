@@ -1,13 +1,21 @@
-//! Checking the owners of objects before anything is written.
+//! Finding out to whom an object belongs: by a look before anything is written, or by creating it.
+//!
+//! Before a first install the owner of every object is checked, because one that exists already may be
+//! somebody else's. Creating it only if it does not exist, and being refused, proves the same in one
+//! request, and nobody can create it in between. This serves only where a creation can be undone
+//! without trace: [`creatable_unchecked`] says for which objects of a manifest. The others are checked
+//! first.
 
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use objects::Object;
+use serde_json::{Value, json};
 
 use super::client::Cluster;
+use super::error::ApiError;
 use super::ownership::{Owner, OwnershipError, OwnershipRule};
 use super::transport::PARALLEL;
 
-/// Looks at those of `objects` that are there already; none may be somebody else's. Nothing is
+/// Checks the owners of those `objects` that exist already; none may be somebody else's. Nothing is
 /// changed.
 ///
 /// # Errors
@@ -15,15 +23,15 @@ use super::transport::PARALLEL;
 pub(crate) async fn check_all(
     cluster: &Cluster,
     owner: &Owner,
-    claim: OwnershipRule,
+    rule: OwnershipRule,
     objects: &[&Object],
 ) -> Result<(), OwnershipError> {
-    let looks: Vec<_> = objects
+    let checks: Vec<_> = objects
         .iter()
         .filter(|object| !object.name.is_empty())
-        .map(|object| check_one(cluster, owner, claim, object).boxed())
+        .map(|object| check_one(cluster, owner, rule, object).boxed())
         .collect();
-    stream::iter(looks)
+    stream::iter(checks)
         .buffered(PARALLEL)
         .try_collect::<()>()
         .await
@@ -32,15 +40,153 @@ pub(crate) async fn check_all(
 async fn check_one(
     cluster: &Cluster,
     owner: &Owner,
-    claim: OwnershipRule,
+    rule: OwnershipRule,
     object: &Object,
 ) -> Result<(), OwnershipError> {
     match cluster.get_metadata(object).await {
         Ok(None) => Ok(()),
-        Ok(Some(live)) => owner.check(claim, object, &live),
+        Ok(Some(live)) => owner.check(rule, object, &live),
         Err(source) => Err(OwnershipError::Unknown {
             object: object.describe_for_people(),
             source,
         }),
+    }
+}
+
+/// Kinds of the core and the RBAC group that start nothing and provide nothing to others.
+const INERT: [&str; 8] = [
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "Service",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+];
+
+/// How many of `objects`, from the first, need no check before they are created in this order:
+/// everything that is inert, and whatever comes last of all.
+pub(crate) fn creatable_unchecked(objects: &[Object]) -> usize {
+    if objects.iter().any(Object::is_crd) {
+        return 0; // Written first, wherever it stands.
+    }
+    let inert = objects.iter().take_while(|object| is_inert(object)).count();
+    match objects.len() - inert {
+        0 | 1 => objects.len(),
+        _ => inert,
+    }
+}
+
+fn is_inert(object: &Object) -> bool {
+    let resource = &object.resource;
+    // A load balancer is made of something outside the cluster.
+    let service = object.body.pointer("/spec/type").and_then(Value::as_str);
+    matches!(resource.group.as_str(), "" | "rbac.authorization.k8s.io")
+        && INERT.contains(&resource.kind.as_str())
+        && (resource.kind != "Service" || service != Some("LoadBalancer"))
+}
+
+/// What creating an object led to.
+#[derive(Debug)]
+pub(super) enum Created {
+    /// It is new, and ours.
+    New(Value),
+    /// It was there, with our marks: to be written like any other.
+    Ours,
+    /// Nothing was done because something else is being written; to be tried again.
+    Busy(ApiError),
+}
+
+/// Creating failed.
+#[derive(Debug)]
+pub(super) enum CreateError {
+    /// It belongs to somebody else.
+    Foreign(OwnershipError),
+    /// The API server refused it.
+    Refused(ApiError),
+}
+
+/// Creates the object by server-side apply, and only if it does not exist.
+///
+/// An apply that names a version is refused by every object that has another one; none has the
+/// first, which etcd gives to nothing. One that does not exist is created whatever is named.
+///
+/// # Cancellation
+/// Created or not, it carries the owner's marks.
+pub(super) async fn create_new(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+) -> Result<Created, CreateError> {
+    let mut body = object.body.clone();
+    body["metadata"]["resourceVersion"] = json!("1");
+    let refused = match cluster.apply(object, &body, false).await {
+        Ok(live) => return Ok(Created::New(live)),
+        Err(error) if error.is_conflict() || error.is_forbidden() => error,
+        Err(error) => return Err(CreateError::Refused(error)),
+    };
+    match cluster.get_metadata(object).await {
+        // It may be read: an admission or a quota refused it, or there is no right to write it.
+        Ok(_) if refused.is_forbidden() => Err(CreateError::Refused(refused)),
+        Ok(Some(live)) => match owner.check(OwnershipRule::MustBeOurs, object, &live) {
+            Ok(()) => Ok(Created::Ours),
+            Err(foreign) => Err(CreateError::Foreign(foreign)),
+        },
+        Ok(None) => Ok(Created::Busy(refused)),
+        Err(source) => Err(CreateError::Foreign(OwnershipError::Unknown {
+            object: object.describe_for_people(),
+            source,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use objects::Resource;
+
+    fn object(group: &str, kind: &str, body: Value) -> Object {
+        Object {
+            resource: Arc::new(Resource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: kind.to_lowercase() + "s",
+                namespaced: true,
+            }),
+            namespace: Some("ns".to_owned()),
+            name: "a".to_owned(),
+            body,
+        }
+    }
+
+    #[test]
+    fn only_objects_that_can_be_undone_are_created_unchecked() {
+        let map = || object("", "ConfigMap", json!({}));
+        let service = |kind| object("", "Service", json!({"spec": {"type": kind}}));
+        let deployment = || object("apps", "Deployment", json!({}));
+        assert_eq!(creatable_unchecked(&[]), 0);
+        assert_eq!(
+            creatable_unchecked(&[map(), service("ClusterIP"), deployment()]),
+            3
+        );
+        assert_eq!(creatable_unchecked(&[map(), deployment(), deployment()]), 1);
+        assert_eq!(
+            creatable_unchecked(&[map(), service("LoadBalancer"), deployment()]),
+            1
+        );
+        assert_eq!(
+            creatable_unchecked(&[object("example.org", "ConfigMap", json!({})), map()]),
+            0
+        );
+        let definition = object(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            json!({}),
+        );
+        assert_eq!(creatable_unchecked(&[map(), definition]), 0);
     }
 }

@@ -1,19 +1,32 @@
-//! The cluster handle: an identity, and what all identities share.
+//! The cluster handle: an identity, what all identities share, and what is asked of the API server.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::Stream;
+use http::Request;
+use kube::core::WatchEvent;
+use objects::fields::text;
+use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
-use objects::{Discovery, Resource};
-use serde_json::Value;
+use objects::merge::Patch;
+use objects::{Discovery, Object, Resource};
+use serde_json::{Value, json};
 
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
-use super::record_lists::BatchedLists;
-use super::transport::Connection;
+use super::ownership::Owner;
+use super::record_lists::{BatchedLists, RecordMetadata};
+use super::transport::{
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, escape, found,
+    object_path, path, send,
+};
 use crate::host::Host;
+
+/// Objects per page of a list.
+const PAGE: u32 = 500;
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
@@ -69,16 +82,6 @@ impl Cluster {
             record_lists: Arc::default(),
             ..self.clone()
         }
-    }
-
-    /// The client of this identity.
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    /// Lists of records that are under way.
-    pub(super) fn record_lists(&self) -> &BatchedLists {
-        &self.record_lists
     }
 
     /// Waits until nobody else in this process acts on a release, whatever their identity.
@@ -140,4 +143,352 @@ impl Cluster {
     pub fn forget_discovery(&self) {
         self.discovery.forget();
     }
+}
+
+/// Requests.
+impl Cluster {
+    async fn send(
+        &self,
+        verb: Verb<'_>,
+        path: String,
+        body: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        send(&self.connection, verb, path, body).await
+    }
+
+    /// One object, none if it does not exist.
+    ///
+    /// # Errors
+    /// The API server refused, or there was no answer.
+    pub async fn get(&self, object: &Object) -> Result<Option<Value>, ApiError> {
+        found(
+            self.send(Verb::get(ACCEPT_JSON), object_path(object, ""), None)
+                .await,
+        )
+    }
+
+    /// One object's metadata, none if it does not exist.
+    pub(crate) async fn get_metadata(&self, object: &Object) -> Result<Option<Value>, ApiError> {
+        found(
+            self.send(Verb::get(ACCEPT_METADATA), object_path(object, ""), None)
+                .await,
+        )
+    }
+
+    /// An object by kind, namespace and name, none if it does not exist.
+    pub(crate) async fn get_named(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let path = path(resource, namespace, Some(name), "");
+        found(self.send(Verb::get(ACCEPT_JSON), path, None).await)
+    }
+
+    /// All objects of a kind, of one namespace or of all.
+    pub(crate) async fn list(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+    ) -> Result<Value, ApiError> {
+        self.send(
+            Verb::get(ACCEPT_JSON),
+            path(resource, namespace, None, ""),
+            None,
+        )
+        .await
+    }
+
+    /// All objects of a kind with a label, of one namespace or of all, page by page.
+    ///
+    /// # Errors
+    /// The API server refused a page, or there was no answer.
+    pub async fn list_all(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        let mut objects = Vec::new();
+        let mut next = String::new();
+        loop {
+            let selector = escape(selector);
+            let mut query = format!("?labelSelector={selector}&limit={PAGE}");
+            if !next.is_empty() {
+                query = format!("{query}&continue={}", escape(&next));
+            }
+            let path = path(resource, namespace, None, &query);
+            let mut page = self.send(Verb::get(ACCEPT_JSON), path, None).await?;
+            next = text(&page, "/metadata/continue").to_owned();
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                objects.extend(items);
+            }
+            if next.is_empty() {
+                return Ok(objects);
+            }
+        }
+    }
+
+    /// The pods of a namespace, each naming its kind. None for an identity that may not list them.
+    pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let resource = Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            namespaced: true,
+        };
+        let mut list = match self.list(&resource, namespace).await {
+            Err(error) if error.is_forbidden() => return Ok(Vec::new()),
+            list => list?,
+        };
+        let items = list.get_mut("items").map(Value::take);
+        let mut pods = match items {
+            Some(Value::Array(pods)) => pods,
+            _ => Vec::new(),
+        };
+        // Lists leave out what is the same for all.
+        for pod in &mut pods {
+            if let Some(pod) = pod.as_object_mut() {
+                pod.insert("apiVersion".to_owned(), "v1".into());
+                pod.insert("kind".to_owned(), "Pod".into());
+            }
+        }
+        Ok(pods)
+    }
+
+    /// What happens to one object after `version`; with an empty one, what is there now comes first.
+    pub(crate) async fn watch(
+        &self,
+        object: &Object,
+        version: &str,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>, ApiError> {
+        let query = format!(
+            "?watch=true&fieldSelector=metadata.name%3D{}&resourceVersion={}",
+            escape(&object.name),
+            escape(version)
+        );
+        let namespace = object.namespace.as_deref();
+        let request = Request::get(path(&object.resource, namespace, None, &query))
+            .header(http::header::ACCEPT, ACCEPT_JSON)
+            .body(Vec::new())
+            .map_err(ApiError::Request)?;
+        Ok(self.connection.request_events(request).await?)
+    }
+
+    /// Sends the full object as server-side apply with strict field validation. The answer is the
+    /// live object.
+    pub(crate) async fn apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        self.send_apply(
+            object,
+            body,
+            &format!("&fieldValidation=Strict&force={force}"),
+        )
+        .await
+    }
+
+    /// What [`Cluster::apply`] would leave; unknown fields do not matter.
+    pub(crate) async fn try_apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        self.send_apply(object, body, &format!("&dryRun=All&force={force}"))
+            .await
+    }
+
+    async fn send_apply(
+        &self,
+        object: &Object,
+        body: &Value,
+        options: &str,
+    ) -> Result<Value, ApiError> {
+        self.patch(object, "application/apply-patch+yaml", options, body)
+            .await
+    }
+
+    async fn patch(
+        &self,
+        object: &Object,
+        content: &str,
+        options: &str,
+        body: &Value,
+    ) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}{options}");
+        let verb = Verb {
+            method: "PATCH",
+            accept: ACCEPT_JSON,
+            content,
+        };
+        self.send(verb, object_path(object, &query), Some(body))
+            .await
+    }
+
+    /// Creates an object with strict field validation.
+    pub(crate) async fn create(&self, object: &Object) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        let path = path(&object.resource, object.namespace.as_deref(), None, &query);
+        self.send(Verb::write("POST"), path, Some(&object.body))
+            .await
+    }
+
+    /// Writes the object whole, if it still has this version.
+    pub(crate) async fn replace(&self, object: &Object, version: &str) -> Result<Value, ApiError> {
+        let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        let mut body = object.body.clone();
+        body["metadata"]["resourceVersion"] = version.into();
+        self.send(Verb::write("PUT"), object_path(object, &query), Some(&body))
+            .await
+    }
+
+    /// Sends a JSON patch.
+    pub(crate) async fn json_patch(
+        &self,
+        object: &Object,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        self.patch(object, "application/json-patch+json", "", patch)
+            .await
+    }
+
+    /// Sends a patch made by a merge. The answer is the live object.
+    pub(crate) async fn merge_patch(
+        &self,
+        object: &Object,
+        patch: &Patch,
+    ) -> Result<Value, ApiError> {
+        let (content, patch) = match patch {
+            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
+            Patch::Merge(patch) => ("application/merge-patch+json", patch),
+        };
+        self.patch(object, content, "", patch).await
+    }
+
+    /// Deletes an object in the background, only while it still has `uid` if one is given.
+    pub(crate) async fn delete(&self, object: &Object, uid: Option<&str>) -> Result<(), ApiError> {
+        let mut options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+        });
+        if let Some(uid) = uid {
+            options["preconditions"] = json!({"uid": uid});
+        }
+        self.send(
+            Verb::write("DELETE"),
+            object_path(object, ""),
+            Some(&options),
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Creates a namespace labelled as Helm labels it, with the marks of the release that has it in its
+    /// manifest, if one does. Says whether it was created; one that exists already is fine and stays
+    /// untouched.
+    pub(crate) async fn create_namespace(
+        &self,
+        name: &str,
+        owner: Option<&Owner>,
+    ) -> Result<bool, ApiError> {
+        let mut body = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"name": name}},
+        });
+        if let Some(owner) = owner {
+            owner.mark(&mut body);
+        }
+        let path = format!("/api/v1/namespaces?fieldManager={FIELD_MANAGER}");
+        match self.send(Verb::write("POST"), path, Some(&body)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The metadata of the records of a release. Releases of one namespace that ask at the same time
+    /// are answered together.
+    pub(crate) async fn list_records(
+        &self,
+        plural: &'static str,
+        namespace: &str,
+        release: &str,
+    ) -> Result<Vec<RecordMetadata>, ApiError> {
+        let place = (plural, namespace.to_owned());
+        let list = |names| self.list_records_of(plural, namespace, names);
+        self.record_lists.list(place, release, list).await
+    }
+
+    async fn list_records_of(
+        &self,
+        plural: &str,
+        namespace: &str,
+        releases: BTreeSet<String>,
+    ) -> Result<Vec<RecordMetadata>, ApiError> {
+        let names: Vec<String> = releases.iter().map(|name| escape(name)).collect();
+        let path = format!(
+            "/api/v1/namespaces/{}/{plural}?labelSelector=name%20in%20%28{}%29%2Cowner%3Dhelm",
+            escape(namespace),
+            names.join("%2C")
+        );
+        let list = self
+            .send(Verb::get(ACCEPT_METADATA_LIST), path, None)
+            .await?;
+        let items = list
+            .get("items")
+            .and_then(Value::as_array)
+            .map_or(&[][..], Vec::as_slice);
+        Ok(items.iter().map(RecordMetadata::read).collect())
+    }
+
+    /// Reads, creates, replaces or deletes one core object by name, for storage.
+    pub(crate) async fn record(
+        &self,
+        method: RecordRequest<'_>,
+        plural: &str,
+        namespace: &str,
+    ) -> Result<Value, ApiError> {
+        let root = format!("/api/v1/namespaces/{}/{plural}", escape(namespace));
+        let manager = format!("?fieldManager={FIELD_MANAGER}");
+        match method {
+            RecordRequest::Get(name) => {
+                self.send(
+                    Verb::get(ACCEPT_JSON),
+                    format!("{root}/{}", escape(name)),
+                    None,
+                )
+                .await
+            }
+            RecordRequest::Create(body) => {
+                self.send(Verb::record("POST"), format!("{root}{manager}"), Some(body))
+                    .await
+            }
+            RecordRequest::Replace(name, body) => {
+                let path = format!("{root}/{}{manager}", escape(name));
+                self.send(Verb::record("PUT"), path, Some(body)).await
+            }
+            RecordRequest::Delete(name) => {
+                self.send(
+                    Verb::record("DELETE"),
+                    format!("{root}/{}", escape(name)),
+                    None,
+                )
+                .await
+            }
+        }
+    }
+}
+
+/// What storage asks of one object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RecordRequest<'a> {
+    Get(&'a str),
+    Create(&'a Value),
+    Replace(&'a str, &'a Value),
+    Delete(&'a str),
 }

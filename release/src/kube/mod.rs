@@ -4,9 +4,8 @@
 //! reach another identity. What can be decided without a cluster (which fields are left to whom, when
 //! an object is ready) is in [`objects`].
 //!
-//! - `transport`, `client` and `requests`: one request, the handle of one identity, and what is asked
-//!   of the API server.
-//! - `ownership`, `check` and `create`: to whom an object belongs, and finding out before writing it.
+//! - `transport` and `client`: one request, and the handle of one identity with all that is asked.
+//! - `ownership` and `check`: to whom an object belongs, and finding out before writing it.
 //! - `write`, `apply`, `migrate` and `dry_run`: one object, a manifest in order, the fields of other
 //!   Helm clients, and what a write would change.
 //! - `delete`, `wait` and `hook_watch`: removing objects, and waiting for them.
@@ -17,7 +16,6 @@ mod apply;
 mod check;
 mod client;
 pub mod connection;
-mod create;
 mod delete;
 mod discovery;
 mod dry_run;
@@ -28,13 +26,13 @@ mod lookup;
 mod migrate;
 mod ownership;
 mod record_lists;
-mod requests;
 mod transport;
 mod wait;
 mod write;
 
 pub use apply::{Applied, ApplyError, reapply};
 pub use client::Cluster;
+pub(crate) use client::RecordRequest;
 pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
 pub use error::ApiError;
@@ -44,11 +42,10 @@ pub use wait::WaitError;
 pub use write::{ApplyOptions, ObjectFailure};
 
 pub(crate) use apply::apply_all;
-pub(crate) use check::check_all;
-pub(crate) use create::creatable_unchecked;
+pub(crate) use check::{check_all, creatable_unchecked};
 pub(crate) use delete::{delete_all, delete_hook, is_name_taken};
 pub(crate) use hook_watch::wait_for_hooks;
 pub(crate) use ownership::{OwnershipRule, stored_policy};
-pub(crate) use requests::RecordRequest;
+
 pub(crate) use wait::{wait_until_gone, wait_until_ready};
 pub(crate) use write::Unverified;

@@ -9,8 +9,8 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::check::{CreateError, Created, create_new};
 use super::client::Cluster;
-use super::create::{CreateError, Created, create_new};
 use super::error::ApiError;
 use super::migrate;
 use super::ownership::{Owner, OwnershipError};
