@@ -20,7 +20,7 @@ pub mod state;
 pub mod storage;
 
 pub use action::{
-    DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered, RollbackError,
+    DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackError,
     RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
 };
 pub use error::{BoxError, error_chain};

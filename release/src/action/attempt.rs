@@ -16,7 +16,7 @@ use super::error::DeployError;
 use super::hooks::HookRun;
 use super::previous::{PreviousObjects, supersede};
 use super::retained::Retained;
-use super::{Options, install};
+use super::{DeployOptions, install};
 use crate::kube::{
     ApplyError, ApplyOptions, Cluster, Owner, Removal, Unverified, apply_all, delete_all,
     wait_until_ready,
@@ -66,7 +66,7 @@ impl Operation {
 pub(super) struct Attempt<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) storage: &'a Storage,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a DeployOptions,
     pub(super) history: &'a [StoredRevision],
     pub(super) operation: Operation,
     pub(super) owner: Owner,
@@ -251,7 +251,7 @@ impl Attempt<'_> {
 /// How objects are written over those of `from`, which another client, or a merge on the client's
 /// side, may have made.
 pub(super) fn apply_options(
-    options: &Options,
+    options: &DeployOptions,
     history: &[StoredRevision],
     from: Option<&Release>,
 ) -> ApplyOptions {

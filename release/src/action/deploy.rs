@@ -29,7 +29,7 @@ use super::error::DeployError;
 use super::previous::{Pruning, previous_objects, read_if_possible, supersede};
 use super::retained::Retained;
 use super::{
-    DeploySpec, Deployed, Options, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
+    DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
     capabilities,
 };
 use super::{install, rollback, uninstall};
@@ -319,7 +319,7 @@ async fn prepare<'a>(
 /// Whether objects can be created before their owners are checked: on a first install that runs
 /// nothing before its objects.
 fn creates_unchecked(spec: &DeploySpec, history: &[StoredRevision], rendered: &Rendered) -> bool {
-    let Options {
+    let DeployOptions {
         take_ownership,
         check_ownership_first,
         skip_crds,

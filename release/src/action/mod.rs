@@ -52,7 +52,7 @@ pub struct DeploySpec {
     /// Renders the chart; called from a thread that may block.
     pub render: Arc<RenderFn>,
     /// How to go about it.
-    pub options: Options,
+    pub options: DeployOptions,
     /// A deployed revision as the caller has just read it, which then is not read again.
     pub known: Option<Release>,
 }
@@ -117,7 +117,7 @@ impl Rendered {
 
 /// How a release is deployed.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DeployOptions {
     /// Create the release's namespace if it is missing.
     pub create_namespace: bool,
     /// Take objects that belong to others.
@@ -149,7 +149,7 @@ pub struct Options {
     pub always: bool,
 }
 
-impl Default for Options {
+impl Default for DeployOptions {
     /// Fleet's defaults: two records, hooks, no force.
     fn default() -> Self {
         Self {
@@ -170,7 +170,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl DeployOptions {
     fn limit(&self) -> Duration {
         self.timeout
             .filter(|timeout| !timeout.is_zero())
@@ -248,7 +248,7 @@ pub struct RollbackSpec {
     pub revision: i64,
     /// How to go about it. `take_ownership` and everything about namespaces and `crds/` do not
     /// apply.
-    pub options: Options,
+    pub options: DeployOptions,
 }
 
 /// Reads one revision of a release; `None` reads the newest.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use release::model::{HookExecution, Status};
 use release::state::{Action, State};
-use release::{Options, RollbackSpec, UninstallSpec};
+use release::{DeployOptions, RollbackSpec, UninstallSpec};
 use serde_json::json;
 
 use crate::world::{Template, World, config_map, deployment, job};
@@ -87,9 +87,9 @@ async fn a_foreign_object_is_refused_in_helms_words_and_nothing_stays() -> Resul
         world.config_map("a").await?.unwrap()["data"]["value"],
         "theirs"
     );
-    let options = Options {
+    let options = DeployOptions {
         take_ownership: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     world
         .deploy_with(&Template::new(&config_map("a", "1")), options)
@@ -194,7 +194,9 @@ async fn objects_of_a_failed_revision_are_deleted_by_the_next_good_one() -> Resu
 async fn an_interrupted_revision_is_finished_not_repeated() -> Result<()> {
     let world = World::new().await?;
     let template = Template::new(&config_map("a", "1"));
-    world.deploy_with(&template, Options::default()).await?;
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     for (status, wanted, history) in [
         (Status::PendingInstall, "1", &["1 deployed"][..]),
         (Status::PendingInstall, "2", &["1 failed", "2 deployed"][..]),
@@ -229,7 +231,9 @@ async fn an_interrupted_upgrade_builds_on_the_last_good_revision() -> Result<()>
     world.tamper(2, Status::PendingUpgrade).await?;
     world.tamper(1, Status::Deployed).await?;
     let template = Template::new(&config_map("a", "2"));
-    let done = world.deploy_with(&template, Options::default()).await?;
+    let done = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert_eq!(
         done.plan.action,
         Action::Finish {
@@ -310,7 +314,9 @@ async fn hooks_run_in_order_and_are_recorded() -> Result<()> {
         .hook("before", "pre-install", &job("before"))
         .hook("after", "post-install", &job("after"))
         .hook("removal", "pre-delete", &job("removal"));
-    let done = world.deploy_with(&template, Options::default()).await?;
+    let done = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     let phases: Vec<_> = done
         .release
         .hooks
@@ -339,7 +345,7 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
     let refused = job("before").replace("restartPolicy: Never", "restartPolicy: Sometimes");
     let template = Template::new(&config_map("a", "1")).hook("before", "pre-install", &refused);
     let error = world
-        .deploy_with(&template, Options::default())
+        .deploy_with(&template, DeployOptions::default())
         .await
         .unwrap_err();
     let text = release::error_chain(&error);
@@ -352,7 +358,9 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
     assert!(world.config_map("a").await?.is_none());
     let template =
         Template::new(&config_map("a", "1")).hook("before", "pre-install", &job("before"));
-    let done = world.deploy_with(&template, Options::default()).await?;
+    let done = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert!(done.plan.action.is_install(), "the install hooks run");
     assert_eq!(
         done.release.hooks[0].last_run.phase,
@@ -365,9 +373,9 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
 async fn atomic_undoes_a_failed_deployment() -> Result<()> {
     let world = World::new().await?;
     let bad = config_map("b", "1").replace("\ndata:", "\ndota:");
-    let options = || Options {
+    let options = || DeployOptions {
         atomic: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let failing = Template::new(&(config_map("a", "2") + &bad));
     let error = world.deploy_with(&failing, options()).await.unwrap_err();
@@ -401,9 +409,9 @@ async fn a_rollback_brings_an_earlier_revision_back() -> Result<()> {
         name: "web".to_owned(),
         namespace: world.namespace.clone(),
         revision: 0,
-        options: Options {
+        options: DeployOptions {
             max_history: 10,
-            ..Options::default()
+            ..DeployOptions::default()
         },
     };
     let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
@@ -452,9 +460,9 @@ async fn only_force_recreates_what_is_immutable() -> Result<()> {
         release::error_chain(&error).contains("field is immutable"),
         "{error:?}"
     );
-    let options = Options {
+    let options = DeployOptions {
         force: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     world.deploy_with(&Template::new(&other), options).await?;
     assert!(
@@ -483,9 +491,9 @@ async fn an_immutable_selector_does_not_block_other_objects() -> Result<()> {
         .deploy(&(relabelled.clone() + &config_map("a", "2")))
         .await
         .unwrap_err();
-    let atomic = Options {
+    let atomic = DeployOptions {
         atomic: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let template = Template::new(&(relabelled.clone() + &config_map("b", "3")));
     let error = world.deploy_with(&template, atomic).await.unwrap_err();
@@ -524,9 +532,9 @@ async fn force_replaces_what_cannot_be_merged() -> Result<()> {
         text.contains("spec.ports[0].name: Required value"),
         "{text}"
     );
-    let options = Options {
+    let options = DeployOptions {
         force: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     world.deploy_with(&Template::new(&other), options).await?;
     let shown = "--output=jsonpath={.spec.ports[*].port} {.spec.selector.app}";
@@ -562,10 +570,14 @@ async fn a_hook_that_ran_is_recorded_with_its_delete_policy() -> Result<()> {
     let world = World::new().await?;
     let template =
         Template::new(&config_map("a", "1")).hook("h", "post-install", &config_map("h", "1"));
-    world.deploy_with(&template, Options::default()).await?;
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     let record = release::get(&world.storage, "web", None).await?;
     assert_eq!(record.hooks[0].delete_policies, ["before-hook-creation"]);
-    let again = world.deploy_with(&template, Options::default()).await?;
+    let again = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert!(!again.changed, "a default written out is no change");
     Ok(())
 }

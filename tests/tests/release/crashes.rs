@@ -4,7 +4,7 @@
 //! out no answer to the last of them; its successor knows nothing but what is stored.
 
 use anyhow::Result;
-use release::{Options, UninstallSpec};
+use release::{DeployOptions, UninstallSpec};
 
 use crate::doomed::Doomed;
 use crate::world::{Template, World, config_map, job};
@@ -57,8 +57,12 @@ async fn an_install_killed_after_any_write_is_finished_with_its_hooks() -> Resul
         let world = World::new().await?;
         let doomed = Doomed::new(&world).await?;
         let template = version("1");
-        let was_cut_off = doomed.deploy(&template, Options::default(), last).await;
-        let done = world.deploy_with(&template, Options::default()).await?;
+        let was_cut_off = doomed
+            .deploy(&template, DeployOptions::default(), last)
+            .await;
+        let done = world
+            .deploy_with(&template, DeployOptions::default())
+            .await?;
         let what = format!("after change {last}");
         assert!(
             done.release.revision == 1,
@@ -88,13 +92,17 @@ async fn an_upgrade_killed_after_any_write_is_finished_or_followed() -> Result<(
                 continue;
             }
             let world = World::new().await?;
-            world.deploy_with(&version("1"), Options::default()).await?;
+            world
+                .deploy_with(&version("1"), DeployOptions::default())
+                .await?;
             let doomed = Doomed::new(&world).await?;
-            let was_cut_off = doomed.deploy(&version("2"), Options::default(), last).await;
+            let was_cut_off = doomed
+                .deploy(&version("2"), DeployOptions::default(), last)
+                .await;
             let what = format!("{wanted} after change {last}");
             assert!(world.has_good_revision().await?, "{what}");
             world
-                .deploy_with(&version(wanted), Options::default())
+                .deploy_with(&version(wanted), DeployOptions::default())
                 .await?;
             assert!(world.has_good_revision().await?, "{what}");
             world
@@ -117,12 +125,14 @@ async fn a_failing_upgrade_killed_after_any_write_is_undone() -> Result<()> {
     let bad = config_map("zz", "1").replace("\ndata:", "\ndota:");
     for last in 1..MANY {
         let world = World::new().await?;
-        world.deploy_with(&version("1"), Options::default()).await?;
+        world
+            .deploy_with(&version("1"), DeployOptions::default())
+            .await?;
         let mut failing = version("2");
         failing.manifest += &bad;
-        let options = || Options {
+        let options = || DeployOptions {
             atomic: true,
-            ..Options::default()
+            ..DeployOptions::default()
         };
         let doomed = Doomed::new(&world).await?;
         let was_cut_off = doomed.deploy(&failing, options(), last).await;
@@ -150,12 +160,16 @@ async fn an_uninstall_killed_after_any_write_is_resumed_or_superseded() -> Resul
         // The release is to go, or is wanted again.
         for is_wanted in [false, true] {
             let world = World::new().await?;
-            world.deploy_with(&version("1"), Options::default()).await?;
+            world
+                .deploy_with(&version("1"), DeployOptions::default())
+                .await?;
             let doomed = Doomed::new(&world).await?;
             let was_cut_off = doomed.uninstall(last).await;
             let what = format!("after change {last}, wanted: {is_wanted}");
             if is_wanted {
-                world.deploy_with(&version("2"), Options::default()).await?;
+                world
+                    .deploy_with(&version("2"), DeployOptions::default())
+                    .await?;
                 world
                     .is_settled(&what, ["pre-install", "post-install"])
                     .await?;
@@ -212,7 +226,7 @@ async fn a_started_hook_is_waited_for_and_not_restarted() -> Result<()> {
             .kubectl(&["get", "job", "slow", "--output", "name"])
             .is_ok()
     };
-    let spec = world.spec(&template, Options::default());
+    let spec = world.spec(&template, DeployOptions::default());
     doomed.gate.open(None);
     tokio::select! {
         _ = release::deploy(&doomed.cluster, &doomed.storage, &spec) => panic!("the hook never ends"),
@@ -232,7 +246,9 @@ async fn a_started_hook_is_waited_for_and_not_restarted() -> Result<()> {
         "--selector=job-name=slow",
         "main=busybox:1",
     ])?;
-    let done = world.deploy_with(&template, Options::default()).await?;
+    let done = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert_eq!(uid(&world)?, before);
     assert_eq!(done.release.hooks[0].last_run.phase, "Succeeded");
     Ok(())
@@ -247,14 +263,16 @@ async fn a_hook_that_removes_itself_is_judged_by_its_end() -> Result<()> {
     );
     let world = World::new().await?;
     let template = Template::new(&config_map("a", "1")).hook("leaving", "pre-install", &leaving);
-    let done = world.deploy_with(&template, Options::default()).await?;
+    let done = world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert_eq!(done.release.hooks[0].last_run.phase, "Succeeded");
 
     let world = World::new().await?;
     let late = leaving.replace("template:", "activeDeadlineSeconds: 1\n  template:");
     let late = late.replace("image: busybox", "image: busybox:never");
     let template = Template::new(&config_map("a", "1")).hook("leaving", "pre-install", &late);
-    let error = world.deploy_with(&template, Options::default()).await;
+    let error = world.deploy_with(&template, DeployOptions::default()).await;
     let text = release::error_chain(&error.unwrap_err());
     assert!(
         text.contains("status: Failed, message: Job Failed"),
@@ -329,14 +347,14 @@ async fn two_actions_on_one_release_run_one_after_the_other() -> Result<()> {
     let world = World::new().await?;
     let (one, two) = (version("1"), version("2"));
     let (first, second) = tokio::join!(
-        world.deploy_with(&one, Options::default()),
-        world.deploy_with(&two, Options::default()),
+        world.deploy_with(&one, DeployOptions::default()),
+        world.deploy_with(&two, DeployOptions::default()),
     );
     assert_eq!((first?.release.revision, second?.release.revision), (1, 2));
     let spec = UninstallSpec::new(&world.name, &world.namespace);
     let (removed, deployed) = tokio::join!(
         release::uninstall(&world.cluster, &world.storage, &spec),
-        world.deploy_with(&one, Options::default()),
+        world.deploy_with(&one, DeployOptions::default()),
     );
     assert!(removed?.existed);
     assert_eq!(deployed?.release.revision, 1, "installed after the removal");

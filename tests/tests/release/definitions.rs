@@ -63,7 +63,7 @@ async fn a_dropped_definition_is_deleted_and_can_be_installed_again() -> Result<
         name: world.name.clone(),
         namespace: world.namespace.clone(),
         revision: 1,
-        options: release::Options::default(),
+        options: release::DeployOptions::default(),
     };
     release::rollback(&world.cluster, &world.storage, &spec).await?;
     assert_eq!(world.doors()?, "2");

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::Storage;
-use release::{Cluster, Options, RollbackSpec, UninstallSpec};
+use release::{Cluster, DeployOptions, RollbackSpec, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -46,7 +46,7 @@ async fn a_hook_deletes_and_overwrites_only_hooks_of_its_release() -> Result<()>
             );
             template.hooks[0].delete_policies = vec![policies.to_owned()];
             for _ in 0..2 {
-                let told = world.deploy_with(&template, Options::default()).await;
+                let told = world.deploy_with(&template, DeployOptions::default()).await;
                 let told = release::error_chain(&told.unwrap_err());
                 assert!(told.contains("is not a hook of this release"), "{told}");
             }
@@ -78,13 +78,17 @@ async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<
         template.hooks[0].delete_policies = policies.map(str::to_owned).to_vec();
         template
     };
-    world.deploy_with(&with("1"), Options::default()).await?;
+    world
+        .deploy_with(&with("1"), DeployOptions::default())
+        .await?;
     let path = std::env::temp_dir().join(&world.namespace);
     std::fs::write(&path, car(&world, 4))?;
     world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
     std::fs::remove_file(&path)?;
     let before = world.id(&beetle)?;
-    world.deploy_with(&with("2"), Options::default()).await?;
+    world
+        .deploy_with(&with("2"), DeployOptions::default())
+        .await?;
     assert_eq!(world.id(&beetle)?, before);
     let definition = format!("crd/cars.{}", group(&world));
     let end = "--output=jsonpath={.metadata.deletionTimestamp}";
@@ -163,9 +167,9 @@ async fn an_upgrade_takes_nothing_from_another_release() -> Result<()> {
         (ours.value("a").await?, ours.value("shared").await?),
         ("1".to_owned(), "theirs".to_owned())
     );
-    let options = Options {
+    let options = DeployOptions {
         take_ownership: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     ours.deploy_with(&Template::new(&both), options).await?;
     assert_eq!(ours.value("shared").await?, "ours");
@@ -234,9 +238,9 @@ async fn a_release_with_an_unreadable_manifest_is_not_purged() -> Result<()> {
 #[tokio::test]
 async fn a_record_is_stored_at_every_moment() -> Result<()> {
     const MANY: usize = 20;
-    let one = || Options {
+    let one = || DeployOptions {
         max_history: 1,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let failing = |value: &str| {
         let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
@@ -270,9 +274,9 @@ async fn a_rollbacks_target_is_kept_until_the_rollback_is_stored() -> Result<()>
             name: world.name.clone(),
             namespace: world.namespace.clone(),
             revision: 1,
-            options: Options {
+            options: DeployOptions {
                 max_history: 1,
-                ..Options::default()
+                ..DeployOptions::default()
             },
         };
         let doomed = Doomed::new(&world).await?;

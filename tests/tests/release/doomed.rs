@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use release::storage::Storage;
-use release::{Cluster, DeploySpec, Options, UninstallSpec};
+use release::{Cluster, DeployOptions, DeploySpec, UninstallSpec};
 use testbed::cluster::{ADMIN, client, kubeconfig};
 use testbed::kills::gate::Gate;
 
@@ -30,7 +30,12 @@ impl<'w> Doomed<'w> {
     }
 
     /// Deploys until the last change; false if the deployment was over before.
-    pub(crate) async fn deploy(&self, template: &Template, options: Options, last: usize) -> bool {
+    pub(crate) async fn deploy(
+        &self,
+        template: &Template,
+        options: DeployOptions,
+        last: usize,
+    ) -> bool {
         let spec: DeploySpec = self.world.spec(template, options);
         self.gate.open(Some(last));
         let deploy = release::deploy(&self.cluster, &self.storage, &spec);

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use release::model::{Release, Status};
 use release::storage::Memory;
-use release::{Options, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployOptions, RollbackSpec, Storage, UninstallSpec};
 use serde_json::{Value, json};
 
 use crate::world::{Template, World, config_map};
@@ -31,11 +31,11 @@ const EVENTS: [&str; 8] = [
 enum Step {
     Deploy {
         is_refused: bool,
-        options: Options,
+        options: DeployOptions,
     },
     RollBack {
         revision: i64,
-        options: Options,
+        options: DeployOptions,
     },
     Uninstall {
         keep_history: bool,
@@ -46,11 +46,11 @@ enum Step {
 
 fn step(given: &Value, history: &[Release]) -> Step {
     let is = |field: &str| given[field] == true;
-    let options = Options {
+    let options = DeployOptions {
         max_history: given["max_history"].as_i64().unwrap_or_default(),
         atomic: is("rollback_on_failure"),
         always: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let known = [
         "op",

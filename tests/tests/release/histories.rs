@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use release::model::Status;
-use release::{Options, UninstallSpec};
+use release::{DeployOptions, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
 
@@ -60,11 +60,11 @@ impl Spec {
             .hook("goodbye", "pre-delete", &hook("goodbye"))
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> DeployOptions {
+        DeployOptions {
             atomic: self.atomic,
             max_history: self.max_history,
-            ..Options::default()
+            ..DeployOptions::default()
         }
     }
 }

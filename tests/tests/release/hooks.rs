@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use release::model::HookExecution;
 use release::state::Action;
-use release::{DeployError, Options};
+use release::{DeployError, DeployOptions};
 
 use crate::world::{Template, World, config_map, job};
 
@@ -19,10 +19,10 @@ fn doomed_job(name: &str) -> String {
         )
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> DeployOptions {
+    DeployOptions {
         timeout: Some(Duration::from_secs(60)),
-        ..Options::default()
+        ..DeployOptions::default()
     }
 }
 

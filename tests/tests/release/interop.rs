@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use release::model::{ApplyMethod, Status};
 use release::storage::{KubernetesDriver, RecordKind};
-use release::{DeployError, Options, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
 use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
@@ -67,10 +67,10 @@ async fn helm_reads_our_releases() -> Result<()> {
     let (one, two) = (config_map("a", "1"), config_map("a", "2"));
     let template = |manifest: &str| Template::new(manifest).hook("hook", "test", HOOK);
     world
-        .deploy_with(&template(&one), Options::default())
+        .deploy_with(&template(&one), DeployOptions::default())
         .await?;
     world
-        .deploy_with(&template(&two), Options::default())
+        .deploy_with(&template(&two), DeployOptions::default())
         .await?;
     for (index, helm) in helms(&world, &home.0)?.iter().enumerate() {
         let json = |arguments: &[&str]| ask_json(&world, helm, arguments);
@@ -308,7 +308,7 @@ async fn we_upgrade_roll_back_and_remove_releases_of_others() -> Result<()> {
             name: "web".to_owned(),
             namespace: world.namespace.clone(),
             revision: 2,
-            options: Options::default(),
+            options: DeployOptions::default(),
         };
         release::rollback(&world.cluster, &world.storage, &spec).await?;
         assert_eq!(world.kubectl(&get)?, "nginx:2");
@@ -339,7 +339,7 @@ async fn we_roll_back_what_helm_upgraded() -> Result<()> {
             name: "web".to_owned(),
             namespace: world.namespace.clone(),
             revision: 1,
-            options: Options::default(),
+            options: DeployOptions::default(),
         };
         let done = release::rollback(&world.cluster, &world.storage, &spec).await?;
         assert_eq!(done.release.revision, 3);

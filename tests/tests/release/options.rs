@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use release::{Options, UninstallSpec};
+use release::{DeployOptions, UninstallSpec};
 use testbed::wait::wait_until;
 
 use crate::world::{Template, World, config_map, deployment, job};
@@ -12,14 +12,16 @@ use crate::world::{Template, World, config_map, deployment, job};
 async fn a_missing_namespace_is_created_unless_that_is_forbidden() -> Result<()> {
     let world = World::new().await?;
     let template = Template::new(&config_map("a", "1"));
-    let options = Options {
+    let options = DeployOptions {
         create_namespace: false,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let error = world.deploy_with(&template, options).await.unwrap_err();
     let text = release::error_chain(&error);
     assert!(text.contains("not found"), "{text}");
-    world.deploy_with(&template, Options::default()).await?;
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     let namespace = world.kubectl(&[
         "get",
         "namespace",
@@ -34,9 +36,9 @@ async fn a_missing_namespace_is_created_unless_that_is_forbidden() -> Result<()>
 #[tokio::test]
 async fn max_history_records_are_kept_and_always_the_last_good_one() -> Result<()> {
     let world = World::new().await?;
-    let keep = |max_history| Options {
+    let keep = |max_history| DeployOptions {
         max_history,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     for value in ["1", "2", "3", "4"] {
         let template = Template::new(&config_map("a", value));
@@ -70,16 +72,16 @@ async fn descriptions_and_labels_are_recorded() -> Result<()> {
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect()
     };
-    let options = Options {
+    let options = DeployOptions {
         description: Some("for the fair".to_owned()),
         labels: labels(&[("team", "a"), ("stage", "b")]),
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let template = Template::new(&config_map("a", "1"));
     world.deploy_with(&template, options).await?;
-    let options = Options {
+    let options = DeployOptions {
         labels: labels(&[("stage", "")]),
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let template = Template::new(&config_map("a", "2"));
     world.deploy_with(&template, options).await?;
@@ -97,9 +99,9 @@ async fn hooks_can_be_left_out() -> Result<()> {
     let template = Template::new(&config_map("a", "1"))
         .hook("before", "pre-install", &config_map("before", "1"))
         .hook("goodbye", "pre-delete", &config_map("goodbye", "1"));
-    let options = Options {
+    let options = DeployOptions {
         disable_hooks: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     world.deploy_with(&template, options).await?;
     assert!(world.config_map("before").await?.is_none());
@@ -135,9 +137,9 @@ async fn a_removal_may_leave_the_history() -> Result<()> {
 async fn an_unchanged_release_is_deployed_again_on_request() -> Result<()> {
     let world = World::new().await?;
     world.deploy(&config_map("a", "1")).await?;
-    let options = Options {
+    let options = DeployOptions {
         always: true,
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let template = Template::new(&config_map("a", "1"));
     let done = world.deploy_with(&template, options).await?;
@@ -145,12 +147,12 @@ async fn an_unchanged_release_is_deployed_again_on_request() -> Result<()> {
     Ok(())
 }
 
-fn atomic(seconds: u64, wait_for_jobs: bool) -> Options {
-    Options {
+fn atomic(seconds: u64, wait_for_jobs: bool) -> DeployOptions {
+    DeployOptions {
         atomic: true,
         wait_for_jobs,
         timeout: Some(Duration::from_secs(seconds)),
-        ..Options::default()
+        ..DeployOptions::default()
     }
 }
 
@@ -180,9 +182,9 @@ async fn atomic_waits_for_its_timeout_and_for_jobs_on_request() -> Result<()> {
 async fn a_timeout_without_atomic_waits_for_nothing() -> Result<()> {
     let world = World::new().await?;
     let template = Template::new(&deployment("d", 1, "nginx:never"));
-    let options = Options {
+    let options = DeployOptions {
         timeout: Some(Duration::from_secs(1)),
-        ..Options::default()
+        ..DeployOptions::default()
     };
     let done = world.deploy_with(&template, options).await?;
     assert_eq!(done.release.status().as_str(), "deployed");

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use release::BoxError;
 use release::model::Release;
 use release::storage::{DigestStore, KnownDigest, StorageError};
-use release::{Options, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployOptions, RollbackSpec, Storage, UninstallSpec};
 
 use crate::world::{Template, World, config_map};
 
@@ -76,10 +76,10 @@ fn failing(value: &str) -> Template {
     Template::new(&(config_map("a", value) + &refused))
 }
 
-fn atomic() -> Options {
-    Options {
+fn atomic() -> DeployOptions {
+    DeployOptions {
         atomic: true,
-        ..Options::default()
+        ..DeployOptions::default()
     }
 }
 
@@ -107,7 +107,7 @@ async fn no_way_back(world: &World, revision: i64) {
         name: world.name.clone(),
         namespace: world.namespace.clone(),
         revision,
-        options: Options::default(),
+        options: DeployOptions::default(),
     };
     let refused = release::rollback(&world.cluster, &world.storage, &spec).await;
     let refused = release::error_chain(&refused.expect_err("a refusal"));
@@ -171,7 +171,9 @@ async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<
     let (world, _, plain) = with_digests().await?;
     let hook = config_map("goodbye", "1");
     let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
-    world.deploy_with(&template, Options::default()).await?;
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     let mut record = plain.get("web", 1).await?;
     record.revision = 2;
     record.hooks[0].manifest = record.hooks[0].manifest.replace("goodbye", "forged");

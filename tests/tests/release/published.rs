@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use chart::rendered::{Request, render_release};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use release::{DeployError, DeploySpec, Options, Rendered, RollbackSpec, UninstallSpec};
+use release::{DeployError, DeployOptions, DeploySpec, Rendered, RollbackSpec, UninstallSpec};
 use serde_json::{Map, Value};
 use templating::SystemHost;
 use testbed::cluster::ADMIN;
@@ -81,11 +81,11 @@ impl Journey {
         })
     }
 
-    fn options() -> Options {
-        Options {
+    fn options() -> DeployOptions {
+        DeployOptions {
             always: true,
             max_history: 0,
-            ..Options::default()
+            ..DeployOptions::default()
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use chart::{Chart, File};
-use release::Options;
+use release::DeployOptions;
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
 
@@ -77,7 +77,9 @@ async fn a_namespace_of_the_chart_is_marked_when_it_is_created() -> Result<()> {
         let doomed = Doomed::new(&world).await?;
         let manifest = namespace(&world.namespace, "red") + &config_map("a", "1");
         let template = Template::new(&manifest);
-        let was_cut_off = doomed.deploy(&template, Options::default(), last).await;
+        let was_cut_off = doomed
+            .deploy(&template, DeployOptions::default(), last)
+            .await;
         let deployed = world.deploy(&manifest).await;
         deployed.with_context(|| format!("cut off after {last} changes"))?;
         assert_eq!(world.history().await?, ["1 deployed"], "{last}");
@@ -191,7 +193,9 @@ async fn a_dropped_definition_is_retained_while_its_kind_is_used() -> Result<()>
         files: vec![file].into(),
         ..(*template.chart).clone()
     });
-    world.deploy_with(&template, Options::default()).await?;
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
     assert_eq!(world.field(&beetle, ".spec.doors")?, "4");
     assert_eq!(world.end_of_definition()?, "");
     Ok(())

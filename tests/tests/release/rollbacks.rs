@@ -1,15 +1,15 @@
 //! Going back, by itself after a failure or because somebody asks: where to, and what is left behind.
 
 use anyhow::Result;
-use release::{Deployed, Options, RollbackError, RollbackSpec};
+use release::{DeployOptions, Deployed, RollbackError, RollbackSpec};
 
 use crate::world::{Template, World, config_map};
 
-fn options(max_history: i64, atomic: bool) -> Options {
-    Options {
+fn options(max_history: i64, atomic: bool) -> DeployOptions {
+    DeployOptions {
         atomic,
         max_history,
-        ..Options::default()
+        ..DeployOptions::default()
     }
 }
 

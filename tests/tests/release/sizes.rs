@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use chart::File;
-use release::Options;
+use release::DeployOptions;
 use serde_json::Value;
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
@@ -51,13 +51,17 @@ async fn too_large_a_record_leaves_out_the_charts_files_and_templates() -> Resul
         (3, vec![], vec![file("templates/a.yaml", LARGE)], (0, 0)),
     ] {
         let template = template(&revision.to_string()).with_files(files, templates);
-        let done = world.deploy_with(&template, Options::default()).await?;
+        let done = world
+            .deploy_with(&template, DeployOptions::default())
+            .await?;
         assert_eq!(done.release.revision, revision);
         let stored = world.storage.get("web", revision).await?;
         let chart = stored.chart.context("a chart")?;
         assert_eq!((chart.files.len(), chart.templates.len()), kept);
         // It is what was deployed: there is nothing to do the second time.
-        let again = world.deploy_with(&template, Options::default()).await?;
+        let again = world
+            .deploy_with(&template, DeployOptions::default())
+            .await?;
         assert!(!again.changed, "revision {revision}");
     }
     let namespace = ["--namespace", &world.namespace];

@@ -7,7 +7,7 @@ use chart::{Chart, Metadata};
 use kube::Client;
 use release::model::{Hook, HookExecution, Release, Status};
 use release::storage::{Storage, StoredRevision};
-use release::{Cluster, DeployError, DeploySpec, Deployed, Options, Rendered};
+use release::{Cluster, DeployError, DeployOptions, DeploySpec, Deployed, Rendered};
 use serde_json::{Map, Value};
 use testbed::bed::{keep, unique};
 use testbed::cluster::{ADMIN, ControlPlane, Part};
@@ -65,19 +65,19 @@ impl World {
 
     /// Deploys `manifest` with default options.
     pub(crate) async fn deploy(&self, manifest: &str) -> Result<Deployed, DeployError> {
-        self.deploy_with(&Template::new(manifest), Options::default())
+        self.deploy_with(&Template::new(manifest), DeployOptions::default())
             .await
     }
 
     pub(crate) async fn deploy_with(
         &self,
         template: &Template,
-        options: Options,
+        options: DeployOptions,
     ) -> Result<Deployed, DeployError> {
         release::deploy(&self.cluster, &self.storage, &self.spec(template, options)).await
     }
 
-    pub(crate) fn spec(&self, template: &Template, options: Options) -> DeploySpec {
+    pub(crate) fn spec(&self, template: &Template, options: DeployOptions) -> DeploySpec {
         let Template {
             manifest,
             hooks,

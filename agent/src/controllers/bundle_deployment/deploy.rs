@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use objects::conflict::{FieldConflict, Outcome};
 use objects::{Discovery, ObjectKey};
 use release::BoxError;
-use release::action::{DeployError, DeploySpec, Deployed, Options, RenderRequest, Rendered};
+use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered};
 use release::kube::ClusterLookup;
 use release::model::Release;
 use release::storage::Storage;
@@ -219,7 +219,7 @@ impl Deployer {
             namespace: options.release_namespace().to_owned(),
             chart: Arc::clone(&chart),
             render: Arc::new(move |request| rendering.render(request)),
-            options: Options {
+            options: DeployOptions {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
                 check_ownership_first: bundle.status.condition(DEPLOYED) == "False",
@@ -232,7 +232,7 @@ impl Deployer {
                     .map(Duration::from_secs),
                 max_history: max_history(options),
                 always: is_forced,
-                ..Options::default()
+                ..DeployOptions::default()
             },
             known: known.cloned(),
         };
