@@ -121,24 +121,6 @@ fn pod_controller(object: &Value, pods: &[Value], now: Timestamp) -> Reading {
     }
 }
 
-/// Those of `others` that the selector of a workload matches; none where it has no usable one.
-pub(super) fn selected_by<'a>(
-    workload: &'a Value,
-    others: &'a [Value],
-) -> impl Iterator<Item = &'a Value> {
-    let selector = selector(workload).ok();
-    in_namespace_of(workload, others)
-        .filter(move |other| selector.as_ref().is_some_and(|s| s.matches(other)))
-}
-
-/// The pods among `others` that belong to a workload.
-pub(super) fn pods_of<'a>(
-    workload: &'a Value,
-    others: &'a [Value],
-) -> impl Iterator<Item = &'a Value> {
-    selected_by(workload, others).filter(|other| str_or(other, &["kind"], "") == "Pod")
-}
-
 fn in_namespace_of<'a>(object: &Value, others: &'a [Value]) -> impl Iterator<Item = &'a Value> {
     let namespace = str_or(object, &["metadata", "namespace"], "").to_owned();
     others

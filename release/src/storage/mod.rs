@@ -1,9 +1,8 @@
 //! Where release records live: one object per revision, as Helm's drivers write them.
 //!
 //! [`Storage`] is bound to one namespace, as Helm's drivers are. A [`Driver`] knows five operations;
-//! [`Memory`] is the in-memory twin of [`KubernetesDriver`] (Secrets or ConfigMaps), so that every action can
-//! be tested without a cluster. Records are found by listing *metadata* and read one by one by name:
-//! nothing here ever lists the payload of more than one release.
+//! [`KubernetesDriver`] keeps records in Secrets or ConfigMaps. Records are found by listing *metadata*
+//! and read one by one by name: nothing here ever lists the payload of more than one release.
 //!
 //! Mirrors `pkg/storage` and `pkg/storage/driver`.
 
@@ -14,7 +13,6 @@ mod go_json;
 mod history;
 mod kubernetes;
 mod labels;
-mod memory;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +27,6 @@ pub use kubernetes::{KubernetesDriver, RecordKind};
 pub use labels::{
     SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
 };
-pub use memory::Memory;
 
 use crate::error::BoxError;
 use crate::kube::ApiError;

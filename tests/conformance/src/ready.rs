@@ -2,7 +2,7 @@
 
 use agent::api::NonReadyStatus;
 use agent::summary::{self, ErrorMapping};
-use objects::readiness::{kstatus, legacy, wait};
+use objects::readiness::{kstatus, wait};
 use serde_json::{Value, json};
 
 use crate::{Case, Outcome};
@@ -53,25 +53,6 @@ fn check(case: &Case) -> Check {
                 compare(&got, case.value(name))?;
             }
             Ok(())
-        }
-        "helm_legacy_ready" => {
-            let flag = |name: &str| case.value(name).as_bool().unwrap_or_default();
-            let options = legacy::Options {
-                check_jobs: flag("check_jobs"),
-                paused_as_ready: flag("paused_as_ready"),
-            };
-            let got = legacy::is_ready(case.value("object"), list(case, "others"), options);
-            match (got, case.get("error").or_else(|| case.get("panic"))) {
-                (Ok(ready), None) => compare(&ready.into(), case.value("ready")),
-                (Err(error), Some(wanted)) if case.get("panic").is_none() => {
-                    compare(&error.to_string().into(), wanted)
-                }
-                // Where Go's code panics ours gives some answer.
-                (_, Some(_)) if case.get("panic").is_some() => Ok(()),
-                (got, wanted) => {
-                    Outcome::failed(format!("{got:?}"), format!("{wanted:?}")).checked()
-                }
-            }
         }
         "fleet_summary" => {
             let got = summary::summarize(case.value("object"), &ErrorMapping::default(), now);

@@ -10,10 +10,10 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use release::model::{Release, Status};
-use release::storage::Memory;
 use release::{DeployOptions, RollbackSpec, Storage, UninstallSpec};
 use serde_json::{Value, json};
 
+use crate::memory::Memory;
 use crate::world::{Template, World, config_map};
 
 const EVENTS: [&str; 8] = [

@@ -14,6 +14,7 @@ mod flows;
 mod histories;
 mod hooks;
 mod interop;
+mod memory;
 mod monitor;
 mod options;
 mod parallel;

@@ -1,4 +1,4 @@
-//! Records in memory, for tests and for rendering without a cluster.
+//! Records in memory: a driver that has no cluster.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 
-use super::{Driver, StorageError, StoredRevision, key};
-use crate::model::Release;
+use release::model::Release;
+use release::storage::{Driver, StorageError, StoredRevision, key};
 
 /// Records of one namespace, gone when dropped.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     records: Mutex<BTreeMap<String, Release>>,
 }
 
