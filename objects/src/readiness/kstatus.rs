@@ -2,7 +2,7 @@
 //! a `Ready` condition.
 //!
 //! Mirrors cli-utils `pkg/kstatus/status` (sigs.k8s.io v0.37.2 and fluxcd v1.2.2 agree): `status.go`
-//! here, `core.go` in [`super::kinds`].
+//! here, `core.go` in `kinds.rs`.
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 //! One LIST per kind and namespace by the set's hash, as the bundle's account. Right after a first
 //! install the answers to its writes do, and of a bundle that is becoming ready only what changed
 //! is read again. Mirrors `internal/cmd/agent/deployer/monitor` and `desiredset`; how two objects
-//! differ and when one is ready is the release crate's.
+//! differ and when one is ready is the objects crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
