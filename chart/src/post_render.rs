@@ -9,21 +9,77 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use golib::yaml;
+use serde_json::Value;
 
 use crate::Warning;
 use crate::depth::bounded;
-use crate::manifest::{self, INSTALL_ORDER, SortError, split_manifests};
+use crate::manifest::{self, INSTALL_ORDER, Piece, SortError, split_manifests};
 
-/// One rendered document on its way through a post-renderer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One document on its way through a post-renderer: text, what it says, or both.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// Path of the template it comes from; `None` for what the post-renderer adds.
     pub path: Option<String>,
-    /// The document's text.
-    pub content: String,
+    text: Option<String>,
+    object: Option<Value>,
+}
+
+impl Document {
+    /// A document of text, which may be cut into several.
+    pub fn from_text(path: Option<String>, text: String) -> Self {
+        let (text, object) = (Some(text), None);
+        Self { path, text, object }
+    }
+
+    /// A document that says `object`; its text is what Helm would write.
+    pub fn from_object(path: Option<String>, object: Value) -> Self {
+        let (text, object) = (None, Some(object));
+        Self { path, text, object }
+    }
+
+    /// The text as rendered, or as an earlier post-renderer gave it; `None` where that gave an object.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// What it says. Reads the text only where nobody has read it before.
+    ///
+    /// # Errors
+    /// The text is no YAML.
+    pub fn into_object(self) -> Result<Value, yaml::Error> {
+        match (self.object, self.text) {
+            (Some(object), _) => Ok(object),
+            (None, text) => yaml::decode(text.unwrap_or_default().as_bytes()),
+        }
+    }
 }
 
 /// Changes, adds or drops documents.
+///
+/// ```
+/// use std::error::Error;
+///
+/// use chart::post_render::{Document, PostRenderer};
+///
+/// /// Labels everything.
+/// struct Labels;
+///
+/// impl PostRenderer for Labels {
+///     fn run(&self, documents: Vec<Document>) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
+///         let label = |document: Document| {
+///             let path = document.path.clone();
+///             let mut object = document.into_object()?;
+///             object["metadata"]["labels"]["team"] = "web".into();
+///             Ok(Document::from_object(path, object))
+///         };
+///         documents.into_iter().map(label).collect()
+///     }
+/// }
+/// # let document = Document::from_text(None, "metadata: {name: a}".into());
+/// # let labelled = Labels.run(vec![document])?.remove(0).into_object()?;
+/// # assert_eq!(labelled["metadata"]["labels"]["team"], "web");
+/// # Ok::<(), Box<dyn Error + Send + Sync>>(())
+/// ```
 pub trait PostRenderer {
     /// Works on a stream of documents, in file order. Hooks are documents too.
     ///
@@ -57,6 +113,18 @@ pub enum PostRenderError {
         /// What is wrong with the document.
         source: yaml::Error,
     },
+    /// An object that the post-renderer gave cannot be written as YAML.
+    #[error(
+        "error while running post render on {group}: an object of {path} cannot be written: {source}"
+    )]
+    Encode {
+        /// `files`, `manifests` or `hooks`.
+        group: &'static str,
+        /// The file.
+        path: String,
+        /// What is wrong with the object.
+        source: yaml::Error,
+    },
     /// The post-renderer failed.
     #[error("error while running post render on {group}: {source}")]
     Run {
@@ -72,98 +140,314 @@ pub enum PostRenderError {
 
 type Files = BTreeMap<String, String>;
 
-/// Sends rendered files through a post-renderer.
+/// Sends rendered files through a post-renderer. What comes out is in the order of its files.
 pub(crate) fn apply(
     renderer: &dyn PostRenderer,
     strategy: Strategy,
     files: Files,
     warnings: &mut Vec<Warning>,
-) -> Result<Files, PostRenderError> {
+) -> Result<Vec<Piece>, PostRenderError> {
     if strategy == Strategy::Combined {
-        let documents = documents(&files, "manifests")?;
-        let rendered = run(renderer, documents, "files")?;
-        return Ok(to_files(rendered, ""));
+        let documents = documents(files, "manifests")?;
+        return run(renderer, documents, "files", "");
     }
     let sorted =
         manifest::sort_manifests(files, INSTALL_ORDER, warnings).map_err(PostRenderError::Sort)?;
-    let mut hooks = Files::new();
-    for hook in sorted.hooks {
-        append(&mut hooks, hook.path, &hook.manifest);
-    }
-    let mut manifests = Files::new();
-    for manifest in sorted.manifests {
-        append(&mut manifests, manifest.path, &manifest.content);
-    }
-    if strategy == Strategy::Separate && !hooks.is_empty() {
-        let rendered = run(renderer, documents(&hooks, "hooks")?, "hooks")?;
-        hooks = to_files(rendered, "hooks-");
-    }
-    let mut result = hooks;
-    if !manifests.is_empty() {
-        let rendered = run(renderer, documents(&manifests, "manifests")?, "manifests")?;
-        for (path, content) in to_files(rendered, "manifests-") {
-            append(&mut result, path, &content);
+    let hooks = sorted.hooks.into_iter().map(|hook| Piece {
+        path: hook.path,
+        content: hook.manifest,
+        object: None,
+    });
+    let hooks: Vec<Piece> = hooks.collect();
+    let mut pieces = match strategy == Strategy::Separate && !hooks.is_empty() {
+        true => {
+            let documents = documents(manifest::join(hooks), "hooks")?;
+            run(renderer, documents, "hooks", "hooks-")?
         }
+        false => hooks,
+    };
+    let manifests = sorted.manifests.into_iter().map(|manifest| Piece {
+        path: manifest.path,
+        content: manifest.content,
+        object: None,
+    });
+    let manifests = manifest::join(manifests);
+    if !manifests.is_empty() {
+        let documents = documents(manifests, "manifests")?;
+        pieces.extend(run(renderer, documents, "manifests", "manifests-")?);
     }
-    Ok(result)
+    Ok(in_file_order(pieces))
 }
 
+/// Runs the post-renderer; files are made up for what it adds, named by position.
 fn run(
     renderer: &dyn PostRenderer,
     documents: Vec<Document>,
     group: &'static str,
-) -> Result<Vec<Document>, PostRenderError> {
-    renderer
-        .run(documents)
-        .map_err(|source| PostRenderError::Run { group, source })
-}
-
-/// The documents of all files but partials; what holds comments only is left out.
-fn documents(files: &Files, group: &'static str) -> Result<Vec<Document>, PostRenderError> {
-    let mut documents = Vec::new();
-    for (path, content) in files {
-        let base = path.rsplit('/').next().unwrap_or(path);
-        if base.starts_with('_') {
-            continue;
-        }
-        for document in split_manifests(content) {
-            let value =
-                yaml::decode(document.as_bytes()).map_err(|source| PostRenderError::Merge {
+    made_up: &str,
+) -> Result<Vec<Piece>, PostRenderError> {
+    let documents = renderer.run(documents);
+    let documents = documents.map_err(|source| PostRenderError::Run { group, source })?;
+    let mut pieces = Vec::with_capacity(documents.len());
+    for (index, document) in documents.into_iter().enumerate() {
+        let Document { path, text, object } = document;
+        let path = path.unwrap_or_else(|| format!("generated-by-postrender-{made_up}{index}.yaml"));
+        let (content, object) = match (text, object) {
+            (Some(text), object) => (text, object),
+            (None, object) => {
+                let object = object.unwrap_or_default();
+                let content = yaml::encode(&object).map_err(|source| PostRenderError::Encode {
                     group,
                     path: path.clone(),
                     source,
                 })?;
-            let empty = value.is_null();
-            // Nobody looks into it here; what is too deep is refused when it is sorted.
-            let _ = bounded(value);
-            if !empty {
-                let (path, content) = (Some(path.clone()), document.to_owned());
-                documents.push(Document { path, content });
+                let object = match is_read_as_written(&object) {
+                    true => Some(object),
+                    false => yaml::decode(content.as_bytes()).ok(),
+                };
+                (content, object)
             }
+        };
+        pieces.push(Piece {
+            path,
+            content,
+            object,
+        });
+    }
+    Ok(in_file_order(pieces))
+}
+
+/// Whether what is written is read as the same again. Whole numbers lose their point (`1.0` is read as `1`), and Go's writer folds
+/// breaks that are not ASCII and leaves the key of a merge bare.
+fn is_read_as_written(value: &Value) -> bool {
+    let is_plain = |text: &str| !text.contains(['\u{85}', '\u{2028}', '\u{2029}']);
+    match value {
+        Value::Number(number) => !number.is_f64(),
+        Value::String(text) => is_plain(text),
+        Value::Array(items) => items.iter().all(is_read_as_written),
+        Value::Object(map) => map
+            .iter()
+            .all(|(key, value)| key != "<<" && is_plain(key) && is_read_as_written(value)),
+        Value::Null | Value::Bool(_) => true,
+    }
+}
+
+/// The documents of all files but partials; what holds comments only is left out.
+fn documents(files: Files, group: &'static str) -> Result<Vec<Document>, PostRenderError> {
+    let mut documents = Vec::new();
+    for (path, content) in files {
+        let base = path.rsplit('/').next().unwrap_or(&path);
+        if base.starts_with('_') {
+            continue;
+        }
+        for text in split_manifests(&content) {
+            let value = yaml::decode(text.as_bytes()).map_err(|source| PostRenderError::Merge {
+                group,
+                path: path.clone(),
+                source,
+            })?;
+            if value.is_null() {
+                continue;
+            }
+            documents.push(Document {
+                path: Some(path.clone()),
+                text: Some(text.to_owned()),
+                // What is too deep to be walked is left to whoever wants it.
+                object: bounded(value).ok(),
+            });
         }
     }
     Ok(documents)
 }
 
-/// Documents grouped by their file again; added ones get a file each, named by their position.
-fn to_files(documents: Vec<Document>, group: &str) -> Files {
-    let mut files = Files::new();
-    for (index, document) in documents.into_iter().enumerate() {
-        let path = document
-            .path
-            .unwrap_or_else(|| format!("generated-by-postrender-{group}{index}.yaml"));
-        append(&mut files, path, &document.content);
+/// The documents as they would be cut out of their files again: in the order of the paths, each but the last of a file with
+/// its newline.
+fn in_file_order(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut cut = Vec::with_capacity(pieces.len());
+    let mut rest = pieces.into_iter().filter(manifest::has_document).peekable();
+    while let Some(piece) = rest.next() {
+        let is_last = rest.peek().is_none_or(|next| next.path != piece.path);
+        let Piece {
+            path,
+            mut content,
+            object,
+        } = piece;
+        if !is_last && !content.ends_with('\n') {
+            content.push('\n');
+        }
+        match object {
+            Some(_) => cut.push(Piece {
+                path,
+                content,
+                object,
+            }),
+            None => cut.extend(split_manifests(&content).into_iter().map(|text| Piece {
+                path: path.clone(),
+                content: text.to_owned(),
+                object: None,
+            })),
+        }
     }
-    files
+    cut
 }
 
-fn append(files: &mut Files, path: String, content: &str) {
-    let file = files.entry(path).or_default();
-    if !file.is_empty() {
-        if !file.ends_with('\n') {
-            file.push('\n');
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Turns every document into an object and back.
+    struct Objects;
+
+    impl PostRenderer for Objects {
+        fn run(
+            &self,
+            documents: Vec<Document>,
+        ) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
+            let object = |document: Document| {
+                let path = document.path.clone();
+                Ok(Document::from_object(path, document.into_object()?))
+            };
+            documents.into_iter().map(object).collect()
         }
-        file.push_str("---\n");
     }
-    file.push_str(content);
+
+    /// Changes nothing.
+    struct Keep;
+
+    impl PostRenderer for Keep {
+        fn run(
+            &self,
+            documents: Vec<Document>,
+        ) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
+            Ok(documents)
+        }
+    }
+
+    fn rendered(files: &[(&str, &str)]) -> Vec<Piece> {
+        let files = files
+            .iter()
+            .map(|(path, text)| ((*path).into(), (*text).into()));
+        let pieces = apply(
+            &Objects,
+            Strategy::Combined,
+            files.collect(),
+            &mut Vec::new(),
+        );
+        pieces.expect("no document is broken")
+    }
+
+    /// What is applied must be what a later reading of the stored manifest gives.
+    #[test]
+    fn an_object_is_what_its_text_says() {
+        let scalars = [
+            "1.0",
+            "-0.0",
+            "1e3",
+            "1e21",
+            "1.5",
+            "0.1",
+            "1e-7",
+            "0o14",
+            "014",
+            "0x1F",
+            "1_000",
+            "12345678901234567890",
+            "9223372036854775808",
+            "123456789012345678901234567890",
+            "100000000000000000000.0",
+            "3.0e15",
+            "1e6",
+            "y",
+            "'y'",
+            "~",
+            "'~'",
+            "''",
+            "' '",
+            "'1.0'",
+            "'1e3'",
+            "'0x1F'",
+            "2001-01-01",
+            "'2001-01-01'",
+            "\"a\\nb\"",
+            "\"a\\r\\tb\"",
+            "\"---\"",
+            "\"--- a\\n---\\nb\"",
+            "\"\\x85\\u2028\\ufeff\"",
+            "'<<'",
+            "'='",
+            "'null'",
+            "'#a'",
+            "'a: b'",
+            "'- a'",
+            "{}",
+            "[]",
+            "[[1.0, {a: 2.0}]]",
+            "{'1': a, 'true': b, '---c': d, '~': e, '<<': f}",
+        ];
+        for scalar in scalars {
+            let text = format!("a: {scalar}\n");
+            let pieces = rendered(&[("t/a.yaml", &text)]);
+            let [piece] = pieces.as_slice() else {
+                panic!("{scalar}: {pieces:?}")
+            };
+            let read = yaml::decode(piece.content.as_bytes()).ok();
+            assert_eq!(piece.object, read, "{scalar}");
+            assert_eq!(
+                split_manifests(&piece.content),
+                [piece.content.as_str()],
+                "{scalar}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_object_of_any_text_is_what_its_text_says() {
+        let alphabet: Vec<char> =
+            " \n\tab01.e:#-'\"|>&*!%@`{}[],?~=<<<\\\r\u{7}\u{85}\u{a0}\u{2028}\u{feff}\u{fffd}é😀"
+                .chars()
+                .collect();
+        let mut seed = 1_u64;
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(seed >> 33).unwrap_or_default() % below
+        };
+        for _ in 0..20_000 {
+            let mut text = || -> String {
+                let length = next(9);
+                (0..length)
+                    .map(|_| alphabet[next(alphabet.len())])
+                    .collect()
+            };
+            let object = json!({text(): text(), "nested": {"list": [text(), {text(): text()}]}});
+            let document = Document::from_object(None, object.clone());
+            let Ok(pieces) = run(&Keep, vec![document], "files", "") else {
+                continue;
+            };
+            let read = yaml::decode(pieces[0].content.as_bytes()).ok();
+            assert_eq!(pieces[0].object, read, "{object} {:?}", pieces[0].content);
+        }
+    }
+
+    #[test]
+    fn documents_come_in_the_order_of_their_files() {
+        let files = [
+            ("t/b.yaml", "b: 1\n---\nb: 2"),
+            ("t/_p.yaml", "p: 1"),
+            ("t/a.yaml", "# a\n---\na: 1.0"),
+        ];
+        let pieces = rendered(&files);
+        let shown: Vec<_> = pieces
+            .iter()
+            .map(|p| (&*p.path, &*p.content, p.object.clone()))
+            .collect();
+        let want = [
+            ("t/a.yaml", "a: 1\n", Some(json!({"a": 1}))),
+            ("t/b.yaml", "b: 1\n", Some(json!({"b": 1}))),
+            ("t/b.yaml", "b: 2\n", Some(json!({"b": 2}))),
+        ];
+        assert_eq!(shown, want);
+    }
 }

@@ -241,18 +241,21 @@ pub fn render_and_warn(
     };
     let mut files = texts(render::render_bytes(&chart, &mut values, &options)?)?;
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
-    if let Some(renderer) = request.post_renderer {
-        let strategy = request.options.post_render_strategy;
-        files = post_render::apply(renderer, strategy, files, warnings)?;
-    }
-    let sorted =
-        manifest::sort_manifests(files, INSTALL_ORDER, warnings).map_err(|mut source| {
-            let files = std::mem::take(&mut source.files);
-            RenderedError::Sort {
-                source,
-                output: everything(&files),
-            }
-        })?;
+    let sorted = match request.post_renderer {
+        None => manifest::sort_manifests(files, INSTALL_ORDER, warnings),
+        Some(renderer) => {
+            let strategy = request.options.post_render_strategy;
+            let documents = post_render::apply(renderer, strategy, files, warnings)?;
+            manifest::sort_pieces(documents, INSTALL_ORDER, warnings)
+        }
+    };
+    let sorted = sorted.map_err(|mut source| {
+        let files = std::mem::take(&mut source.files);
+        RenderedError::Sort {
+            source,
+            output: everything(&files),
+        }
+    })?;
 
     let crds = chart.crds();
     let mut text = String::new();

@@ -69,13 +69,29 @@ impl BuildError {
 /// # Errors
 /// The first document that is no YAML, or no object.
 pub fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
-    let mut documents = Vec::new();
-    for (index, text) in split(manifest).into_iter().enumerate() {
-        let value = golib::yaml::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
+    let texts = split(manifest).into_iter().enumerate();
+    flattened(texts.map(|(index, text)| {
+        golib::yaml::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
             index,
             problem: error.to_string(),
-        })?;
-        match value {
+        })
+    }))
+}
+
+/// [`documents`] of a manifest whose documents were read before, in its order.
+///
+/// # Errors
+/// The first document that is no object.
+pub fn read_documents(read: Vec<Value>) -> Result<Vec<Value>, BuildError> {
+    flattened(read.into_iter().map(Ok))
+}
+
+fn flattened(
+    read: impl Iterator<Item = Result<Value, BuildError>>,
+) -> Result<Vec<Value>, BuildError> {
+    let mut documents = Vec::new();
+    for (index, value) in read.enumerate() {
+        match value? {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
             Value::Object(map) => flatten(map, &mut documents),

@@ -28,8 +28,15 @@ pub enum ObjectsError {
 /// # Errors
 /// When the document is neither empty nor an object with a kind.
 pub(super) fn of_document(document: &str) -> Result<Objects, ObjectsError> {
-    let value = yaml::decode(document.as_bytes()).map_err(ObjectsError::Yaml)?;
-    let found = match value {
+    of_value(yaml::decode(document.as_bytes()).map_err(ObjectsError::Yaml)?)
+}
+
+/// [`of_document`] of what a document says.
+///
+/// # Errors
+/// As [`of_document`].
+pub(super) fn of_value(document: Value) -> Result<Objects, ObjectsError> {
+    let found = match document {
         Value::Object(map) if map.is_empty() => return Ok(Objects::default()),
         Value::Null => return Ok(Objects::default()),
         Value::Object(map) => return of_map(map),

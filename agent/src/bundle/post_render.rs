@@ -81,14 +81,6 @@ pub enum FleetPostRenderError {
         /// Of the object.
         api_version: String,
     },
-    /// An object cannot be written as YAML.
-    #[error("an object of {path} cannot be written: {problem}")]
-    Encode {
-        /// The template, or the file of the bundle.
-        path: String,
-        /// What is wrong with it.
-        problem: String,
-    },
 }
 
 struct Rendered {
@@ -127,8 +119,9 @@ impl<'a> FleetPostRenderer<'a> {
     fn objects(&self, documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRenderError> {
         let mut rendered = Vec::new();
         for document in documents {
-            let path = document.path;
-            let objects = objects::of_document(&document.content).map_err(|source| {
+            let path = document.path.clone();
+            let objects = document.into_object().map_err(ObjectsError::Yaml);
+            let objects = objects.and_then(objects::of_value).map_err(|source| {
                 let path = path.clone().unwrap_or_default();
                 FleetPostRenderError::Document { path, source }
             })?;
@@ -291,16 +284,7 @@ impl PostRenderer for FleetPostRenderer<'_> {
         for Rendered { path, mut object } in rendered {
             self.mark(&mut object);
             self.place(&mut object, &bundled)?;
-            let content = golib::yaml::encode(&Value::Object(object)).map_err(|error| {
-                let path = path
-                    .clone()
-                    .unwrap_or_else(|| raw_yaml::DIRECTORY.to_owned());
-                FleetPostRenderError::Encode {
-                    path,
-                    problem: error.to_string(),
-                }
-            })?;
-            result.push(Document { path, content });
+            result.push(Document::from_object(path, Value::Object(object)));
         }
         Ok(result)
     }
@@ -340,20 +324,12 @@ mod tests {
         let renderer = FleetPostRenderer::new(&chart, &set, options, Some(&Served));
         let documents = documents
             .iter()
-            .map(|(path, content)| Document {
-                path: Some((*path).into()),
-                content: (*content).into(),
-            })
+            .map(|(path, text)| Document::from_text(Some((*path).into()), (*text).into()))
             .collect();
         let rendered = renderer.run(documents).map_err(|error| error.to_string())?;
         Ok(rendered
             .into_iter()
-            .map(|document| {
-                (
-                    document.path,
-                    golib::yaml::decode(document.content.as_bytes()).unwrap(),
-                )
-            })
+            .map(|document| (document.path.clone(), document.into_object().unwrap()))
             .collect())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use golib::yaml;
+use serde_json::Value;
 
 use crate::decode::{At, DecodeError};
 use crate::depth::{TooDeep, bounded};
@@ -34,6 +35,9 @@ pub enum HeadError {
     Type(#[source] DecodeError),
 }
 
+/// The fields of a document that are read.
+const FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// The Go type of `metadata`, as its errors print it.
 const METADATA_TYPE: &str = "struct { Name string \"json:\\\"name\\\"\"; \
      Annotations map[string]string \"json:\\\"annotations\\\"\" }";
@@ -44,28 +48,28 @@ impl Head {
     /// # Errors
     /// The document is no YAML, no table, or one of the fields has the wrong type.
     pub fn read(document: &str) -> Result<Self, HeadError> {
-        let fields = ["apiVersion", "kind", "metadata"];
-        let value = yaml::decode_entries(document.as_bytes(), &fields).map_err(HeadError::Yaml)?;
-        let value = bounded(value).map_err(HeadError::TooDeep)?;
+        let value = yaml::decode_entries(document.as_bytes(), &FIELDS).map_err(HeadError::Yaml)?;
+        Self::of(&bounded(value).map_err(HeadError::TooDeep)?)
+    }
+
+    /// The head of a document that was read.
+    ///
+    /// # Errors
+    /// It is no table, or one of the fields has the wrong type.
+    pub fn of(document: &Value) -> Result<Self, HeadError> {
         let mut head = Self::default();
         let at = At::new("SimpleHead", "util.SimpleHead", "").coercing();
-        at.object(&value, &fields, |name, at, value| match name {
+        at.object(document, &FIELDS, |name, at, value| match name {
             "apiVersion" => at.string(value, &mut head.api_version),
             "kind" => at.string(value, &mut head.kind),
+            _ if !value.is_null() && !value.is_object() => Err(at.mismatch(value, METADATA_TYPE)),
             _ => {
-                if value.is_null() || value.is_object() {
-                    let at = at.within("", METADATA_TYPE);
-                    at.object(
-                        value,
-                        &["name", "annotations"],
-                        |name, at, value| match name {
-                            "name" => at.string(value, &mut head.name),
-                            _ => read_annotations(value, at, &mut head.annotations),
-                        },
-                    )
-                } else {
-                    Err(at.mismatch(value, METADATA_TYPE))
-                }
+                let at = at.within("", METADATA_TYPE);
+                let fields = ["name", "annotations"];
+                at.object(value, &fields, |name, at, value| match name {
+                    "name" => at.string(value, &mut head.name),
+                    _ => read_annotations(value, at, &mut head.annotations),
+                })
             }
         })
         .map_err(HeadError::Type)?;
@@ -74,7 +78,7 @@ impl Head {
 }
 
 fn read_annotations(
-    value: &serde_json::Value,
+    value: &Value,
     at: &At<'_>,
     out: &mut BTreeMap<String, String>,
 ) -> Result<(), DecodeError> {

@@ -89,7 +89,7 @@ impl HookEvent {
 }
 
 impl Hook {
-    pub(super) fn new(path: &str, document: &str, head: &Head, events: Vec<HookEvent>) -> Self {
+    pub(super) fn new(path: String, document: String, head: &Head, events: Vec<HookEvent>) -> Self {
         let policies = |annotation| {
             head.annotations
                 .get(annotation)
@@ -100,8 +100,8 @@ impl Hook {
         Self {
             name: head.name.clone(),
             kind: head.kind.clone(),
-            path: path.to_owned(),
-            manifest: document.to_owned(),
+            path,
+            manifest: document,
             events,
             weight: weight
                 .and_then(|text| golib::strconv::atoi(text).ok())

@@ -10,6 +10,7 @@ mod order;
 use std::collections::BTreeMap;
 
 use golib::yaml;
+use serde_json::Value;
 
 pub use head::{Head, HeadError};
 pub use hook::{
@@ -29,6 +30,16 @@ pub struct Manifest {
     pub content: String,
     /// What was read out of it.
     pub head: Head,
+    /// All it says, where a post-renderer had it read: what reading `content` gives.
+    pub object: Option<Value>,
+}
+
+/// A document that was cut out of its file and not looked at yet.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) path: String,
+    pub(crate) content: String,
+    pub(crate) object: Option<Value>,
 }
 
 /// A document nobody can read. The text is Helm's.
@@ -130,8 +141,16 @@ pub fn sort_manifests(
     order: &[&str],
     warnings: &mut Vec<Warning>,
 ) -> Result<Sorted, SortError> {
-    let mut heads = match read_heads(&files, warnings) {
-        Ok(heads) => heads.into_iter(),
+    let documents = || {
+        let files = files.iter().filter(has_documents);
+        files.flat_map(|(path, content)| {
+            let documents = split_manifests(content).into_iter();
+            documents.map(move |document| (path.as_str(), document))
+        })
+    };
+    let heads = documents().map(|(path, document)| (path, Head::read(document)));
+    let heads = match checked(heads, warnings) {
+        Ok(heads) => heads,
         Err((path, source)) => {
             return Err(SortError {
                 path,
@@ -140,53 +159,116 @@ pub fn sort_manifests(
             });
         }
     };
+    let files = files.into_iter().filter(has_documents);
+    let pieces = files.flat_map(|(path, content)| {
+        let piece = |document: &str| Piece {
+            path: path.clone(),
+            content: document.to_owned(),
+            object: None,
+        };
+        let documents = split_manifests(&content).into_iter();
+        documents.map(piece).collect::<Vec<_>>()
+    });
+    Ok(sorted(heads, pieces, order))
+}
+
+/// [`sort_manifests`] for documents that were cut and read before. The error has no files.
+///
+/// # Errors
+/// As [`sort_manifests`].
+pub(crate) fn sort_pieces(
+    pieces: Vec<Piece>,
+    order: &[&str],
+    warnings: &mut Vec<Warning>,
+) -> Result<Sorted, SortError> {
+    let read = |piece: &Piece| match &piece.object {
+        Some(object) => Head::of(object),
+        None => Head::read(&piece.content),
+    };
+    let heads = pieces.iter().map(|piece| (&*piece.path, read(piece)));
+    match checked(heads, warnings) {
+        Ok(heads) => Ok(sorted(heads, pieces.into_iter(), order)),
+        Err((path, source)) => Err(SortError {
+            path,
+            source,
+            files: join(pieces),
+        }),
+    }
+}
+
+/// Tells hooks from the rest and puts each in order.
+fn sorted(heads: Vec<Head>, pieces: impl Iterator<Item = Piece>, order: &[&str]) -> Sorted {
     let mut sorted = Sorted::default();
-    for (path, content) in files.into_iter().filter(has_documents) {
-        for (document, head) in split_manifests(&content).into_iter().zip(&mut heads) {
-            match head.annotations.get(HOOK_ANNOTATION) {
-                None => sorted.manifests.push(Manifest {
-                    path: path.clone(),
-                    content: document.to_owned(),
-                    head,
-                }),
-                Some(events) => sorted.hooks.extend(
-                    HookEvent::parse_list(events)
-                        .map(|events| Hook::new(&path, document, &head, events)),
-                ),
-            }
+    for (piece, head) in pieces.zip(heads) {
+        let Piece {
+            path,
+            content,
+            object,
+        } = piece;
+        match head.annotations.get(HOOK_ANNOTATION) {
+            None => sorted.manifests.push(Manifest {
+                path,
+                content,
+                head,
+                object,
+            }),
+            Some(events) => sorted.hooks.extend(
+                HookEvent::parse_list(events).map(|events| Hook::new(path, content, &head, events)),
+            ),
         }
     }
     sort_by_kind(&mut sorted.hooks, order, |hook| &hook.kind);
     sort_by_kind(&mut sorted.manifests, order, |manifest| &manifest.head.kind);
-    Ok(sorted)
+    sorted
 }
 
-/// The heads of all documents, in the order of their files.
-fn read_heads(
-    files: &BTreeMap<String, String>,
+/// The heads of all documents, if each could be read; the first that cannot, with its path, otherwise.
+fn checked<'a>(
+    heads: impl Iterator<Item = (&'a str, Result<Head, HeadError>)>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Head>, (String, HeadError)> {
-    let mut heads = Vec::new();
-    for (path, content) in files.iter().filter(has_documents) {
-        for document in split_manifests(content) {
-            let head = Head::read(document).map_err(|source| (path.clone(), source))?;
-            let events = head.annotations.get(HOOK_ANNOTATION);
-            if let Some(events) = events.filter(|events| HookEvent::parse_list(events).is_none()) {
-                warnings.push(Warning::UnknownHook {
-                    events: events.clone(),
-                });
-            }
-            heads.push(head);
+    let mut checked = Vec::new();
+    for (path, head) in heads {
+        let head = head.map_err(|source| (path.to_owned(), source))?;
+        let events = head.annotations.get(HOOK_ANNOTATION);
+        if let Some(events) = events.filter(|events| HookEvent::parse_list(events).is_none()) {
+            warnings.push(Warning::UnknownHook {
+                events: events.clone(),
+            });
         }
+        checked.push(head);
     }
-    Ok(heads)
+    Ok(checked)
+}
+
+/// Documents as the files they come from.
+pub(crate) fn join(pieces: impl IntoIterator<Item = Piece>) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::<String, String>::new();
+    for piece in pieces {
+        let file = files.entry(piece.path).or_default();
+        if !file.is_empty() {
+            if !file.ends_with('\n') {
+                file.push('\n');
+            }
+            file.push_str("---\n");
+        }
+        file.push_str(&piece.content);
+    }
+    files
+}
+
+fn has_documents<T: AsRef<str>>((path, content): &(T, T)) -> bool {
+    counts(path.as_ref(), content.as_ref())
+}
+
+pub(crate) fn has_document(piece: &Piece) -> bool {
+    counts(&piece.path, &piece.content)
 }
 
 /// Neither a partial nor blank.
-fn has_documents<T: AsRef<str>>((path, content): &(T, T)) -> bool {
-    let path = path.as_ref();
+fn counts(path: &str, content: &str) -> bool {
     let base = path.rsplit('/').next().unwrap_or(path);
-    !base.starts_with('_') && !content.as_ref().trim().is_empty()
+    !base.starts_with('_') && !content.trim().is_empty()
 }
 
 #[cfg(test)]

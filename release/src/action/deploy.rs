@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use chart::{ReleaseInfo, Time};
 use jiff::Timestamp;
-use objects::manifest::{build, documents};
+use objects::manifest::{build, documents, read_documents};
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
@@ -189,12 +189,12 @@ async fn prepare<'a>(
     spec: &'a DeploySpec,
     history: &'a [StoredRevision],
     mut plan: Plan,
-    rendered: Rendered,
+    mut rendered: Rendered,
     compared: Option<Release>,
 ) -> Result<(Plan, Attempt<'a>), DeployError> {
     let is_install = plan.action.is_install();
     let owner = Owner::new(&spec.name, &spec.namespace);
-    let mut objects = build_objects(cluster, spec, &rendered, is_install).await?;
+    let mut objects = build_objects(cluster, spec, &mut rendered, is_install).await?;
     for object in &mut objects {
         owner.mark(&mut object.body);
     }
@@ -338,7 +338,7 @@ fn creates_unchecked(spec: &DeploySpec, history: &[StoredRevision], rendered: &R
 async fn build_objects(
     cluster: &Cluster,
     spec: &DeploySpec,
-    rendered: &Rendered,
+    rendered: &mut Rendered,
     is_install: bool,
 ) -> Result<Vec<Object>, DeployError> {
     let brought = match is_install && !spec.options.skip_crds {
@@ -347,7 +347,11 @@ async fn build_objects(
     };
     let which = if is_install { "release" } else { "new release" };
     let failed = |source| DeployError::Build { which, source };
-    let documents = documents(&rendered.manifest).map_err(failed)?;
+    let documents = match rendered.objects.take() {
+        Some(read) => read_documents(read),
+        None => documents(&rendered.manifest),
+    };
+    let documents = documents.map_err(failed)?;
     let discovery = cluster.discovery_of(&documents, &brought).await;
     let discovery = discovery.map_err(DeployError::Discovery)?;
     build(documents, &spec.namespace, &discovery, &brought).map_err(failed)

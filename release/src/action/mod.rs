@@ -96,6 +96,8 @@ pub struct Rendered {
     pub config: Map<String, Value>,
     /// All documents but the hooks, in install order.
     pub manifest: String,
+    /// What those documents say, where rendering had to read them.
+    pub objects: Option<Vec<Value>>,
     /// The hooks, in kind order.
     pub hooks: Vec<Hook>,
     /// The rendered `NOTES.txt`.
@@ -105,10 +107,12 @@ pub struct Rendered {
 impl Rendered {
     /// What a rendering gave, with the values it was given.
     pub fn new(rendered: chart::rendered::Rendered, config: Map<String, Value>) -> Self {
+        let manifests = rendered.manifests.into_iter();
         Self {
             chart: Arc::new(rendered.chart),
             config,
             manifest: rendered.manifest,
+            objects: manifests.map(|manifest| manifest.object).collect(),
             hooks: rendered.hooks.into_iter().map(Hook::from).collect(),
             notes: rendered.notes,
         }

@@ -468,15 +468,16 @@ impl PostRenderer for Named {
         let mut documents = documents;
         match self.0.as_str() {
             "identity" => {}
-            "append" => documents.push(Document {
-                path: None,
-                content: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: added\n".to_owned(),
-            }),
+            "append" => documents.push(Document::from_text(
+                None,
+                "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: added\n".to_owned(),
+            )),
             "label" => {
                 for document in &mut documents {
-                    document.content = document
-                        .content
-                        .replace("metadata:\n", "metadata:\n  labels: {post: rendered}\n");
+                    let text = document.text().unwrap_or_default();
+                    let text =
+                        text.replace("metadata:\n", "metadata:\n  labels: {post: rendered}\n");
+                    *document = Document::from_text(document.path.take(), text);
                 }
             }
             "empty" => documents.clear(),

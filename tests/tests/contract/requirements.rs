@@ -69,7 +69,17 @@ fn table() -> Result<Vec<Row>> {
 /// Every Rust file, by its stem, or by its directory's name where the stem says nothing.
 fn sources() -> Result<BTreeMap<String, Vec<String>>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut open: Vec<PathBuf> = ["agent", "release", "chart", "templating", "golib", "tests"]
+    let crates = [
+        "agent",
+        "helmcli",
+        "release",
+        "objects",
+        "chart",
+        "templating",
+        "golib",
+        "tests",
+    ];
+    let mut open: Vec<PathBuf> = crates
         .map(|part| root().map(|root| root.join(part)))
         .into_iter()
         .collect::<Result<_>>()?;

@@ -96,6 +96,7 @@ impl World {
                     chart: Arc::clone(&chart),
                     config: Map::new(),
                     manifest: manifest.clone(),
+                    objects: None,
                     hooks: hooks.clone(),
                     notes: "Thanks".to_owned(),
                 })
