@@ -8,7 +8,7 @@ use std::path::Path;
 use agent::api::{BundleDeployment, Content};
 use agent::bundle::{Bundle, FleetPostRenderer, Manifest, SetId, release_name};
 use agent::values;
-use chart::rendered::{Options, Request, render_release};
+use chart::rendered::{Request, render_release};
 use chart::{Capabilities, ReleaseInfo};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
@@ -59,16 +59,12 @@ fn check(name: &str, recorded: &Value) {
     );
     let set = SetId::new(deployment.name(), "");
     let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None);
+    let told = ReleaseInfo::install(release_name, options.release_namespace());
+    let (values, capabilities) = (Value::Object(config), Capabilities::default());
+    let chart = package.chart.clone();
     let rendered = render_release(Request {
-        chart: package.chart.clone(),
-        values: &Value::Object(config),
-        release: &ReleaseInfo::install(release_name, options.release_namespace()),
-        capabilities: &Capabilities::default(),
-        host: &SystemHost,
         post_renderer: Some(&post_renderer),
-        templates: None,
-        schemas: None,
-        options: Options::default(),
+        ..Request::new(chart, &values, &told, &capabilities, &SystemHost)
     })
     .unwrap();
     assert_eq!(

@@ -123,6 +123,13 @@ impl Default for HelmVersion {
 impl KubeVersion {
     /// Reads a version as `--kube-version` does: two or more numbers, then anything.
     ///
+    /// ```
+    /// let version = chart::KubeVersion::parse("1.33.1+k3s1")?;
+    /// assert_eq!((version.version.as_str(), version.for_constraints()), ("v1.33.1+k3s1", "v1.33.1"));
+    /// assert!(chart::KubeVersion::parse("1").is_err());
+    /// # Ok::<(), chart::capabilities::KubeVersionError>(())
+    /// ```
+    ///
     /// # Errors
     /// There are fewer than two numbers, the first has a leading zero, or one does not fit 64 bits.
     pub fn parse(text: &str) -> Result<Self, KubeVersionError> {

@@ -10,6 +10,13 @@ use crate::values::{self, CoalesceError, PathError, Weight};
 use crate::{Chart, Dependency, List, Warning};
 
 /// Whether a version satisfies a constraint; what cannot be read does not.
+///
+/// ```
+/// use chart::dependency::is_compatible_range;
+///
+/// assert!(is_compatible_range(">=1.28.0-0", "v1.33.1-gke.5"));
+/// assert!(!is_compatible_range(">=1.28.0", "v1.33.1-gke.5"));
+/// ```
 pub fn is_compatible_range(constraint: &str, version: &str) -> bool {
     let Ok(version) = Version::parse(version) else {
         return false;
@@ -20,6 +27,24 @@ pub fn is_compatible_range(constraint: &str, version: &str) -> bool {
 /// Switches dependencies on and off by `user`'s values and the chart's, renames aliased ones, and
 /// imports values from those that stay. Works on the chart in place, as a chart in a release record
 /// shows.
+///
+/// ```
+/// use chart::{File, dependency, loader::load_files};
+/// use serde_json::json;
+///
+/// let parent = "apiVersion: v2\nname: web\nversion: 1.0.0\n\
+///               dependencies: [{name: db, version: 1.x, condition: db.enabled, alias: store}]\n";
+/// let files = vec![
+///     File::new("Chart.yaml", parent),
+///     File::new("charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.2.0\n"),
+/// ];
+/// let mut chart = load_files(files, &mut Vec::new())?;
+/// dependency::process(&mut chart, &json!({"db": {"enabled": true}}), &mut Vec::new())?;
+/// assert_eq!(chart.dependencies[0].name(), "store");
+/// dependency::process(&mut chart, &json!({"db": {"enabled": false}}), &mut Vec::new())?;
+/// assert!(chart.dependencies.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The value at a subchart's key is no table.

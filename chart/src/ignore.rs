@@ -22,6 +22,14 @@ pub enum IgnoreError {
 }
 
 /// A set of rules; the first that matches decides.
+///
+/// ```
+/// let rules = chart::ignore::Rules::parse(b"*.bak\n/docs/\n")?;
+/// assert!(rules.ignores("values.yaml.bak", false));
+/// assert!(rules.ignores("docs", true));
+/// assert!(!rules.ignores("templates/docs.yaml", false));
+/// # Ok::<(), chart::ignore::IgnoreError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     patterns: Vec<Pattern>,

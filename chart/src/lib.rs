@@ -1,12 +1,14 @@
-//! A Helm chart without a cluster: what `helm pull` and `helm template` need.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Chart`] comes from an archive, a directory or files in memory ([`loader`]), its dependencies
-//! are switched on and off ([`dependency`]), values are merged and checked ([`values`]), and
-//! [`rendered`] turns chart and values into manifests, hooks and notes. Nothing here knows of kube;
-//! where a template must ask a cluster, the caller hands in a trait.
+//! ## How it is built
 //!
-//! Mirrors `pkg/chart`, `pkg/strvals`, `pkg/ignore`, `pkg/engine` and the rendering half of
-//! `pkg/action` of Helm 4.
+//! A [`Chart`] comes from an archive, a directory or files in memory ([`loader`]), its dependencies are switched on and off
+//! ([`dependency`]), values are merged and checked ([`values`]), the engine runs its templates ([`render`]), what they print
+//! may be changed ([`post_render`]) and is sorted ([`manifest`]); [`rendered`] does all of it in Helm's order. Nothing here knows
+//! of kube; where a template must ask a cluster, the caller hands in a trait.
+//!
+//! Mirrors `pkg/chart`, `pkg/strvals`, `pkg/ignore`, `pkg/engine` and the rendering half of `pkg/action` of Helm 4.
+#![warn(missing_docs)]
 
 pub mod archive;
 pub mod capabilities;
@@ -24,6 +26,7 @@ pub mod post_render;
 mod release_info;
 pub mod render;
 pub mod rendered;
+#[cfg(feature = "fetch")]
 pub mod source;
 mod time;
 pub mod values;

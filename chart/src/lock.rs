@@ -206,6 +206,14 @@ fn check_name(name: &str) -> Result<(), LockError> {
 }
 
 /// The digest of declared and locked dependencies.
+///
+/// ```
+/// use chart::{Dependency, lock};
+///
+/// let declared = Dependency { name: "db".into(), version: "1.x".into(), ..Dependency::default() };
+/// let locked = Dependency { version: "1.2.0".into(), ..declared.clone() };
+/// assert!(lock::digest(&[declared], &[locked]).starts_with("sha256:"));
+/// ```
 pub fn digest(declared: &[Dependency], locked: &[Dependency]) -> String {
     let list = |dependencies: &[Dependency]| {
         let items: Vec<String> = dependencies.iter().map(go_json).collect();

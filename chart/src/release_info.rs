@@ -48,6 +48,11 @@ pub enum ReleaseNameError {
 
 /// Checks a release name: lower-case letters, digits, inner `-`, parts joined by `.`.
 ///
+/// ```
+/// assert!(chart::validate_release_name("blog").is_ok());
+/// assert!(chart::validate_release_name("My Blog").is_err());
+/// ```
+///
 /// # Errors
 /// The name is empty, too long or malformed.
 pub fn validate_release_name(name: &str) -> Result<(), ReleaseNameError> {

@@ -17,7 +17,7 @@ pub use show::{NotFound, ShowOptions};
 
 use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
 use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
-use crate::render::{self, RenderError, RenderOptions};
+use crate::render::{self, EngineOptions, RenderError};
 use crate::values::schema::{self, RemoteSchemas};
 use crate::values::{self, CoalesceError};
 use crate::{Capabilities, Chart, Crd, ReleaseInfo, Warning, dependency};
@@ -44,12 +44,12 @@ pub struct Request<'a> {
     /// Where schemas are had from that a chart's schema refers to by address; otherwise it is broken.
     pub schemas: Option<&'a dyn RemoteSchemas>,
     /// Switches; the defaults are Helm's.
-    pub options: Options,
+    pub options: RenderOptions,
 }
 
-/// Switches of a render.
+/// Switches of a render. The defaults are Helm's.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct RenderOptions {
     /// Put the files of `crds/` in front of the manifest.
     pub include_crds: bool,
     /// Do not check values against schemas.
@@ -62,6 +62,29 @@ pub struct Options {
     pub post_render_strategy: Strategy,
     /// How much the templates may use.
     pub limits: Limits,
+}
+
+impl<'a> Request<'a> {
+    /// A request with Helm's defaults and nothing that is optional.
+    pub fn new(
+        chart: Chart,
+        values: &'a Value,
+        release: &'a ReleaseInfo,
+        capabilities: &'a Capabilities,
+        host: &'a (dyn Host + Sync),
+    ) -> Self {
+        Self {
+            chart,
+            values,
+            release,
+            capabilities,
+            host,
+            post_renderer: None,
+            templates: None,
+            schemas: None,
+            options: RenderOptions::default(),
+        }
+    }
 }
 
 /// A rendered release.
@@ -143,6 +166,14 @@ pub enum NotInstallable {
 
 /// Checks a chart as loaded, the way Helm's command line does.
 ///
+/// ```
+/// use chart::rendered::{NotInstallable, check_installable};
+///
+/// let mut library = chart::Chart::default();
+/// library.metadata.chart_type = "library".to_owned();
+/// assert!(matches!(check_installable(&library), Err(NotInstallable::Type(_))));
+/// ```
+///
 /// # Errors
 /// The chart is a library, or dependencies are missing.
 pub fn check_installable(chart: &Chart) -> Result<(), NotInstallable> {
@@ -195,6 +226,25 @@ impl RenderedError {
 
 /// Renders a release. The same request gives the same answer, but for what `host` makes different.
 ///
+/// ```
+/// use chart::rendered::{Request, RenderedError, render_release};
+/// use chart::{Capabilities, File, ReleaseInfo, loader::load_files};
+/// use serde_json::Value;
+/// use templating::SystemHost;
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("templates/map.yaml", "kind: ConfigMap\ndata:\n  a: {{ .Values.a.b | quote }}\n"),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
+/// let request = Request::new(chart, &Value::Null, &release, &capabilities, &SystemHost);
+/// let error = render_release(request).unwrap_err();
+/// assert!(matches!(error, RenderedError::Render(_)));
+/// assert!(error.to_string().contains("nil pointer evaluating interface {}.b"));
+/// # Ok::<(), chart::loader::LoadError>(())
+/// ```
+///
 /// # Errors
 /// The chart, its values or its templates do not work out; see [`RenderedError`].
 pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
@@ -227,10 +277,10 @@ pub fn render_and_warn(
     }
     check_kube_version(&chart, request.capabilities)?;
 
-    let options = RenderOptions {
+    let options = EngineOptions {
         limits: request.options.limits,
         templates: request.templates,
-        ..RenderOptions::new(request.release, request.capabilities, request.host)
+        ..EngineOptions::new(request.release, request.capabilities, request.host)
     };
     let mut coalesced = Some(coalesced);
     let mut values = || match coalesced.take() {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use chart::rendered::{self, Options, Request, ShowOptions};
+use chart::rendered::{self, RenderOptions, Request, ShowOptions};
 use chart::{Capabilities, KubeVersion, ReleaseInfo, loader, values};
 use serde_json::Value;
 use templating::SystemHost;
@@ -42,19 +42,13 @@ fn template(chart: &Path, values_file: Option<&Path>) -> Result<String, String> 
         kube_version: KubeVersion::parse(KUBE_VERSION).map_err(|error| text(&error))?,
         ..Capabilities::default()
     };
+    let release = ReleaseInfo::install("rel", "ns");
     let rendered = rendered::render_release(Request {
-        chart,
-        values: &user,
-        release: &ReleaseInfo::install("rel", "ns"),
-        capabilities: &capabilities,
-        host: &SystemHost,
-        post_renderer: None,
-        templates: None,
-        schemas: None,
-        options: Options {
+        options: RenderOptions {
             include_crds: true,
-            ..Options::default()
+            ..RenderOptions::default()
         },
+        ..Request::new(chart, &user, &release, &capabilities, &SystemHost)
     })
     .map_err(|error| {
         let hint = "\n\nUse --debug flag to render out invalid YAML";

@@ -2,7 +2,7 @@
 //!
 //! Mirrors `addValueOptionsFlags` (`pkg/cmd/flags.go`) and `pkg/cli/values`.
 
-use chart::values::options::{Options, OptionsError};
+use chart::values::options::{OptionsError, ValueOptions};
 use serde_json::Value;
 
 use crate::csv::{self, checked_list};
@@ -42,7 +42,7 @@ impl ValueFlags {
     /// # Errors
     /// A file cannot be read or an expression is malformed; the text is helm's.
     pub fn merge(&self) -> Result<Value, OptionsError> {
-        let options = Options {
+        let options = ValueOptions {
             value_files: self.files.iter().flat_map(|text| csv::list(text)).collect(),
             json_values: self.set_json.clone(),
             values: self.set.clone(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use chart::rendered::{Options, Request, render_release};
+use chart::rendered::{RenderOptions, Request, render_release};
 use chart::{Capabilities, KubeVersion, ReleaseInfo, loader};
 use templating::SystemHost;
 
@@ -83,18 +83,11 @@ fn row(path: &Path) -> Result<Option<Row>> {
     let release = ReleaseInfo::install("rel", "ns");
     let values = serde_json::json!({});
     let request = || Request {
-        chart: chart.clone(),
-        values: &values,
-        release: &release,
-        capabilities: &capabilities,
-        host: &SystemHost,
-        post_renderer: None,
-        templates: None,
-        schemas: None,
-        options: Options {
+        options: RenderOptions {
             include_crds: true,
-            ..Options::default()
+            ..RenderOptions::default()
         },
+        ..Request::new(chart.clone(), &values, &release, &capabilities, &SystemHost)
     };
     let Ok(rendered) = render_release(request()) else {
         return Ok(None);

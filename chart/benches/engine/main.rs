@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use chart::render::{RenderOptions, render};
+use chart::render::{EngineOptions, render};
 use chart::{Capabilities, Chart, ReleaseInfo, values};
 use templating::value::CycleGuard;
 use templating::{Dialect, Limits, Map, Renderer, SystemHost, TemplateSet, Value};
@@ -88,7 +88,7 @@ fn costs(generated: &Generated, time: Duration) -> Result<[Cost; 3]> {
     let chart = generated.load()?;
     let values = values::coalesce_values(&chart, &serde_json::json!({}), &mut Vec::new())?;
     let (release, capabilities) = (ReleaseInfo::install("rel", "ns"), Capabilities::default());
-    let options = RenderOptions::new(&release, &capabilities, &SystemHost);
+    let options = EngineOptions::new(&release, &capabilities, &SystemHost);
 
     let parsed = measure(time, || parse(&chart))?;
     let set = Arc::new(parse(&chart)?);

@@ -46,6 +46,18 @@ impl Model {
 
 /// Loads a chart from files in memory, named relative to the chart's root.
 ///
+/// ```
+/// use chart::{File, loader::load_files};
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 2.0.0\n"),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// assert_eq!(chart.dependencies[0].name(), "db");
+/// # Ok::<(), chart::loader::LoadError>(())
+/// ```
+///
 /// # Errors
 /// `Chart.yaml` is missing or not acceptable, or another file Helm reads is malformed.
 pub fn load_files(files: Vec<File>, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {

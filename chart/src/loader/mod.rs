@@ -147,6 +147,17 @@ pub enum FileError {
 
 /// Loads a chart from a directory or an archive file.
 ///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("web");
+/// std::fs::create_dir(&path)?;
+/// std::fs::write(path.join("Chart.yaml"), "apiVersion: v2\nname: web\nversion: 1.0.0\n")?;
+/// let mut warnings = Vec::new();
+/// let chart = chart::loader::load(&path, &mut warnings)?;
+/// assert_eq!(chart.metadata.version, "1.0.0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The path does not exist, or what is there is no chart.
 pub fn load(path: &Path, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
@@ -168,6 +179,26 @@ pub fn load(path: &Path, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError
 }
 
 /// Loads a chart from an archive in memory or on its way.
+///
+/// ```
+/// # use std::io::Write as _;
+/// use chart::loader::{LoadError, load_archive};
+///
+/// # let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+/// # let text = b"apiVersion: v2\nname: web\nversion: 1.0.0\n";
+/// # let mut tar = tar::Builder::new(&mut gzip);
+/// # let mut header = tar::Header::new_gnu();
+/// # header.set_size(text.len() as u64);
+/// # header.set_mode(0o644);
+/// # tar.append_data(&mut header, "web/Chart.yaml", &text[..])?;
+/// # tar.finish()?;
+/// # drop(tar);
+/// # let bytes = gzip.finish()?;
+/// let chart = load_archive(&bytes[..], &mut Vec::new())?;
+/// assert_eq!(chart.name(), "web");
+/// assert!(matches!(load_archive(&b"no gzip"[..], &mut Vec::new()), Err(LoadError::Archive(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The archive is corrupt or hostile, or holds no chart.

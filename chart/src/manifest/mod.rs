@@ -77,6 +77,10 @@ pub struct Sorted {
 ///
 /// The separator only counts at the start of a line, and what follows it on its line begins the next
 /// document.
+///
+/// ```
+/// assert_eq!(chart::manifest::split_manifests("---\na: 1\n---\n# none\n---\n"), ["a: 1\n", "# none\n"]);
+/// ```
 pub fn split_manifests(text: &str) -> Vec<&str> {
     let cut = |piece| std::str::from_utf8(piece).expect("text is cut beside ASCII only");
     split_documents(text.as_bytes())
@@ -133,6 +137,21 @@ pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
 /// Splits files (in path order), reads every document's head and sorts by `order`. Partials (base
 /// names that begin with `_`) and blank files are left out; a document with an unknown hook event is
 /// dropped with a warning. Each file is let go of once its documents are cut out of it.
+///
+/// ```
+/// use chart::manifest::{HookEvent, INSTALL_ORDER, sort_manifests};
+///
+/// let files = [
+///     ("web/templates/app.yaml", "kind: Deployment\n---\nkind: Service\n"),
+///     ("web/templates/job.yaml", "kind: Job\nmetadata:\n  annotations: {helm.sh/hook: pre-install}\n"),
+/// ];
+/// let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+/// let sorted = sort_manifests(files, INSTALL_ORDER, &mut Vec::new())?;
+/// let kinds: Vec<_> = sorted.manifests.iter().map(|manifest| manifest.head.kind.as_str()).collect();
+/// assert_eq!(kinds, ["Service", "Deployment"]);
+/// assert_eq!(sorted.hooks[0].events, [HookEvent::PreInstall]);
+/// # Ok::<(), chart::manifest::SortError>(())
+/// ```
 ///
 /// # Errors
 /// A document is no YAML, or its head has values of the wrong type.

@@ -24,7 +24,7 @@ use crate::{Capabilities, Chart, ReleaseInfo};
 
 /// What a render depends on besides chart and values.
 #[derive(Clone, Copy)]
-pub struct RenderOptions<'a> {
+pub struct EngineOptions<'a> {
     /// `.Release`.
     pub release: &'a ReleaseInfo,
     /// `.Capabilities`.
@@ -41,7 +41,7 @@ pub struct RenderOptions<'a> {
     pub templates: Option<&'a TemplateCache>,
 }
 
-impl<'a> RenderOptions<'a> {
+impl<'a> EngineOptions<'a> {
     /// The options of an ordinary install.
     pub fn new(
         release: &'a ReleaseInfo,
@@ -82,13 +82,33 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// each file, beginning with the chart's name, to its text; partials (`_helpers.tpl`) are not in it. Bytes that are
 /// not UTF-8 become U+FFFD.
 ///
+/// ```
+/// use chart::render::{EngineOptions, render};
+/// use chart::{Capabilities, File, ReleaseInfo, loader::load_files, values::coalesce_values};
+/// use serde_json::Value;
+/// use templating::SystemHost;
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("templates/_name.tpl", "{{ define \"name\" }}{{ .Release.Name }}-web{{ end }}"),
+///     File::new("templates/map.yaml", "name: {{ include \"name\" . }}"),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// let values = coalesce_values(&chart, &Value::Null, &mut Vec::new())?;
+/// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
+/// let options = EngineOptions::new(&release, &capabilities, &SystemHost);
+/// let files = render(&chart, &values, &options)?;
+/// assert_eq!(files["web/templates/map.yaml"], "name: blog-web");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// When a template cannot be parsed or fails: rendering stops at the first. Also when a thread is needed and cannot be
 /// started.
 pub fn render(
     chart: &Chart,
     values: &serde_json::Value,
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
 ) -> Result<BTreeMap<String, String>, RenderError> {
     let text = |(path, bytes)| (path, golib::utf8::to_string(bytes));
     Ok(render_bytes(chart, &mut || values.clone(), options)?
@@ -102,7 +122,7 @@ pub fn render(
 pub(crate) fn render_bytes(
     chart: &Chart,
     values: &mut dyn FnMut() -> serde_json::Value,
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
 ) -> Result<Files, RenderError> {
     let given = values();
     // A mistake of ours costs one chart. Nothing that may be left half done outlives the render.
@@ -118,7 +138,7 @@ pub(crate) fn render_bytes(
 fn render_apart(
     chart: &Chart,
     values: serde_json::Value,
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
 ) -> Result<Files, RenderError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -154,7 +174,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 fn render_here(
     chart: &Chart,
     values: serde_json::Value,
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
     room: Room,
 ) -> Option<Result<Files, RenderError>> {
     let _cycles = CycleGuard::new();
@@ -203,7 +223,7 @@ fn execute(
 fn parse(
     templates: &BTreeMap<String, Template<'_>>,
     order: &[&str],
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
     room: Room,
 ) -> Result<TemplateSet, RenderError> {
     let dialect = if options.lint {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use templating::{List, Map, Value};
 
 use super::values::{VALUES, table};
-use super::{RenderOptions, capabilities, files};
+use super::{EngineOptions, capabilities, files};
 use crate::metadata::{Dependency, Maintainer, Metadata};
 use crate::{Chart, ReleaseInfo};
 
@@ -33,7 +33,7 @@ impl Template<'_> {
 pub(super) fn templates<'a>(
     chart: &'a Chart,
     values: serde_json::Value,
-    options: &RenderOptions<'_>,
+    options: &EngineOptions<'_>,
 ) -> BTreeMap<String, Template<'a>> {
     let mut walk = Walk {
         release: release(options.release).into(),

@@ -123,6 +123,24 @@ impl Fetcher {
     /// a remembered index, the index is asked for again first. What was fetched with one access is
     /// never given to another.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use chart::source::{Access, ChartRef, FetchError, Fetcher, Settings};
+    ///
+    /// let fetcher = Fetcher::new(Settings::from_environment());
+    /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "^1".into(), ..ChartRef::default() };
+    /// match fetcher.fetch(&web, &Access::default()).await {
+    ///     Ok(fetched) => {
+    ///         let chart = chart::loader::load_archive(&fetched.bytes[..], &mut Vec::new())?;
+    ///         println!("{} {}", chart.name(), fetched.version);
+    ///     }
+    ///     Err(FetchError::NotFound { lookup, .. }) => println!("no such version: {lookup}"),
+    ///     Err(error) if error.is_retryable() => println!("later: {error}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`FetchError`] tells which step failed; everybody who waited gets the same one.
     ///

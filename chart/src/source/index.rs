@@ -129,6 +129,17 @@ pub enum IndexError {
 impl Index {
     /// Reads an index and sorts it. `source` names it in warnings.
     ///
+    /// ```
+    /// use chart::source::{Index, Strictness};
+    ///
+    /// let text = "apiVersion: v1\nentries:\n  web:\n  - {name: web, version: 1.10.0, urls: [web-1.10.0.tgz]}\n  \
+    ///             - {name: web, version: 1.9.0, urls: [web-1.9.0.tgz]}\n";
+    /// let index = Index::load(text.as_bytes(), Strictness::Helm, "index.yaml")?;
+    /// assert_eq!(index.get("web", "^1.2")?.first_url(), Some("web-1.10.0.tgz"));
+    /// assert_eq!(index.get("web", "1.9.0")?.version, "1.9.0");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`IndexError`]; a single bad entry is no error for Helm, it is dropped with a warning.
     pub fn load(bytes: &[u8], strictness: Strictness, source: &str) -> Result<Self, IndexError> {

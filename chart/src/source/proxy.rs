@@ -36,6 +36,16 @@ enum Exception {
 impl ProxyRules {
     /// Reads the variables through `get` (normally the process environment). `None` when no proxy
     /// is set.
+    ///
+    /// ```
+    /// let variables = |name: &str| match name {
+    ///     "HTTPS_PROXY" => Some("http://proxy.example:3128".to_owned()),
+    ///     "NO_PROXY" => Some("10.0.0.0/8,.internal".to_owned()),
+    ///     _ => None,
+    /// };
+    /// assert!(chart::source::ProxyRules::from_variables(variables).is_some());
+    /// assert!(chart::source::ProxyRules::from_variables(|_| None).is_none());
+    /// ```
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let either = |upper: &str| {
             get(upper)

@@ -8,6 +8,12 @@ use url::Url;
 
 /// A URL whose `Display` and `Debug` show `xxxxx` for a password, as Go's `URL.Redacted`, and for
 /// query values that carry signatures or tokens. Cheap to clone.
+///
+/// ```
+/// let url = chart::source::SafeUrl::parse("https://me:secret@charts.example/x.tgz?token=abc")?;
+/// assert_eq!(url.to_string(), "https://me:xxxxx@charts.example/x.tgz?token=xxxxx");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SafeUrl(Arc<Url>);
 

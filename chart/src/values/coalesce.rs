@@ -40,6 +40,21 @@ pub(super) enum Nulls {
 /// The values templates of `chart` see: `user` over the chart's defaults, recursively into its
 /// dependencies.
 ///
+/// ```
+/// use chart::{File, loader::load_files, values::coalesce_values};
+/// use serde_json::json;
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("values.yaml", "image: {name: nginx, tag: latest}\nprobe: {path: /}\n"),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// let user = json!({"image": {"tag": "1.29"}, "probe": null});
+/// let values = coalesce_values(&chart, &user, &mut Vec::new())?;
+/// assert_eq!(values, json!({"image": {"name": "nginx", "tag": "1.29"}}));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The value at a subchart's key is no table.
 pub fn coalesce_values(

@@ -28,6 +28,12 @@ pub enum LoadValuesError {
 
 /// Reads a values file into a table; an empty file is an empty table.
 ///
+/// ```
+/// let values = chart::values::load_values(b"replicas: 3\nimage: {tag: 1.10}\n")?;
+/// assert_eq!(values, serde_json::json!({"replicas": 3.0, "image": {"tag": 1.1}}));
+/// # Ok::<(), chart::values::LoadValuesError>(())
+/// ```
+///
 /// # Errors
 /// A document separator is followed by text, or a document is no YAML table.
 pub fn load_values(data: &[u8]) -> Result<Value, LoadValuesError> {
@@ -57,6 +63,14 @@ pub(crate) fn load_values_within(
 }
 
 /// `over` merged over `base`: tables merge, everything else is replaced.
+///
+/// ```
+/// use serde_json::json;
+///
+/// let mut base = json!({"a": {"x": 1, "y": 2}, "list": [1, 2]});
+/// chart::values::merge_maps(&mut base, json!({"a": {"y": 3}, "list": [9]}));
+/// assert_eq!(base, json!({"a": {"x": 1, "y": 3}, "list": [9]}));
+/// ```
 pub fn merge_maps(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => merge_into(base, over),

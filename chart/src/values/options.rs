@@ -14,7 +14,7 @@ use crate::depth::bounded;
 
 /// What the user gave, each group in its order.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct ValueOptions {
     /// `-f`, `--values`.
     pub value_files: Vec<String>,
     /// `--set-json`.
@@ -59,8 +59,26 @@ pub enum OptionsError {
     },
 }
 
-impl Options {
+impl ValueOptions {
     /// Merges everything into one table. `read` returns a file's content, or the error to show.
+    ///
+    /// ```
+    /// use chart::values::options::ValueOptions;
+    /// use serde_json::json;
+    ///
+    /// let options = ValueOptions {
+    ///     value_files: vec!["prod.yaml".to_owned()],
+    ///     values: vec!["image.tag=1.29,ports={80,443}".to_owned()],
+    ///     ..ValueOptions::default()
+    /// };
+    /// let mut read = |file: &str| match file {
+    ///     "prod.yaml" => Ok(b"replicas: 3\n".to_vec()),
+    ///     other => Err(format!("open {other}: no such file or directory")),
+    /// };
+    /// let values = options.merge(&mut read)?;
+    /// assert_eq!(values, json!({"replicas": 3.0, "image": {"tag": "1.29"}, "ports": [80, 443]}));
+    /// # Ok::<(), chart::values::options::OptionsError>(())
+    /// ```
     ///
     /// # Errors
     /// A file cannot be read or an argument is malformed.

@@ -36,6 +36,15 @@ pub fn table<'v>(values: &'v Value, path: &str) -> Result<&'v Map<String, Value>
 
 /// The value at a dotted path; it may be null but no table.
 ///
+/// ```
+/// use chart::values::{PathError, path_value};
+///
+/// let values = serde_json::json!({"db": {"enabled": true}});
+/// assert_eq!(path_value(&values, "db.enabled")?, true);
+/// assert!(matches!(path_value(&values, "db"), Err(PathError::NoValue(_))));
+/// # Ok::<(), PathError>(())
+/// ```
+///
 /// # Errors
 /// The path is empty, or what it leads to is missing or a table.
 pub fn path_value<'v>(values: &'v Value, path: &str) -> Result<&'v Value, PathError> {

@@ -88,6 +88,13 @@ enum Mode<'r> {
 
 /// Sets typed values (`--set`): booleans, null, integers without leading zeros, else text.
 ///
+/// ```
+/// let mut values = serde_json::Map::new();
+/// chart::values::strvals::parse_into("a.b[1]=x,on=true,n=null", &mut values)?;
+/// assert_eq!(serde_json::Value::from(values).to_string(), r#"{"a":{"b":[null,"x"]},"n":null,"on":true}"#);
+/// # Ok::<(), chart::values::strvals::StrvalsError>(())
+/// ```
+///
 /// # Errors
 /// The expression is malformed or does not fit what is there.
 pub fn parse_into(expression: &str, values: &mut Map<String, Value>) -> Result<(), StrvalsError> {

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use chart::rendered::{self, Options, Rendered, RenderedError, Request, ShowOptions};
+use chart::rendered::{self, RenderOptions, Rendered, RenderedError, Request, ShowOptions};
 use chart::values::schema::RemoteSchemas;
 use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
@@ -257,19 +257,13 @@ impl Job<'_> {
         release.is_upgrade = args.render.is_upgrade;
         release.is_install = !args.render.is_upgrade;
         let request = Request {
-            chart,
-            values: self.values,
-            release: &release,
-            capabilities,
-            host,
-            post_renderer: None,
-            templates: None,
             schemas: Some(self.schemas),
-            options: Options {
+            options: RenderOptions {
                 include_crds: args.render.include_crds,
                 skip_schema_validation: args.render.skip_schema_validation,
-                ..Options::default()
+                ..RenderOptions::default()
             },
+            ..Request::new(chart, self.values, &release, capabilities, host)
         };
         let mut warnings = Vec::new();
         let rendered = rendered::render_and_warn(request, &mut warnings);

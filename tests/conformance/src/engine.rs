@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chart::render::{RenderOptions, render};
+use chart::render::{EngineOptions, render};
 use chart::values::coalesce_values;
 use chart::{Capabilities, Chart, File, HelmVersion, KubeVersion, ReleaseInfo};
 use golib::json;
@@ -55,7 +55,7 @@ fn rendered(case: &Case) -> Result<Json, String> {
         .map_err(|error| format!("values: {error}"))?;
     let release = release(case.get("release"));
     let capabilities = capabilities(case).map_err(|error| error.to_string())?;
-    let mut options = RenderOptions::new(&release, &capabilities, &SystemHost);
+    let mut options = EngineOptions::new(&release, &capabilities, &SystemHost);
     options.strict = case.parse("strict").unwrap_or_default();
     options.lint = case.parse("lint").unwrap_or_default();
     let files = render(&chart, &values, &options).map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use chart::lock::{self, Versions};
 use chart::manifest::{self, Hook, INSTALL_ORDER, Manifest, UNINSTALL_ORDER};
 use chart::metadata::read_chart_yaml;
 use chart::post_render::{Document, PostRenderer};
-use chart::rendered::{self, Options, Request, ShowOptions};
+use chart::rendered::{self, RenderOptions, Request, ShowOptions};
 use chart::validate_release_name;
 use chart::{Capabilities, Chart, Dependency, File, KubeVersion, Metadata, ReleaseInfo, Warning};
 use golib::json;
@@ -450,12 +450,12 @@ impl Settings {
         }
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> RenderOptions {
+        RenderOptions {
             include_crds: self.flag("include_crds"),
             sub_notes: self.flag("sub_notes"),
             hide_secret: self.flag("hide_secret"),
-            ..Options::default()
+            ..RenderOptions::default()
         }
     }
 }
@@ -519,17 +519,11 @@ fn install(case: &Case) -> Outcome {
         .text("post_render")
         .map(|name| Named(name.to_owned()));
     let rendered = rendered::render_release(Request {
-        chart,
-        values: &values,
-        release: &release,
-        capabilities: &capabilities,
-        host: &SystemHost,
         post_renderer: post_renderer
             .as_ref()
             .map(|named| named as &dyn PostRenderer),
-        templates: None,
-        schemas: None,
         options: settings.options(),
+        ..Request::new(chart, &values, &release, &capabilities, &SystemHost)
     });
     judge(case, rendered.map_err(text), |rendered| {
         let config = if values.is_null() {
@@ -571,15 +565,8 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         format!("release name check failed: release name {quoted}: {error}")
     })?;
     let rendered = rendered::render_release(Request {
-        chart,
-        values: &values,
-        release: &release,
-        capabilities: &capabilities,
-        host: &SystemHost,
-        post_renderer: None,
-        templates: None,
-        schemas: None,
         options: settings.options(),
+        ..Request::new(chart, &values, &release, &capabilities, &SystemHost)
     })
     .map_err(|error| {
         if error.is_from_rendering() {

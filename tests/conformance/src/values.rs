@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chart::rendered::RenderedError;
-use chart::values::options::Options;
+use chart::values::options::ValueOptions;
 use chart::values::{self, schema, strvals};
 use chart::{Chart, File, Warning, dependency};
 use golib::json;
@@ -195,7 +195,7 @@ fn options(case: &Case) -> Outcome {
             .flatten()
             .unwrap_or_default()
     };
-    let options = Options {
+    let options = ValueOptions {
         value_files: list("value_files"),
         json_values: list("set_json"),
         values: list("set"),

@@ -96,17 +96,13 @@ impl Journey {
             namespace: self.world.namespace.clone(),
             chart: Arc::clone(&self.chart),
             render: Arc::new(move |request| {
-                let rendered = render_release(Request {
-                    chart: chart.as_ref().clone(),
-                    values: &Value::Object(values.clone()),
-                    release: &request.release,
-                    capabilities: &request.capabilities,
-                    host: &SystemHost,
-                    post_renderer: None,
-                    templates: None,
-                    schemas: None,
-                    options: chart::rendered::Options::default(),
-                })?;
+                let rendered = render_release(Request::new(
+                    chart.as_ref().clone(),
+                    &Value::Object(values.clone()),
+                    &request.release,
+                    &request.capabilities,
+                    &SystemHost,
+                ))?;
                 Ok(Rendered::new(rendered, values.clone()))
             }),
             options: Self::options(),

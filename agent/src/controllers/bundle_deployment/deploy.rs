@@ -385,19 +385,17 @@ impl Rendering {
             Some(&scopes),
         );
         let values = Value::Object(self.values.as_ref().clone());
+        let chart = self.chart.as_ref().clone();
+        let (release, capabilities) = (&request.release, &request.capabilities);
         let rendered = rendered::render_release(rendered::Request {
-            chart: self.chart.as_ref().clone(),
-            values: &values,
-            release: &request.release,
-            capabilities: &request.capabilities,
-            host: &host,
             post_renderer: Some(&post_renderer),
             templates: Some(&self.templates),
             schemas: Some(&*self.schemas),
-            options: rendered::Options {
+            options: rendered::RenderOptions {
                 skip_schema_validation: self.skip_schema_validation,
-                ..rendered::Options::default()
+                ..rendered::RenderOptions::default()
             },
+            ..rendered::Request::new(chart, &values, release, capabilities, &host)
         })
         .map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),

@@ -20,6 +20,12 @@ pub struct Reference {
 impl Reference {
     /// Reads a reference, with or without `oci://`.
     ///
+    /// ```
+    /// let reference = chart::source::Reference::parse("oci://registry.example:5000/charts/web:1.0.0+b")?;
+    /// assert_eq!((reference.registry.as_str(), reference.repository.as_str()), ("registry.example:5000", "charts/web"));
+    /// # Ok::<(), chart::source::FetchError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`FetchError::InvalidReference`] for what no registry would accept.
     pub fn parse(text: &str) -> Result<Self, FetchError> {

@@ -75,6 +75,20 @@ impl std::error::Error for SchemaErrors {}
 /// Checks the coalesced values of a chart and its dependencies against their schemas. Without `remote` nothing is fetched: a
 /// schema that refers to an address elsewhere is broken.
 ///
+/// ```
+/// use chart::{File, loader::load_files, values::schema};
+/// use serde_json::json;
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("values.schema.json", r#"{"properties": {"replicas": {"type": "integer"}}}"#),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// let misfit = schema::validate(&chart, &json!({"replicas": "many"}), None, &mut Vec::new());
+/// assert_eq!(misfit.unwrap_err().to_string(), "web:\n- at '/replicas': got string, want integer\n");
+/// # Ok::<(), chart::loader::LoadError>(())
+/// ```
+///
 /// # Errors
 /// Values do not fit, or a schema is broken. All charts are checked.
 pub fn validate(

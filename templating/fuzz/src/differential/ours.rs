@@ -75,7 +75,7 @@ fn template(question: &Question) -> Answer {
 /// As the Go program puts the question into a chart.
 #[cfg(feature = "charts")]
 fn chart(question: &Question) -> Answer {
-    use chart::render::{RenderOptions, render};
+    use chart::render::{EngineOptions, render};
     use chart::values::coalesce_values;
     use chart::{Capabilities, Chart, File, ReleaseInfo};
 
@@ -106,7 +106,7 @@ fn chart(question: &Question) -> Answer {
     let values =
         coalesce_values(&chart, &user, &mut Vec::new()).map_err(|error| error.to_string())?;
     let (release, capabilities) = (ReleaseInfo::install("rel", "ns"), Capabilities::default());
-    let options = RenderOptions::new(&release, &capabilities, &SystemHost);
+    let options = EngineOptions::new(&release, &capabilities, &SystemHost);
     let files = render(&chart, &values, &options).map_err(|error| error.to_string())?;
     Ok(json::encode(&Json::from_iter(files)).into_bytes())
 }
