@@ -61,6 +61,18 @@ impl DecodeError {
     }
 }
 
+/// What Go's errors call the type of a JSON value.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
 #[derive(Debug, Clone)]
 pub(crate) struct At<'a> {
@@ -106,14 +118,7 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn mismatch(&self, value: &Value, wanted: &'static str) -> DecodeError {
-        let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let found = json_type(value);
         if self.path.is_empty() {
             return DecodeError::Document { found, wanted };
         }

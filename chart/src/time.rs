@@ -135,7 +135,7 @@ mod tests {
     use super::Time;
 
     #[test]
-    fn prints_what_it_read() {
+    fn a_time_prints_as_it_was_written() {
         for text in [
             "0001-01-01T00:00:00Z",
             "2024-01-01T00:00:00.5+02:00",

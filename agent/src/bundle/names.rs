@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_valid_leaves_a_hash() {
+    fn a_release_name_without_valid_characters_becomes_a_hash() {
         for text in ["", "-", "---", "//"] {
             let name = derived_release_name(text);
             assert_eq!(name.len(), 24, "{text:?}: {name}");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_whole_from_broken() {
+    async fn a_truncated_archive_is_not_whole() {
         let url = SafeUrl::parse("https://h/a.tgz").unwrap();
         let whole = gzip(&[7; 300_000]);
         assert_eq!(checked(whole.clone(), &url).await.unwrap(), whole);

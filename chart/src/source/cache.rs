@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn giants_are_not_kept() {
+    fn a_value_larger_than_the_cache_is_not_cached() {
         let cache = Cache::new(100);
         cache.put("small", 1, 20);
         cache.put("giant", 2, 90);

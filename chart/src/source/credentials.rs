@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_credentials_are_none() {
+    fn a_user_or_a_password_alone_is_no_credential() {
         assert!(Credentials::new("u", "").is_none());
         assert!(Credentials::new("", "p").is_none());
         assert!(Credentials::new("u", "p").is_some());

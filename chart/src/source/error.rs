@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_tell_what_to_do() {
+    fn errors_name_the_layer_and_the_remedy() {
         let url = SafeUrl::parse("https://u:secret@repo.example/index.yaml").unwrap();
         let refused = FetchError::IndexStatus {
             url: url.clone(),

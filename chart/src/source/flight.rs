@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everybody_gets_the_one_result() {
+    async fn all_callers_get_the_result_of_one_download() {
         let flights = Arc::new(Flights::<&str, usize>::default());
         let runs = Arc::new(AtomicUsize::new(0));
         let ask = || {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn abandoned_work_starts_afresh() {
+    async fn a_cancelled_download_is_started_again_by_the_next_caller() {
         let flights = Flights::<&str, u8>::default();
         let stuck = flights.run("k", futures_util::future::pending);
         assert!(stuck.now_or_never().is_none());

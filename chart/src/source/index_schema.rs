@@ -1,12 +1,13 @@
 //! What shape an index must have, with the errors Go's decoder gives for another one.
 //!
-//! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here.
+//! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`crate::decode`] reads documents into
+//! structs; this makes none, because an index may have a hundred thousand entries of which one is used.
 
 use golib::time::{RFC3339, Time, Zone};
 use serde_json::{Map, Value};
 
 use crate::API_VERSION_V1;
-use crate::decode::At;
+use crate::decode::{At, json_type};
 use crate::metadata::{Draft, ValidationError};
 
 /// A Go type as the decoder sees it.
@@ -238,14 +239,7 @@ impl Walk {
     }
 
     fn mismatch(&self, value: &Value, kind: &Kind) -> String {
-        let got = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let got = json_type(value);
         let wanted = match kind {
             Kind::Text => "string",
             Kind::Bool => "bool",

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_variables_no_proxy() {
+    fn without_variables_there_is_no_proxy() {
         assert!(ProxyRules::from_variables(|_| None).is_none());
         assert!(ProxyRules::from_variables(|_| Some(String::new())).is_none());
     }

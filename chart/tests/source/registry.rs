@@ -126,7 +126,7 @@ async fn a_chart_is_pulled_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_chart_says_so() {
+async fn an_answer_that_is_no_chart_is_an_error() {
     let server = Server::plain(content).await;
     let repo = server.oci("charts/web");
     let cases = [

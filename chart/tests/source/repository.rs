@@ -207,7 +207,7 @@ async fn what_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_promise_is_held_against_what_comes() {
+async fn a_download_is_checked_against_its_digest() {
     let server = Server::plain(|seen| match seen.path.as_str() {
         "/index.yaml" => answer(200, index(&"0".repeat(64))),
         "/cut.tgz" => {
@@ -327,7 +327,7 @@ async fn credentials_stay_with_their_origin() {
 }
 
 #[tokio::test]
-async fn what_one_access_fetched_no_other_gets() {
+async fn a_cached_chart_is_not_served_to_other_credentials() {
     let server = Server::plain(|seen| match seen.authorization {
         Some(_) => answer(200, archive("web")),
         None => answer(403, ""),
@@ -344,7 +344,7 @@ async fn what_one_access_fetched_no_other_gets() {
 }
 
 #[tokio::test]
-async fn passing_failures_are_tried_again() {
+async fn a_server_error_is_retried() {
     let count = AtomicUsize::new(0);
     let server = Server::plain(move |_| match count.fetch_add(1, Ordering::SeqCst) {
         0 => answer(503, ""),
@@ -358,7 +358,7 @@ async fn passing_failures_are_tried_again() {
 }
 
 #[tokio::test]
-async fn lasting_failures_end() {
+async fn retries_end_with_the_last_answer() {
     let server = Server::plain(|_| answer(502, "")).await;
     let chart = reference("", &server.url("/web.tgz"), "");
     let error = fetcher()
@@ -413,7 +413,7 @@ async fn size_is_bounded() {
 }
 
 #[tokio::test]
-async fn silence_ends_in_a_timeout() {
+async fn a_server_that_never_answers_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/web.tgz", listener.local_addr().unwrap());
     let fetcher = Fetcher::new(Settings {
@@ -433,7 +433,7 @@ async fn silence_ends_in_a_timeout() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn a_refused_connection_is_an_unreachable_source() {
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

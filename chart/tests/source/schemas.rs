@@ -74,7 +74,7 @@ async fn schemas_by_address_are_fetched_where_that_is_wanted(
 }
 
 #[tokio::test]
-async fn nothing_is_asked_otherwise() {
+async fn schema_addresses_are_not_asked_without_a_fetcher() {
     let server = schemas().await;
     let address = format!("http://{}/ok.json", server.address);
     let refused = format!("failing loading \"{address}\": fetching schemas is switched off");

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_one_address_is_asked() {
+    fn of_repositories_with_one_address_the_last_is_used() {
         let known = [
             repository("one", "http://h/c"),
             repository("two", "http://h/d"),

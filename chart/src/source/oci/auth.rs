@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_challenge() {
+    fn a_malformed_challenge_is_ignored() {
         for text in [
             "",
             "Negotiate",
