@@ -5,8 +5,11 @@
 //! of the maps it encodes. What Go would print is printed by this crate ([`json`], [`yaml`], [`toml`], [`strconv`]), never
 //! by a serde serializer: Go's float format, escapes and key order differ from all of them.
 
+#![warn(missing_docs)]
+
 pub mod base32;
 pub mod base64;
+pub mod budget;
 pub mod duration;
 pub mod glob;
 pub mod json;
@@ -18,5 +21,4 @@ pub mod time;
 pub mod toml;
 pub mod unicode;
 pub mod utf8;
-pub mod weight;
 pub mod yaml;

@@ -44,7 +44,7 @@ impl Decoder {
             Value::Null => return,
             Value::Bool(_) => "bool".to_owned(),
             Value::Number(number) if wanted.starts_with("int") => {
-                format!("number {}", golib::json::format_number(number))
+                format!("number {}", golib::json::encode(&number.clone().into()))
             }
             Value::Number(_) => "number".to_owned(),
             Value::String(_) => "string".to_owned(),

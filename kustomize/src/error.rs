@@ -1,6 +1,6 @@
 //! Why a kustomization was not built. The texts are kustomize's, each layer before its cause, as users know them.
 
-use golib::weight::TooHeavy;
+use golib::budget::TooLarge;
 use golib::yaml::node;
 
 /// Why a kustomization was not built, in kustomize's words.
@@ -74,7 +74,7 @@ impl Error {
 impl From<node::Error> for Error {
     fn from(error: node::Error) -> Self {
         match &error {
-            node::Error::TooHeavy(_) => Self::limit(error.to_string()),
+            node::Error::TooLarge(_) => Self::limit(error.to_string()),
             _ => Self::new(error.to_string()),
         }
     }
@@ -83,7 +83,7 @@ impl From<node::Error> for Error {
 impl From<golib::yaml::Error> for Error {
     fn from(error: golib::yaml::Error) -> Self {
         match &error {
-            golib::yaml::Error::TooHeavy(_) => Self::limit(error.to_string()),
+            golib::yaml::Error::TooLarge(_) => Self::limit(error.to_string()),
             _ => Self::new(error.to_string()),
         }
     }
@@ -95,8 +95,8 @@ impl From<golib::json::Error> for Error {
     }
 }
 
-impl From<TooHeavy> for Error {
-    fn from(error: TooHeavy) -> Self {
+impl From<TooLarge> for Error {
+    fn from(error: TooLarge) -> Self {
         Self::limit(error.to_string())
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use golib::weight::Budget;
+use golib::budget::Budget;
 
 use crate::error::{Context as _, Error, Result};
 use crate::files::FileSystem;

@@ -5,6 +5,7 @@
 //! `text/template` and `fmt`, Sprig 3.3.0 and the function map of Helm 4's engine.
 //!
 #![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 
 mod dialect;
 pub mod error;

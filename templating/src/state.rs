@@ -1,6 +1,6 @@
 //! What a render has at hand while it runs: the world outside, and how much of its limits is used. Functions are given it.
 
-use golib::weight::Budget;
+use golib::budget::Budget;
 
 use crate::error::Error;
 use crate::host::{Host, Limits};

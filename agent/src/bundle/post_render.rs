@@ -225,8 +225,11 @@ fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, Fle
             tracing::warn!(path, error = %source, "a file cannot be read");
             let problem = match source {
                 // Fleet reads raw files without converting them to JSON first.
-                ObjectsError::Yaml(golib::yaml::Error::Yaml(problem)) => format!("yaml: {problem}"),
-                ObjectsError::Yaml(golib::yaml::Error::Conversion(problem)) => problem,
+                ObjectsError::Yaml(error) => {
+                    let text = error.to_string();
+                    let bare = text.strip_prefix("error converting YAML to JSON: ");
+                    bare.unwrap_or(&text).to_owned()
+                }
                 source => source.to_string(),
             };
             return Err(FleetPostRenderError::RawDocument { problem });

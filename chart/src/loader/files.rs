@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use golib::weight::Budget as Weight;
+use golib::budget::Budget as Weight;
 use golib::yaml;
 use serde_json::Value;
 

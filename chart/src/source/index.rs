@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use golib::budget::Budget;
 use golib::semver::{Constraint, Version};
-use golib::weight::Budget;
 use golib::{json as go_json, yaml};
 use serde_json::{Value, json};
 
@@ -317,7 +317,7 @@ impl Reader<'_> {
             match go_json::decode_within(self.bytes, &mut Budget::new(self.tree_bytes)) {
                 Ok(value) => return take(&value, as_json),
                 // JSON is YAML too, of which a part can be read.
-                Err(go_json::Error::TooHeavy(_)) => {
+                Err(go_json::Error::TooLarge(_)) => {
                     return self.parts(yaml::Decoder::new(), as_json, take);
                 }
                 Err(_) => {}
@@ -329,7 +329,7 @@ impl Reader<'_> {
         };
         match decoder.decode(self.bytes, &mut Budget::new(self.tree_bytes)) {
             Ok(value) => take(&value, as_yaml),
-            Err(yaml::Error::TooHeavy(_)) => self.parts(decoder, as_yaml, take),
+            Err(yaml::Error::TooLarge(_)) => self.parts(decoder, as_yaml, take),
             Err(error) => Err(IndexError::Decode(error.to_string())),
         }
     }
@@ -350,7 +350,7 @@ impl Reader<'_> {
             }
         };
         let rest = decoder
-            .handing(&is_chart, &hand)
+            .extract(&is_chart, &hand)
             .decode(self.bytes, &mut Budget::new(self.tree_bytes));
         let mut rest = rest.map_err(|error| IndexError::Decode(error.to_string()))?;
         let (take, outcome) = taken.into_inner();

@@ -3,7 +3,7 @@
 //! Mirrors `LoadValues` of `pkg/chart/v2/loader/load.go`, and the document reader of Kubernetes'
 //! `apimachinery` it uses.
 
-use golib::weight::Budget;
+use golib::budget::Budget;
 use golib::yaml;
 use serde_json::{Map, Value};
 

@@ -3,8 +3,8 @@
 //!
 //! Mirrors `pkg/cli/values/options.go`. Where files come from is the caller's matter.
 
+use golib::budget::Budget;
 use golib::json;
-use golib::weight::Budget;
 use serde_json::{Map, Value};
 
 use super::load::{MAX_VALUES, load_values_within};

@@ -1,9 +1,9 @@
-//! Reading: `Unmarshal` into `any`, `map[string]any` and `[]any`.
+//! Reading: `Unmarshal` into `any`.
 
 use serde_json::{Map, Number, Value};
 
 use super::Error;
-use crate::weight::Budget;
+use crate::budget::Budget;
 use crate::{strconv, utf8};
 
 /// Go's limit for nested arrays and objects.
@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 10_000;
 /// not UTF-8 becomes U+FFFD.
 ///
 /// # Errors
-/// Go's `SyntaxError` texts, [`Error::Type`] for a number beyond a float's range, and [`Error::TooHeavy`].
+/// Go's `SyntaxError` texts, [`Error::Type`] for a number beyond a float's range, and [`Error::TooLarge`].
 pub fn decode(text: &[u8]) -> Result<Value, Error> {
     decode_within(text, &mut Budget::default())
 }
@@ -23,26 +23,16 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 /// # Errors
 /// As [`decode`].
 pub fn decode_within(text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
-    let (value, error) = decode_partly_within(text, budget)?;
+    let (value, error) = decode_partly(text, budget)?;
     error.map_or(Ok(value), Err)
 }
 
-/// As [`decode`], with what Go leaves behind when a number is beyond a float's range: null in its place, and the error.
+/// As [`decode_within`], with what Go leaves behind when a number is beyond a float's range: null in its place, and the
+/// error.
 ///
 /// # Errors
-/// Go's `SyntaxError` texts.
-pub fn decode_partly(text: &[u8]) -> Result<(Value, Option<Error>), Error> {
-    decode_partly_within(text, &mut Budget::default())
-}
-
-/// As [`decode_partly`], with a budget of the caller's.
-///
-/// # Errors
-/// As [`decode_partly`].
-pub fn decode_partly_within(
-    text: &[u8],
-    budget: &mut Budget,
-) -> Result<(Value, Option<Error>), Error> {
+/// Go's `SyntaxError` texts, and [`Error::TooLarge`].
+pub fn decode_partly(text: &[u8], budget: &mut Budget) -> Result<(Value, Option<Error>), Error> {
     Parser {
         text,
         at: 0,
@@ -50,30 +40,6 @@ pub fn decode_partly_within(
         budget,
     }
     .document()
-}
-
-/// Go's `json.Unmarshal` into a `map[string]any`; `null` gives an empty map.
-///
-/// # Errors
-/// As [`decode`], and [`Error::Type`] for anything but an object or null.
-pub fn decode_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
-    match decode(text)? {
-        Value::Object(entries) => Ok(entries),
-        Value::Null => Ok(Map::new()),
-        other => Err(Error::wrong_type(&other, "map[string]interface {}")),
-    }
-}
-
-/// Go's `json.Unmarshal` into a `[]any`; `null` gives an empty list.
-///
-/// # Errors
-/// As [`decode`], and [`Error::Type`] for anything but an array or null.
-pub fn decode_list(text: &[u8]) -> Result<Vec<Value>, Error> {
-    match decode(text)? {
-        Value::Array(items) => Ok(items),
-        Value::Null => Ok(Vec::new()),
-        other => Err(Error::wrong_type(&other, "[]interface {}")),
-    }
 }
 
 /// A collection that is still open.
@@ -344,17 +310,17 @@ impl Parser<'_> {
     /// The next character does not fit where white space would; at the end, the text is too short.
     fn unexpected(&self, context: &str) -> Error {
         match self.peek() {
-            Some(byte) => Self::invalid(byte, context),
-            None => Error::Syntax("unexpected end of JSON input".into()),
+            Some(byte) => self.invalid(byte, context),
+            None => self.syntax("unexpected end of JSON input".into()),
         }
     }
 
     /// The next character does not fit inside a token; Go tries a space at the end of the text.
     fn unexpected_inside(&self, context: &str) -> Error {
-        Self::invalid(self.peek().unwrap_or(b' '), context)
+        self.invalid(self.peek().unwrap_or(b' '), context)
     }
 
-    fn invalid(byte: u8, context: &str) -> Error {
+    fn invalid(&self, byte: u8, context: &str) -> Error {
         let shown = match byte {
             b'\'' => r"'\''".into(),
             b'"' => r#"'"'"#.into(),
@@ -363,7 +329,12 @@ impl Parser<'_> {
                 format!("'{}'", &quoted[1..quoted.len() - 1])
             }
         };
-        Error::Syntax(format!("invalid character {shown} {context}"))
+        self.syntax(format!("invalid character {shown} {context}"))
+    }
+
+    fn syntax(&self, message: String) -> Error {
+        let offset = self.text.len().min(self.at + 1);
+        Error::Syntax { message, offset }
     }
 }
 
@@ -450,10 +421,6 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "invalid character '[' exceeded max depth"
-        );
-        assert_eq!(
-            decode_map(b"[]").unwrap_err().to_string(),
-            "json: cannot unmarshal array into Go value of type map[string]interface {}"
         );
     }
 }

@@ -1,7 +1,10 @@
 //! Printing: `Marshal`, `MarshalIndent` and an `Encoder` without HTML escaping.
 
 use std::fmt::Write as _;
+use std::io;
 
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Number, Value, map};
 
 use crate::strconv::format_float;
@@ -33,15 +36,77 @@ pub fn encode_indent(value: &Value, prefix: &str, indent: &str) -> String {
     .print(value)
 }
 
-/// A number as `json.Marshal` prints it: integers plainly, floats with the fewest digits, exponents only from 1e21 on and
-/// below 1e-6.
-pub fn format_number(number: &Number) -> String {
-    match (number.as_i64(), number.as_u64(), number.as_f64()) {
-        (Some(integer), _, _) => integer.to_string(),
-        (_, Some(integer), _) => integer.to_string(),
-        (_, _, Some(float)) => format_json_float(float),
-        _ => number.to_string(),
+/// Go's `json.Marshal` of anything that serde serializes, straight to bytes: fields stay in the order of their declaration.
+///
+/// # Errors
+/// What the value's own `Serialize` fails with, and keys that are not text.
+pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let mut out = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut out, Go))?;
+    Ok(out)
+}
+
+/// What Go writes differently from serde_json: floats, and characters that mean something to HTML and JavaScript.
+struct Go;
+
+impl Formatter for Go {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(format_json_float(value).as_bytes())
     }
+
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut escaped = String::with_capacity(fragment.len());
+        push_escaped(&mut escaped, fragment, true);
+        writer.write_all(escaped.as_bytes())
+    }
+}
+
+/// Appends a number as `json.Marshal` prints it: integers plainly, floats with the fewest digits, exponents only from 1e21
+/// on and below 1e-6.
+fn push_number(out: &mut String, number: &Number) {
+    // Writing to a String cannot fail.
+    let _ = match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(integer), _, _) => write!(out, "{integer}"),
+        (_, Some(integer), _) => write!(out, "{integer}"),
+        (_, _, Some(float)) => write!(out, "{}", format_json_float(float)),
+        _ => write!(out, "{number}"),
+    };
+}
+
+/// Appends a text as it stands between the quotes of a JSON string: in whole runs up to the next character that is escaped.
+fn push_escaped(out: &mut String, text: &str, html: bool) {
+    let mut written = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let (escape, width) = match byte {
+            b'"' => ("\\\"", 1),
+            b'\\' => ("\\\\", 1),
+            0x08 => ("\\b", 1),
+            0x0c => ("\\f", 1),
+            b'\n' => ("\\n", 1),
+            b'\r' => ("\\r", 1),
+            b'\t' => ("\\t", 1),
+            b'<' if html => ("\\u003c", 1),
+            b'>' if html => ("\\u003e", 1),
+            b'&' if html => ("\\u0026", 1),
+            // The line separators that JavaScript takes for the end of a line.
+            0xe2 if text[at..].starts_with('\u{2028}') => ("\\u2028", 3),
+            0xe2 if text[at..].starts_with('\u{2029}') => ("\\u2029", 3),
+            0..b' ' => ("", 1),
+            _ => continue,
+        };
+        out.push_str(&text[written..at]);
+        if escape.is_empty() {
+            let _ = write!(out, "\\u{byte:04x}"); // writing to a String cannot fail
+        } else {
+            out.push_str(escape);
+        }
+        written = at + width;
+    }
+    out.push_str(&text[written..]);
 }
 
 fn format_json_float(float: f64) -> String {
@@ -113,7 +178,7 @@ impl Printer<'_> {
             Value::Null => out.push_str("null"),
             Value::Bool(true) => out.push_str("true"),
             Value::Bool(false) => out.push_str("false"),
-            Value::Number(number) => out.push_str(&format_number(number)),
+            Value::Number(number) => push_number(out, number),
             Value::String(text) => self.string(out, text),
             Value::Array(items) if items.is_empty() => out.push_str("[]"),
             Value::Object(entries) if entries.is_empty() => out.push_str("{}"),
@@ -140,22 +205,7 @@ impl Printer<'_> {
 
     fn string(&self, out: &mut String, text: &str) {
         out.push('"');
-        for c in text.chars() {
-            match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\x08' => out.push_str("\\b"),
-                '\x0c' => out.push_str("\\f"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '<' | '>' | '&' if !self.html => out.push(c),
-                '\0'..' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                    let _ = write!(out, "\\u{:04x}", u32::from(c)); // writing to a String cannot fail
-                }
-                _ => out.push(c),
-            }
-        }
+        push_escaped(out, text, self.html);
         out.push('"');
     }
 }
@@ -193,5 +243,12 @@ mod tests {
             encode_indent(&json!({"a": [1, {"b": null}], "c": {}}), ">", "  "),
             "{\n>  \"a\": [\n>    1,\n>    {\n>      \"b\": null\n>    }\n>  ],\n>  \"c\": {}\n>}"
         );
+    }
+    #[test]
+    fn what_is_streamed_prints_the_same() {
+        let value =
+            json!({"a": [1, 1.0, 1e21, 1e-7, -0.0], "t": "<a&b>\u{2028}\u{7f}\u{1}\t😀\"\\"});
+        let streamed = String::from_utf8(to_vec(&value).unwrap()).unwrap();
+        assert_eq!(streamed, encode(&value));
     }
 }

@@ -2,26 +2,29 @@
 //!
 //! Integers keep their 64 bits in both directions; where Go decodes into `any`, every number is a float: see [`floats`].
 //! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels,
-//! and at the weight a [`Budget`](crate::weight::Budget) allows.
+//! and at the weight a [`Budget`](crate::budget::Budget) allows.
 
 mod decode;
 mod encode;
 
-pub use decode::{
-    decode, decode_list, decode_map, decode_partly, decode_partly_within, decode_within,
-};
-pub use encode::{encode, encode_indent, encode_raw, format_number};
+pub use decode::{decode, decode_partly, decode_within};
+pub use encode::{encode, encode_indent, encode_raw, to_vec};
 
 use serde_json::{Number, Value};
 
-use crate::weight::TooHeavy;
+use crate::budget::TooLarge;
 
 /// Why a text was not decoded, printed as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not JSON.
-    #[error("{0}")]
-    Syntax(String),
+    /// Not JSON: Go's `*json.SyntaxError`.
+    #[error("{message}")]
+    Syntax {
+        /// What is wrong, in Go's words.
+        message: String,
+        /// How many bytes were read when it was noticed.
+        offset: usize,
+    },
     /// JSON of another kind than asked for, or a number no float can hold.
     #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]
     Type {
@@ -32,7 +35,7 @@ pub enum Error {
     },
     /// A text that would fill the memory.
     #[error(transparent)]
-    TooHeavy(#[from] TooHeavy),
+    TooLarge(#[from] TooLarge),
 }
 
 impl Error {

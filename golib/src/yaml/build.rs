@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::parser::{Event, Parser};
 use super::reader::Input;
 use super::resolve;
-use crate::weight::{Budget, TooHeavy};
+use crate::budget::{Budget, TooLarge};
 
 /// Deeper documents are left to the decoder, which says what is wrong with them.
 const MAX_DEPTH: usize = 10_000;
@@ -17,12 +17,12 @@ const MAX_DEPTH: usize = 10_000;
 pub(super) enum Stop {
     /// The decoder has to say.
     NotPlain,
-    TooHeavy(TooHeavy),
+    TooLarge(TooLarge),
 }
 
-impl From<TooHeavy> for Stop {
-    fn from(error: TooHeavy) -> Self {
-        Self::TooHeavy(error)
+impl From<TooLarge> for Stop {
+    fn from(error: TooLarge) -> Self {
+        Self::TooLarge(error)
     }
 }
 
@@ -87,7 +87,7 @@ impl<'a, 'b> Builder<'a, 'b> {
     }
 
     /// The same with values handed out on the way.
-    pub(super) fn handing(self, apart: Option<Apart<'b>>) -> Self {
+    pub(super) fn extract(self, apart: Option<Apart<'b>>) -> Self {
         Self { apart, ..self }
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::parser::{Event, Parser};
 use super::reader::Input;
 use super::{Error, Problem};
-use crate::weight::{Budget, Part, TooHeavy};
+use crate::budget::{Budget, Part, TooLarge};
 
 /// The place of a node in [`Document::nodes`].
 pub(super) type NodeId = u32;
@@ -83,7 +83,7 @@ impl<'a> Document<'a> {
         self.weight
     }
 
-    fn weigh(&mut self, bytes: usize, budget: &mut Budget) -> Result<(), TooHeavy> {
+    fn weigh(&mut self, bytes: usize, budget: &mut Budget) -> Result<(), TooLarge> {
         self.weight += bytes;
         budget.spend(Part::Anchors, bytes)
     }

@@ -7,7 +7,7 @@ use super::Error;
 use super::compose::{Document, NodeId, NodeKind};
 use super::resolve::{self, is_merge};
 use super::value::{Key, Raw};
-use crate::weight::{Budget, TooHeavy};
+use crate::budget::{Budget, TooLarge};
 
 /// Deeper values cannot become JSON in Go, whose decoder stops here.
 const MAX_DEPTH: usize = 10_000;
@@ -160,7 +160,7 @@ impl Decoder<'_> {
     }
 
     /// A document that gets too heavy by repeating itself is refused in yaml.v2's words.
-    fn weighed(&self, weight: Result<(), TooHeavy>) -> Result<(), Error> {
+    fn weighed(&self, weight: Result<(), TooLarge>) -> Result<(), Error> {
         weight.map_err(|error| match self.open_aliases.is_empty() {
             true => error.into(),
             false => Error::yaml("document contains excessive aliasing"),

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::emitter::{Collection, Emitter};
 use super::resolve::is_plain_string;
 use super::tree::{Dialect, Node, Scalar, Tree};
-use super::{Error, order, read, reader};
+use super::{Error, order, read, reader, with_line};
+use crate::budget::Budget;
 use crate::json;
 use crate::strconv::format_float;
-use crate::weight::Budget;
 
 /// Go's `yaml.Marshal`, with its newline at the end: JSON, read as YAML, written by yaml.v2.
 ///
@@ -230,7 +230,7 @@ fn survives_json(text: &str) -> bool {
 pub fn json_to_yaml(text: &[u8]) -> Result<String, Error> {
     let input = reader::read(text);
     let value = read(&input, false, &mut Budget::default()).map_err(|error| match error {
-        Error::Yaml(text) => Error::Encode(text),
+        Error::Syntax { message, line } => Error::Encode(with_line(line, &message)),
         other => other,
     })?;
     Ok(write(&value, Dialect::V2))

@@ -31,12 +31,11 @@ mod value;
 
 pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};
 pub use pretty::{Pretty, encode_pretty};
-pub use value::scalar_text;
 
 use serde_json::{Map, Value};
 
+use crate::budget::{Budget, Part, TooLarge};
 use crate::json;
-use crate::weight::{Budget, Part, TooHeavy};
 use build::{Apart, Builder, Keep, Stop};
 use compose::Composer;
 use reader::Input;
@@ -47,8 +46,13 @@ use value::{Raw, Target};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not YAML, or YAML that yaml.v2 refuses.
-    #[error("error converting YAML to JSON: yaml: {0}")]
-    Yaml(String),
+    #[error("error converting YAML to JSON: yaml: {}", with_line(*.line, .message))]
+    Syntax {
+        /// What is wrong, in yaml.v2's words; where it lists several things, each with its line.
+        message: String,
+        /// Where yaml.v2 says it is, from 1. It says nothing of the first line.
+        line: Option<usize>,
+    },
     /// YAML that has no counterpart in JSON.
     #[error("error converting YAML to JSON: {0}")]
     Conversion(String),
@@ -57,7 +61,7 @@ pub enum Error {
     Json(String),
     /// A document that would fill the memory.
     #[error("error converting YAML to JSON: yaml: {0}")]
-    TooHeavy(#[from] TooHeavy),
+    TooLarge(#[from] TooLarge),
     /// A value that yaml.v2 cannot write.
     #[error("yaml: {0}")]
     Encode(String),
@@ -65,7 +69,17 @@ pub enum Error {
 
 impl Error {
     fn yaml(text: impl Into<String>) -> Self {
-        Self::Yaml(text.into())
+        Self::Syntax {
+            message: text.into(),
+            line: None,
+        }
+    }
+}
+
+fn with_line(line: Option<usize>, message: &str) -> String {
+    match line {
+        Some(line) => format!("line {line}: {message}"),
+        None => message.to_owned(),
     }
 }
 
@@ -131,9 +145,9 @@ impl Problem {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        match problem.line {
-            Some(line) => Self::Yaml(format!("line {line}: {}", problem.text)),
-            None => Self::yaml(problem.text),
+        Self::Syntax {
+            message: problem.text.into(),
+            line: problem.line,
         }
     }
 }
@@ -172,7 +186,7 @@ impl<'k> Decoder<'k> {
     /// Leaves out values that are not wanted; they are read and checked all the same, and take no memory. `keep` is asked
     /// for each value of a map that is not inside a list, with the keys that lead to it. What it does not want may be
     /// there nevertheless, in documents with anchors, tags or keys that are no text.
-    pub fn keeping(self, keep: Keep<'k>) -> Self {
+    pub fn filter(self, keep: Keep<'k>) -> Self {
         Self {
             keep: Some(keep),
             ..self
@@ -180,9 +194,9 @@ impl<'k> Decoder<'k> {
     }
 
     /// Hands values that are `wanted` to `take`, each as soon as it was read, and leaves null in their places: so they take
-    /// memory one at a time. `wanted` is asked as for [`Self::keeping`]. A document that has anchors, tags or keys that are
+    /// memory one at a time. `wanted` is asked as for [`Self::filter`]. A document that has anchors, tags or keys that are
     /// no text, or turns out to be wrong, is decoded once more as a whole.
-    pub fn handing(self, wanted: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
+    pub fn extract(self, wanted: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
         Self {
             apart: Some(Apart { wanted, take }),
             ..self
@@ -220,15 +234,15 @@ impl<'k> Decoder<'k> {
     /// The first document, `Null` for an empty text.
     ///
     /// # Errors
-    /// Text that yaml.v2 refuses, what JSON cannot hold (null keys, infinite floats), and [`Error::TooHeavy`].
+    /// Text that yaml.v2 refuses, what JSON cannot hold (null keys, infinite floats), and [`Error::TooLarge`].
     pub fn decode(&self, text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
         let input = reader::read(text);
         let before = budget.clone();
         let mut builder =
-            Builder::new(&input, budget, self.floats, self.strict, self.keep).handing(self.apart);
+            Builder::new(&input, budget, self.floats, self.strict, self.keep).extract(self.apart);
         match builder.document() {
             Ok(document) => Ok(document.unwrap_or_default()),
-            Err(Stop::TooHeavy(error)) => Err(error.into()),
+            Err(Stop::TooLarge(error)) => Err(error.into()),
             Err(Stop::NotPlain) => {
                 *budget = before;
                 let value = read(&input, self.strict, budget)?.into_json(Target::Any)?;
@@ -262,7 +276,7 @@ pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
         _ => true,
     };
     Decoder::new()
-        .keeping(&keep)
+        .filter(&keep)
         .decode(text, &mut Budget::default())
 }
 
@@ -340,7 +354,7 @@ pub fn decode_all(text: &[u8]) -> Result<Vec<Value>, Error> {
         match builder.document() {
             Ok(Some(document)) => documents.push(document),
             Ok(None) => return Ok(documents),
-            Err(Stop::TooHeavy(error)) => return Err(error.into()),
+            Err(Stop::TooLarge(error)) => return Err(error.into()),
             Err(Stop::NotPlain) => break,
         }
     }

@@ -13,10 +13,10 @@ use super::emitter::{Collection, Emitter, Styled};
 use super::parser::{Event, Parser};
 use super::tree::Dialect;
 use super::{Problem, reader};
+use crate::budget::{Budget, Part, TooLarge};
 use crate::strconv::{parse_float, parse_int, parse_uint};
 use crate::time::{Time, Zone};
 use crate::utf8;
-use crate::weight::{Budget, Part, TooHeavy};
 
 pub use super::token::ScalarStyle;
 
@@ -92,7 +92,7 @@ pub enum Error {
     Json(String),
     /// A document that would fill the memory.
     #[error("yaml: {0}")]
-    TooHeavy(#[from] TooHeavy),
+    TooLarge(#[from] TooLarge),
 }
 
 impl From<Problem> for Error {
@@ -217,12 +217,12 @@ fn open_collection<'a>(
     Ok(())
 }
 
-fn spend(budget: &mut Budget, text: usize) -> Result<(), TooHeavy> {
+fn spend(budget: &mut Budget, text: usize) -> Result<(), TooLarge> {
     budget.spend(Part::Anchors, size_of::<Node>())?;
     budget.text(text)
 }
 
-fn weigh(node: &Node, budget: &mut Budget) -> Result<(), TooHeavy> {
+fn weigh(node: &Node, budget: &mut Budget) -> Result<(), TooLarge> {
     spend(budget, node.value.len())?;
     node.content
         .iter()

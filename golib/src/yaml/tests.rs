@@ -90,7 +90,7 @@ fn ways_of_reading_agree(text: &[u8]) {
     let mut budget = Budget::default();
     let some = Decoder::new()
         .strict()
-        .keeping(&keep)
+        .filter(&keep)
         .decode(text, &mut budget);
     assert_eq!(some.map(strip), by_nodes(true).map(strip), "{shown}");
     assert_eq!(
@@ -114,7 +114,7 @@ fn values_are_handed_out_one_at_a_time() {
         let take = |path: &[&str], value| got.borrow_mut().push((path.join("."), value));
         let rest = Decoder::new()
             .strict()
-            .handing(&wanted, &take)
+            .extract(&wanted, &take)
             .decode(text.as_bytes(), &mut Budget::new(bytes));
         (rest, got.take())
     };
@@ -125,7 +125,7 @@ fn values_are_handed_out_one_at_a_time() {
         .find(|bytes| handed(&text, *bytes).0.is_ok());
     let enough = enough.expect("some room is enough");
     let whole = Decoder::new().decode(text.as_bytes(), &mut Budget::new(enough));
-    assert!(matches!(whole, Err(Error::TooHeavy(_))));
+    assert!(matches!(whole, Err(Error::TooLarge(_))));
     let (rest, got) = handed(&text, enough);
     let list = Value::from(vec![1; 20]);
     assert_eq!(
@@ -134,7 +134,7 @@ fn values_are_handed_out_one_at_a_time() {
     );
     let want = ["a.p", "a.q", "a.r"].map(|path| (path.to_owned(), list.clone()));
     assert_eq!(got, want);
-    assert!(matches!(handed(&text, 100).0, Err(Error::TooHeavy(_))));
+    assert!(matches!(handed(&text, 100).0, Err(Error::TooLarge(_))));
     let twice = handed("a: {p: 1, p: 2}\n", 100_000).0.expect_err("twice");
     assert!(twice.to_string().contains("already set"), "{twice}");
     let (rest, _) = handed("a: {p: &x 1, q: *x}\n", 100_000);

@@ -331,18 +331,3 @@ fn float_text(value: f64) -> String {
         text => text.to_owned(),
     }
 }
-
-/// A scalar as text, where a Go field of type string is filled: numbers in their shortest form (floats in 32 bits, so `1.10`
-/// is `1.1`), booleans as words. `None` for text itself, null and collections.
-pub fn scalar_text(value: &Value) -> Option<String> {
-    match value {
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Number(number) => Some(match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(integer), _, _) => integer.to_string(),
-            (_, Some(integer), _) => integer.to_string(),
-            (_, _, Some(float)) => format_float(float, b'g', -1, 32),
-            _ => number.to_string(),
-        }),
-        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
-    }
-}

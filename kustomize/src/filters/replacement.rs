@@ -435,7 +435,7 @@ fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
 }
 
 fn parse(text: &str) -> Result<Option<Node>> {
-    let mut budget = golib::weight::Budget::default();
+    let mut budget = golib::budget::Budget::default();
     Ok(node::parse(text.as_bytes(), &mut budget)?)
 }
 

@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use super::{decode as fields, go_json};
+use super::decode as fields;
 use crate::model::Release;
 
 /// How much a Secret may hold, all its values together.
@@ -100,7 +100,7 @@ pub enum RecordError {
 /// # Errors
 /// Never for releases that were built or decoded by this crate.
 pub fn to_json(release: &Release) -> Result<Vec<u8>, RecordError> {
-    go_json::to_vec(release).map_err(RecordError::Encode)
+    golib::json::to_vec(release).map_err(RecordError::Encode)
 }
 
 /// The payload that stores `release`.

@@ -9,7 +9,6 @@
 mod decode;
 mod digest;
 mod encoding;
-mod go_json;
 mod history;
 mod kubernetes;
 mod labels;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use golib::weight::{Budget, TooHeavy};
+use golib::budget::{Budget, TooLarge};
 use golib::{base32, base64, json, toml, yaml};
 
 use super::Functions;
@@ -46,7 +46,7 @@ pub(super) fn add(f: &mut Functions) {
         spend_text(state, &text)?;
         match json::decode_within(&text, &mut state.budget()) {
             Ok(data) => Ok(from_data(data)),
-            Err(json::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(json::Error::TooLarge(error)) => Err(too_large(error)),
             Err(_) => Ok(Value::default()),
         }
     });
@@ -57,7 +57,7 @@ pub(super) fn add(f: &mut Functions) {
             json::decode_within(&text, &mut state.budget())
                 .map(from_data)
                 .map_err(|error| match error {
-                    json::Error::TooHeavy(error) => too_heavy(error),
+                    json::Error::TooLarge(error) => too_large(error),
                     error => Error::message(error.to_string()),
                 })
         },
@@ -71,7 +71,7 @@ fn spend_text(state: &mut State<'_>, text: &[u8]) -> Result<(), Error> {
 }
 
 /// Too much to hold is never left to the template to look at.
-fn too_heavy(error: TooHeavy) -> Error {
+fn too_large(error: TooLarge) -> Error {
     Error::limit(error.to_string())
 }
 
@@ -211,17 +211,15 @@ pub(super) fn add_helm(f: &mut Functions) {
     });
     f.add("fromJsonArray", |state: &mut State<'_>, text: Str| {
         spend_text(state, &text)?;
-        Ok::<_, Error>(
-            match json::decode_partly_within(&text, &mut state.budget()) {
-                Err(json::Error::TooHeavy(error)) => return Err(too_heavy(error)),
-                Ok((serde_json::Value::Null, None)) => List::nil(&LIST),
-                // All there is, is a number that no float can hold.
-                Ok((serde_json::Value::Null, Some(_))) => error_list(no_collection(LIST.name)),
-                Ok((serde_json::Value::Array(items), None)) => from_items(items),
-                Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
-                Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
-            },
-        )
+        Ok::<_, Error>(match json::decode_partly(&text, &mut state.budget()) {
+            Err(json::Error::TooLarge(error)) => return Err(too_large(error)),
+            Ok((serde_json::Value::Null, None)) => List::nil(&LIST),
+            // All there is, is a number that no float can hold.
+            Ok((serde_json::Value::Null, Some(_))) => error_list(no_collection(LIST.name)),
+            Ok((serde_json::Value::Array(items), None)) => from_items(items),
+            Ok((serde_json::Value::Array(_), Some(error))) | Err(error) => error_list(error),
+            Ok((other, _)) => error_list(json::Error::wrong_type(&other, LIST.name)),
+        })
     });
     f.add(
         "toYaml",
@@ -246,7 +244,7 @@ pub(super) fn add_helm(f: &mut Functions) {
         let decoder = yaml::Decoder::new().floats();
         match decoder.decode_into_map(&text, &mut state.budget()) {
             Ok(entries) => Ok(from_object(entries)),
-            Err(yaml::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(yaml::Error::TooLarge(error)) => Err(too_large(error)),
             Err(error) => Ok(error_map(error)),
         }
     });
@@ -255,7 +253,7 @@ pub(super) fn add_helm(f: &mut Functions) {
         let decoder = yaml::Decoder::new().floats();
         match decoder.decode_into_list(&text, &mut state.budget()) {
             Ok(items) => Ok(from_items(items)),
-            Err(yaml::Error::TooHeavy(error)) => Err(too_heavy(error)),
+            Err(yaml::Error::TooLarge(error)) => Err(too_large(error)),
             Err(error) => Ok(error_list(error)),
         }
     });
@@ -290,12 +288,12 @@ pub(super) fn add_helm(f: &mut Functions) {
 
 /// A map; what is wrong with the text stands under `Error`, beside what could be read.
 fn from_json_map(text: &[u8], budget: &mut Budget) -> Result<Map, Error> {
-    let (entries, error) = match json::decode_partly_within(text, budget) {
+    let (entries, error) = match json::decode_partly(text, budget) {
         Ok((serde_json::Value::Null, None)) => return Ok(Map::nil(&MAP)),
         Ok((serde_json::Value::Null, Some(_))) => return Ok(error_map(no_collection(MAP.name))),
         Ok((serde_json::Value::Object(entries), error)) => (entries, error),
         Ok((other, _)) => return Ok(error_map(json::Error::wrong_type(&other, MAP.name))),
-        Err(json::Error::TooHeavy(error)) => return Err(too_heavy(error)),
+        Err(json::Error::TooLarge(error)) => return Err(too_large(error)),
         Err(error) => return Ok(error_map(error)),
     };
     let error = error.map(|error| ("Error".to_owned(), Value::from(error.to_string())));

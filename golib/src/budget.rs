@@ -31,7 +31,7 @@ pub enum Part {
 /// A document would take more memory than it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("document is too large: decoded it takes more than {} MiB, most of it {}", .limit >> 20, .most.in_words())]
-pub struct TooHeavy {
+pub struct TooLarge {
     /// What weighed most of all when the limit was reached.
     pub most: Part,
     /// The limit in bytes.
@@ -69,7 +69,7 @@ impl Budget {
         self.spent.iter().sum()
     }
 
-    pub(crate) fn spend(&mut self, part: Part, bytes: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn spend(&mut self, part: Part, bytes: usize) -> Result<(), TooLarge> {
         let spent = &mut self.spent[part as usize];
         *spent = spent.saturating_add(bytes);
         if self.spent() <= self.limit {
@@ -80,7 +80,7 @@ impl Budget {
             .into_iter()
             .max_by_key(|&part| self.spent[part as usize])
             .unwrap_or(part);
-        Err(TooHeavy {
+        Err(TooLarge {
             most,
             limit: self.limit,
         })
@@ -93,7 +93,7 @@ impl Budget {
     }
 
     /// A string of its own.
-    pub(crate) fn text(&mut self, length: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn text(&mut self, length: usize) -> Result<(), TooLarge> {
         match length {
             0 => Ok(()),
             _ => self.spend(Part::Text, length + ALLOCATION),
@@ -101,7 +101,7 @@ impl Budget {
     }
 
     /// One more element, behind `length` others.
-    pub(crate) fn element<T>(&mut self, length: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn element<T>(&mut self, length: usize) -> Result<(), TooLarge> {
         // Room for four is made at once.
         let slots = match length {
             0 => 4,
@@ -112,7 +112,7 @@ impl Budget {
     }
 
     /// One more entry, beside `length` others.
-    pub(crate) fn entry<K, V>(&mut self, length: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn entry<K, V>(&mut self, length: usize) -> Result<(), TooLarge> {
         if !length.is_multiple_of(NODE_FILLED) {
             return Ok(());
         }
@@ -121,12 +121,12 @@ impl Budget {
     }
 
     /// One more value of a list of values.
-    pub(crate) fn value(&mut self, length: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn value(&mut self, length: usize) -> Result<(), TooLarge> {
         self.element::<Value>(length)
     }
 
     /// One more entry of a map of values.
-    pub(crate) fn value_entry(&mut self, length: usize) -> Result<(), TooHeavy> {
+    pub(crate) fn value_entry(&mut self, length: usize) -> Result<(), TooLarge> {
         self.entry::<String, Value>(length)
     }
 }
