@@ -7,6 +7,17 @@ use serde_json::Value;
 ///
 /// The default of 48 MiB holds what is made of 5 MiB of the densest YAML that real charts have; of ordinary values it is
 /// some 20 MiB. One budget may serve several documents that are kept at the same time; what was spent on one that failed stays spent.
+///
+/// ```
+/// use golib::budget::Budget;
+/// use golib::json;
+///
+/// let mut budget = Budget::new(4096);
+/// assert!(json::decode_within(b"[1, 2, 3]", &mut budget).is_ok());
+/// let many = format!("[{}]", ["{}"; 1000].join(","));
+/// let error = json::decode_within(many.as_bytes(), &mut budget).unwrap_err();
+/// assert!(matches!(error, json::Error::TooLarge(_)));
+/// ```
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: usize,

@@ -41,6 +41,16 @@ impl Duration {
 
     /// Reads a duration: an optional sign, then numbers with units `ns us µs ms s m h`.
     ///
+    /// ```
+    /// use golib::duration::Duration;
+    ///
+    /// assert_eq!(Duration::parse("1h30m")?, Duration(5_400_000_000_000));
+    /// assert_eq!(Duration::parse("1.5h")?.to_string(), "1h30m0s");
+    /// let error = Duration::parse("90").unwrap_err();
+    /// assert_eq!(error.to_string(), "time: missing unit in duration \"90\"");
+    /// # Ok::<(), golib::duration::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the text is anything else or does not fit.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, Error> {

@@ -1,10 +1,4 @@
-//! The parts of Go's libraries that charts can see, written in Rust: data formats, number text, patterns, versions and
-//! times. Pure and synchronous; nothing here reads files, the network, the clock or the environment.
-//!
-//! Data without template semantics travels as [`serde_json::Value`], whose maps are sorted by bytes as Go sorts the keys
-//! of the maps it encodes. What Go would print is printed by this crate ([`json`], [`yaml`], [`toml`], [`strconv`]), never
-//! by a serde serializer: Go's float format, escapes and key order differ from all of them.
-
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
 pub mod base32;

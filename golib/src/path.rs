@@ -6,6 +6,10 @@
 use crate::utf8;
 
 /// The last element, without trailing slashes: `.` for nothing, `/` for only slashes.
+///
+/// ```
+/// assert_eq!(golib::path::base(b"a/b.yaml"), b"b.yaml");
+/// ```
 pub fn base(path: &[u8]) -> &[u8] {
     if path.is_empty() {
         return b".";
@@ -21,12 +25,20 @@ pub fn base(path: &[u8]) -> &[u8] {
 }
 
 /// All but the last element, cleaned.
+///
+/// ```
+/// assert_eq!(golib::path::dir(b"a/b/../c.yaml"), b"a");
+/// ```
 pub fn dir(path: &[u8]) -> Vec<u8> {
     let end = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     clean(&path[..end])
 }
 
 /// The extension with its dot: from the last dot of the last element, or nothing.
+///
+/// ```
+/// assert_eq!(golib::path::ext(b"chart.tar.gz"), b".gz");
+/// ```
 pub fn ext(path: &[u8]) -> &[u8] {
     let start = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let last = &path[start..];
@@ -36,12 +48,20 @@ pub fn ext(path: &[u8]) -> &[u8] {
 }
 
 /// Whether the path begins with a slash.
+///
+/// ```
+/// assert!(golib::path::is_abs(b"/etc"));
+/// ```
 pub fn is_abs(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
 }
 
 /// The shortest path that means the same: no empty elements, no `.`, `..` only at the front of a
 /// relative path. Nothing becomes `.`.
+///
+/// ```
+/// assert_eq!(golib::path::clean(b"a//./b/.."), b"a");
+/// ```
 pub fn clean(path: &[u8]) -> Vec<u8> {
     let rooted = is_abs(path);
     let mut elements: Vec<&[u8]> = Vec::new();
@@ -73,6 +93,14 @@ pub struct BadPattern;
 
 /// Whether a shell pattern (`*`, `?`, `[a-z]`, `[^a]`, `\x`) matches the whole name. `*` and `?`
 /// do not match a slash; classes do.
+///
+/// ```
+/// use golib::path;
+///
+/// assert_eq!(path::matches("*.yaml", "values.yaml"), Ok(true));
+/// assert_eq!(path::matches("*", "a/b"), Ok(false));
+/// assert_eq!(path::matches("[", "a"), Err(path::BadPattern));
+/// ```
 ///
 /// # Errors
 /// When the pattern is malformed. Like Go, the rest of the pattern is looked at even when the name

@@ -6,6 +6,13 @@ use crate::exec::{MissingKey, TemplateSet};
 use crate::funcs::{Functions, add_flow, add_flow_lint, add_helm, add_sprig};
 
 /// A function table with a history.
+///
+/// ```
+/// use templating::Dialect;
+///
+/// assert!(Dialect::Helm.functions().get("toYaml").is_some());
+/// assert!(Dialect::Fleet.functions().get("toYaml").is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Charts: Sprig without `env` and `expandenv`, and Helm's own functions.
@@ -31,6 +38,17 @@ impl Dialect {
     }
 
     /// An empty set of this dialect, with its delimiters and its idea of missing keys. Helm calls its set `gotpl`.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+    ///
+    /// let mut set = Dialect::Fleet.template_set("values");
+    /// set.parse("replicas", "${ add 1 2 }")?;
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("replicas", &Value::Nil)?, b"3");
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn template_set(self, name: &str) -> TemplateSet {
         let set = TemplateSet::new(name, self.functions());
         match self {

@@ -7,6 +7,31 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A failed parse or execution, or a failed function.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::error::{Cause, ErrorKind};
+/// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+///
+/// let mut set = Dialect::Helm.template_set("chart");
+/// set.parse("values.yaml", "a: 1\nsize: {{ len 5 }}")?;
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// let error = renderer.render("values.yaml", &Value::Nil).unwrap_err();
+///
+/// assert_eq!(
+///     error.to_string(),
+///     "template: values.yaml:2:9: executing \"values.yaml\" at <len 5>: error calling len: len of type int"
+/// );
+/// match error.kind() {
+///     ErrorKind::Exec(exec) => {
+///         assert_eq!((exec.location.line, exec.location.column), (2, 9));
+///         assert_eq!(exec.node, "len 5");
+///         assert!(matches!(&exec.cause, Cause::Call { function, .. } if function == "len"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Error(Box<ErrorKind>);
 
@@ -98,6 +123,13 @@ impl Error {
     }
 
     /// The chart's own refusal, see [`ErrorKind::Refused`].
+    ///
+    /// ```
+    /// use templating::Error;
+    ///
+    /// // What `required` and `fail` end with: Helm finds the author's text between its marks.
+    /// assert_eq!(Error::refused("name it").to_string(), "HELM_ERR_STARTname itHELM_ERR_END");
+    /// ```
     pub fn refused(text: impl Into<String>) -> Self {
         ErrorKind::Refused(text.into()).into()
     }
@@ -108,6 +140,12 @@ impl Error {
     }
 
     /// Puts words before the error.
+    ///
+    /// ```
+    /// let error = templating::Error::message("no such file").context("reading values");
+    /// assert_eq!(error.to_string(), "reading values: no such file");
+    /// assert_eq!(error.chain().count(), 2);
+    /// ```
     pub fn context(self, text: impl Into<String>) -> Self {
         ErrorKind::Context {
             text: text.into(),
@@ -116,6 +154,7 @@ impl Error {
         .into()
     }
 
+    /// What went wrong, to match on.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
@@ -143,6 +182,18 @@ impl Error {
     }
 
     /// Whether a limit ended the render, rather than a mistake.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+    ///
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// set.parse("endless", "{{ range until 1000000 }}{{ . }}{{ end }}")?;
+    /// let limits = Limits { steps: 1_000, ..Limits::default() };
+    /// let error = Renderer::new(Arc::new(set), &SystemHost, limits).render("endless", &Value::Nil);
+    /// assert!(error.unwrap_err().is_limit());
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn is_limit(&self) -> bool {
         self.chain().any(|error| {
             matches!(
@@ -159,6 +210,12 @@ impl Error {
     /// A form for people: the message of the innermost place, the line it is on, and a mark below the node.
     ///
     /// Unlike `Display` this is ours, not Go's.
+    ///
+    /// ```
+    /// let mut set = templating::Dialect::Helm.template_set("chart");
+    /// let error = set.parse("a.yaml", "x: {{ if }}").unwrap_err();
+    /// assert_eq!(error.pretty(), "missing value for if\n  --> a.yaml:1\n   1 | x: {{ if }}\n");
+    /// ```
     pub fn pretty(&self) -> String {
         let mut text = String::new();
         for error in self.chain() {

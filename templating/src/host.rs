@@ -7,6 +7,30 @@ use jiff::tz::TimeZone;
 use crate::error::Error;
 
 /// The world outside a template. With a host that answers the same, a render gives the same.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::{Dialect, Host, Limits, Renderer, Value};
+///
+/// /// A world in which nothing changes: renders are repeatable.
+/// struct Frozen;
+///
+/// impl Host for Frozen {
+///     fn now(&self) -> jiff::Timestamp {
+///         jiff::Timestamp::UNIX_EPOCH
+///     }
+///
+///     fn fill_random(&self, buffer: &mut [u8]) {
+///         buffer.fill(7);
+///     }
+/// }
+///
+/// let mut set = Dialect::Helm.template_set("chart");
+/// set.parse("t", r#"{{ now | date "2006-01-02" }} {{ uuidv4 }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &Frozen, Limits::default());
+/// assert_eq!(renderer.render("t", &Value::Nil)?, b"1970-01-01 07070707-0707-4707-8707-070707070707");
+/// # Ok::<(), templating::Error>(())
+/// ```
 pub trait Host {
     /// The time `now` gives.
     fn now(&self) -> jiff::Timestamp {
@@ -53,6 +77,11 @@ pub struct SystemHost;
 impl Host for SystemHost {}
 
 /// What one render may use up before it ends in an error.
+///
+/// ```
+/// let limits = templating::Limits { output: 1 << 20, ..Default::default() };
+/// assert_eq!(limits.include_depth, 1_000);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Nodes executed, elements ranged over and functions called. 50 million: seconds.

@@ -120,7 +120,7 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// When the render has done or made more than its limits.
-    pub fn spend_parse(&mut self, length: usize) -> Result<(), Error> {
+    pub(crate) fn spend_parse(&mut self, length: usize) -> Result<(), Error> {
         let length = length as u64;
         self.spend_steps(length / 16)?;
         self.check_memory(
@@ -134,7 +134,7 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// When they hold more than the limit.
-    pub fn check_memory(&self, more: u64) -> Result<(), Error> {
+    pub(crate) fn check_memory(&self, more: u64) -> Result<(), Error> {
         let held = memory::live().saturating_sub(self.memory_base);
         if held.saturating_add(more) > self.limits.memory {
             let limit = self.limits.memory;

@@ -63,6 +63,15 @@ pub enum Error {
 impl Glob {
     /// Compiles a pattern; `separator` is what `*` and `?` do not match.
     ///
+    /// ```
+    /// use golib::glob::Glob;
+    ///
+    /// let glob = Glob::compile("conf/**.{yaml,yml}", '/')?;
+    /// assert!(glob.matches("conf/db/one.yaml"));
+    /// assert!(!glob.matches("conf/one.txt"));
+    /// # Ok::<(), golib::glob::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the pattern is malformed or unreasonably large.
     pub fn compile(pattern: &str, separator: char) -> Result<Self, Error> {

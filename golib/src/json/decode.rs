@@ -12,6 +12,20 @@ const MAX_DEPTH: usize = 10_000;
 /// Go's `json.Unmarshal` into `any`, except that integers of 64 bits stay exact. Of duplicate keys the last wins; what is
 /// not UTF-8 becomes U+FFFD.
 ///
+/// ```
+/// use golib::json;
+///
+/// assert_eq!(json::decode(br#"{"port": 8080}"#)?["port"], 8080);
+/// match json::decode(b"[1,") {
+///     Err(json::Error::Syntax { message, offset }) => {
+///         assert_eq!(message, "unexpected end of JSON input");
+///         assert_eq!(offset, 3);
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), json::Error>(())
+/// ```
+///
 /// # Errors
 /// Go's `SyntaxError` texts, [`Error::Type`] for a number beyond a float's range, and [`Error::TooLarge`].
 pub fn decode(text: &[u8]) -> Result<Value, Error> {
@@ -19,6 +33,14 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 }
 
 /// As [`decode`], with a budget of the caller's.
+///
+/// ```
+/// use golib::budget::Budget;
+///
+/// let mut budget = Budget::default();
+/// golib::json::decode_within(b"{}", &mut budget)?;
+/// # Ok::<(), golib::json::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`decode`].
@@ -29,6 +51,15 @@ pub fn decode_within(text: &[u8], budget: &mut Budget) -> Result<Value, Error> {
 
 /// As [`decode_within`], with what Go leaves behind when a number is beyond a float's range: null in its place, and the
 /// error.
+///
+/// ```
+/// use golib::budget::Budget;
+///
+/// let (value, error) = golib::json::decode_partly(b"[1e999, 2]", &mut Budget::default())?;
+/// assert_eq!(value, serde_json::json!([null, 2]));
+/// assert!(error.is_some());
+/// # Ok::<(), golib::json::Error>(())
+/// ```
 ///
 /// # Errors
 /// Go's `SyntaxError` texts, and [`Error::TooLarge`].

@@ -10,6 +10,13 @@ use serde_json::{Number, Value, map};
 use crate::strconv::format_float;
 
 /// Go's `json.Marshal`: compact, keys sorted by bytes, `<`, `>` and `&` escaped.
+///
+/// ```
+/// use serde_json::json;
+///
+/// let value = json!({"b": 1e21, "a": "<tag>"});
+/// assert_eq!(golib::json::encode(&value), r#"{"a":"\u003ctag\u003e","b":1e+21}"#);
+/// ```
 pub fn encode(value: &Value) -> String {
     Printer {
         html: true,
@@ -19,6 +26,10 @@ pub fn encode(value: &Value) -> String {
 }
 
 /// As [`encode`], with `<`, `>` and `&` as they are (`SetEscapeHTML(false)`); without the newline an `Encoder` appends.
+///
+/// ```
+/// assert_eq!(golib::json::encode_raw(&"<tag>".into()), r#""<tag>""#);
+/// ```
 pub fn encode_raw(value: &Value) -> String {
     Printer {
         html: false,
@@ -28,6 +39,11 @@ pub fn encode_raw(value: &Value) -> String {
 }
 
 /// Go's `json.MarshalIndent`: each line but the first begins with `prefix` and one `indent` per level.
+///
+/// ```
+/// let value = serde_json::json!({"a": [1]});
+/// assert_eq!(golib::json::encode_indent(&value, "", "  "), "{\n  \"a\": [\n    1\n  ]\n}");
+/// ```
 pub fn encode_indent(value: &Value, prefix: &str, indent: &str) -> String {
     Printer {
         html: true,
@@ -37,6 +53,18 @@ pub fn encode_indent(value: &Value, prefix: &str, indent: &str) -> String {
 }
 
 /// Go's `json.Marshal` of anything that serde serializes, straight to bytes: fields stay in the order of their declaration.
+///
+/// ```
+/// #[derive(serde::Serialize)]
+/// struct Chart {
+///     version: &'static str,
+///     app: f64,
+/// }
+///
+/// let text = golib::json::to_vec(&Chart { version: "1.0.0", app: 2.0 })?;
+/// assert_eq!(text, br#"{"version":"1.0.0","app":2}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 ///
 /// # Errors
 /// What the value's own `Serialize` fails with, and keys that are not text.

@@ -57,6 +57,14 @@ impl Error {
 }
 
 /// Every number as a float, which is what Go's decoder makes of them in an `any`.
+///
+/// ```
+/// use golib::json;
+///
+/// let value = json::decode(b"12345678901234567890123")?;
+/// assert_eq!(json::encode(&json::floats(value)), "1.2345678901234568e+22");
+/// # Ok::<(), json::Error>(())
+/// ```
 pub fn floats(mut value: Value) -> Value {
     /// The rest of a collection.
     enum Rest<'a> {

@@ -34,32 +34,46 @@ pub struct Regexp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorCode {
+    /// A class such as `[b-a]`, or an unknown `\p{…}`.
     #[error("invalid character class range")]
     InvalidCharRange,
+    /// A backslash before a character that it means nothing for.
     #[error("invalid escape sequence")]
     InvalidEscape,
+    /// `(?P<name>…)` with a bad name, or one given twice.
     #[error("invalid named capture")]
     InvalidNamedCapture,
+    /// `(?` and something unknown.
     #[error("invalid or unsupported Perl syntax")]
     InvalidPerlOp,
+    /// `**`, `+*` and their like.
     #[error("invalid nested repetition operator")]
     InvalidRepeatOp,
+    /// `{n}` beyond 1000, or `{2,1}`.
     #[error("invalid repeat count")]
     InvalidRepeatSize,
+    /// A byte that is not UTF-8.
     #[error("invalid UTF-8")]
     InvalidUtf8,
+    /// `[` without `]`.
     #[error("missing closing ]")]
     MissingBracket,
+    /// `(` without `)`.
     #[error("missing closing )")]
     MissingParen,
+    /// `*`, `+` or `?` with nothing before it.
     #[error("missing argument to repetition operator")]
     MissingRepeatArgument,
+    /// A backslash at the end.
     #[error("trailing backslash at end of expression")]
     TrailingBackslash,
+    /// `)` without `(`.
     #[error("unexpected )")]
     UnexpectedParen,
+    /// More than a thousand groups inside each other.
     #[error("expression nests too deeply")]
     NestingDepth,
+    /// Its compiled form would take more than the 16 MiB allowed.
     #[error("expression too large")]
     Large,
 }
@@ -84,6 +98,19 @@ impl std::error::Error for Error {}
 
 impl Regexp {
     /// Compiles a pattern.
+    ///
+    /// ```
+    /// use golib::regexp::{ErrorCode, Regexp};
+    ///
+    /// let word = Regexp::compile(r"\w+")?;
+    /// assert!(word.is_match(b"a b"));
+    /// assert_eq!(word.find(b"- abc"), Some(2..5));
+    ///
+    /// let error = Regexp::compile("a**").unwrap_err();
+    /// assert_eq!(error.code, ErrorCode::InvalidRepeatOp);
+    /// assert_eq!(error.to_string(), "error parsing regexp: invalid nested repetition operator: `**`");
+    /// # Ok::<(), golib::regexp::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Where Go's `regexp.Compile` fails, and where the compiled form would take more than 16 MiB.
@@ -123,6 +150,14 @@ impl Regexp {
 
     /// All matches that do not overlap, at most `limit` if it is not negative. An empty match
     /// directly after another match is none.
+    ///
+    /// ```
+    /// use golib::regexp::Regexp;
+    ///
+    /// let found = Regexp::compile("[0-9]+")?.find_all(b"1 22 333", 2);
+    /// assert_eq!(found, [0..1, 2..4]);
+    /// # Ok::<(), golib::regexp::Error>(())
+    /// ```
     pub fn find_all(&self, text: &[u8], limit: i64) -> Vec<Range<usize>> {
         let subject = Subject::new(text);
         let end = subject.text.len();
@@ -149,6 +184,13 @@ impl Regexp {
     }
 
     /// Cuts the text at its matches into at most `limit` parts (negative: all, zero: none).
+    ///
+    /// ```
+    /// use golib::regexp::Regexp;
+    ///
+    /// assert_eq!(Regexp::compile(", *")?.split(b"a, b,c", -1), [b"a", b"b", b"c"]);
+    /// # Ok::<(), golib::regexp::Error>(())
+    /// ```
     pub fn split<'t>(&self, text: &'t [u8], limit: i64) -> Vec<&'t [u8]> {
         if limit == 0 {
             return Vec::new();
@@ -235,6 +277,10 @@ fn effort(parsed: &parse::Parsed) -> u64 {
 }
 
 /// Escapes everything that has a meaning in a pattern, so that the result matches `text` literally.
+///
+/// ```
+/// assert_eq!(golib::regexp::quote_meta(b"1.5$"), br"1\.5\$");
+/// ```
 pub fn quote_meta(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &byte in text {

@@ -11,6 +11,14 @@ use crate::utf8;
 impl Regexp {
     /// Replaces each match by the template, in which `$1`, `${1}` and `$name` stand for groups
     /// (longest name wins: `$1x` is the group named `1x`) and `$$` for a dollar sign.
+    ///
+    /// ```
+    /// use golib::regexp::Regexp;
+    ///
+    /// let pair = Regexp::compile(r"(?P<key>\w+)=(\w+)")?;
+    /// assert_eq!(pair.replace_all(b"a=1 b=2", b"$2:${key}"), b"1:a 2:b");
+    /// # Ok::<(), golib::regexp::Error>(())
+    /// ```
     pub fn replace_all(&self, text: &[u8], template: &[u8]) -> Vec<u8> {
         self.replace_all_within(text, template, usize::MAX)
             .unwrap_or_default()

@@ -26,6 +26,15 @@ struct Group {
 impl Constraint {
     /// Reads a constraint.
     ///
+    /// ```
+    /// use golib::semver::{Constraint, Version};
+    ///
+    /// let constraint = Constraint::parse("^1.2 || ~2.0.3")?;
+    /// assert!(constraint.check(&Version::parse("1.9.0")?));
+    /// assert!(!constraint.check(&Version::parse("2.1.0")?));
+    /// # Ok::<(), golib::semver::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the text does not follow the grammar or exceeds a limit of this module. An empty text
     /// is no constraint; callers for whom it means "any" pass `*`.
@@ -67,6 +76,14 @@ impl Constraint {
     }
 
     /// Like [`check`](Self::check), with the reasons.
+    ///
+    /// ```
+    /// use golib::semver::{Constraint, Version};
+    ///
+    /// let reasons = Constraint::parse(">= 1.27")?.validate(&Version::parse("1.26.3")?);
+    /// assert_eq!(reasons, Err(vec![r#""1.26.3" is less than "1.27""#.to_owned()]));
+    /// # Ok::<(), golib::semver::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A message for every comparison that fails, in order; at most one about pre-releases.

@@ -24,6 +24,16 @@ impl Version {
     /// Reads a version leniently: an optional `v`, one to three numbers (missing ones are 0,
     /// leading zeros are fine), an optional pre-release and build metadata.
     ///
+    /// ```
+    /// use golib::semver::Version;
+    ///
+    /// let version = Version::parse("v1.2-rc.1+build")?;
+    /// assert_eq!(version.to_string(), "1.2.0-rc.1+build");
+    /// assert_eq!(version.original(), "v1.2-rc.1+build");
+    /// assert!(version < Version::parse("1.2")?);
+    /// # Ok::<(), golib::semver::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the text has another shape, is too long, or a number or part is out of bounds.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, Error> {
@@ -57,6 +67,13 @@ impl Version {
     }
 
     /// Reads a version that must be written out in full: `1.2.3`, no `v`, no leading zeros.
+    ///
+    /// ```
+    /// use golib::semver::{Error, Version};
+    ///
+    /// assert!(Version::parse_strict("1.2.3").is_ok());
+    /// assert_eq!(Version::parse_strict("1.02.3"), Err(Error::LeadingZero));
+    /// ```
     ///
     /// # Errors
     /// When the text is anything else.

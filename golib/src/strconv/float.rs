@@ -77,6 +77,13 @@ impl Decimal {
 
 /// Go's `FormatFloat(value, format, precision, bits)`. `format` is one of `e E f g G b x X`; a negative precision asks for
 /// the shortest text that reads back; `bits` is 32 or 64. Any other format gives `%` and that byte.
+///
+/// ```
+/// use golib::strconv::format_float;
+///
+/// assert_eq!(format_float(1e6, b'g', -1, 64), "1e+06");
+/// assert_eq!(format_float(0.1, b'f', 3, 64), "0.100");
+/// ```
 pub fn format_float(value: f64, format: u8, precision: i32, bits: u32) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "a 32-bit float is what was asked for")]
     let value = if bits == 32 {
@@ -257,6 +264,14 @@ fn hexadecimal(out: &mut String, value: f64, format: u8, precision: i32, bits: u
 
 /// Go's `ParseFloat(text, bits)`: decimal and hexadecimal floats, `inf`, `infinity` and `nan` in any case, underscores only
 /// behind a base prefix.
+///
+/// ```
+/// use golib::strconv::{NumErrorKind, parse_float};
+///
+/// assert_eq!(parse_float("0x1p-2", 64)?, 0.25);
+/// assert_eq!(parse_float("1e999", 64).unwrap_err().kind, NumErrorKind::Range);
+/// # Ok::<(), golib::strconv::NumError>(())
+/// ```
 ///
 /// # Errors
 /// Invalid syntax, or value out of range (Go then returns an infinity beside the error; the sign is the text's).

@@ -5,6 +5,15 @@ use super::{NumError, NumErrorKind, underscores_ok};
 /// Go's `ParseInt(text, base, bits)`. Base 0 takes the base from a `0x`, `0o`, `0b` or `0` prefix and allows underscores;
 /// `bits` of 0 means 64.
 ///
+/// ```
+/// use golib::strconv::parse_int;
+///
+/// assert_eq!(parse_int("0x_ff", 0, 64)?, 255);
+/// let error = parse_int("12a", 10, 64).unwrap_err();
+/// assert_eq!(error.to_string(), "strconv.ParseInt: parsing \"12a\": invalid syntax");
+/// # Ok::<(), golib::strconv::NumError>(())
+/// ```
+///
 /// # Errors
 /// As Go: invalid syntax, value out of range, or invalid base.
 pub fn parse_int(text: impl AsRef<[u8]>, base: u32, bits: u32) -> Result<i64, NumError> {
@@ -12,6 +21,10 @@ pub fn parse_int(text: impl AsRef<[u8]>, base: u32, bits: u32) -> Result<i64, Nu
 }
 
 /// Go's `Atoi`: a decimal integer without underscores.
+///
+/// ```
+/// assert_eq!(golib::strconv::atoi("-7"), Ok(-7));
+/// ```
 ///
 /// # Errors
 /// As [`parse_int`], naming `Atoi`.
@@ -21,6 +34,10 @@ pub fn atoi(text: impl AsRef<[u8]>) -> Result<i64, NumError> {
 
 /// Go's `ParseUint(text, base, bits)`: as [`parse_int`], but no sign is accepted.
 ///
+/// ```
+/// assert_eq!(golib::strconv::parse_uint("ff", 16, 8), Ok(255));
+/// ```
+///
 /// # Errors
 /// As [`parse_int`], naming `ParseUint`.
 pub fn parse_uint(text: impl AsRef<[u8]>, base: u32, bits: u32) -> Result<u64, NumError> {
@@ -29,6 +46,11 @@ pub fn parse_uint(text: impl AsRef<[u8]>, base: u32, bits: u32) -> Result<u64, N
 }
 
 /// Go's `ParseBool`.
+///
+/// ```
+/// assert_eq!(golib::strconv::parse_bool("T"), Ok(true));
+/// assert!(golib::strconv::parse_bool("yes").is_err());
+/// ```
 ///
 /// # Errors
 /// Anything but `1 t T TRUE true True` and `0 f F FALSE false False`.

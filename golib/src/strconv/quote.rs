@@ -6,6 +6,10 @@ use super::printable::PRINTABLE;
 use crate::utf8;
 
 /// Go's `Quote` (`%q`): a double-quoted Go string literal; bytes that are not UTF-8 become `\x..`.
+///
+/// ```
+/// assert_eq!(golib::strconv::quote(b"a\n\xff"), r#""a\n\xff""#);
+/// ```
 pub fn quote(text: impl AsRef<[u8]>) -> String {
     quote_with(text.as_ref(), '"', false)
 }
@@ -185,6 +189,14 @@ pub fn unquote_char(text: &[u8], mark: u8) -> Option<Unquoted<'_>> {
 
 /// Go's `Unquote`: the value of a double-quoted, backquoted or single-quoted (one character) Go literal. `None` is Go's
 /// "invalid syntax".
+///
+/// ```
+/// use golib::strconv::unquote;
+///
+/// assert_eq!(unquote(r#""a\tb""#), Some(b"a\tb".to_vec()));
+/// assert_eq!(unquote("`raw`"), Some(b"raw".to_vec()));
+/// assert_eq!(unquote("bare"), None);
+/// ```
 pub fn unquote(literal: impl AsRef<[u8]>) -> Option<Vec<u8>> {
     let literal = literal.as_ref();
     let [mark, inside @ .., last] = literal else {

@@ -179,6 +179,13 @@ fn offset_at(text: &[u8]) -> Option<(Element, usize)> {
 
 impl Time {
     /// This time in the form of a layout.
+    ///
+    /// ```
+    /// use golib::time::{Time, Zone};
+    ///
+    /// let time = Time::from_unix(0, 0, Zone::Utc);
+    /// assert_eq!(time.format("Mon Jan 2 15:04:05 MST 2006"), b"Thu Jan 1 00:00:00 UTC 1970");
+    /// ```
     pub fn format(&self, layout: impl AsRef<[u8]>) -> Vec<u8> {
         let civil = self.civil();
         let mut layout = layout.as_ref();

@@ -217,6 +217,13 @@ impl Time {
 
     /// The same clock so many years, months and days later; days beyond the end of a month run on
     /// into the next.
+    ///
+    /// ```
+    /// use golib::time::{Time, Zone};
+    ///
+    /// let last_of_january = Time::from_unix(2_592_000, 0, Zone::Utc);
+    /// assert_eq!(last_of_january.add_date(0, 1, 0).format("2006-01-02"), b"1970-03-03");
+    /// ```
     pub fn add_date(&self, years: i64, months: i64, days: i64) -> Self {
         let civil = self.civil();
         let month = i128::from(civil.date.month) - 1 + i128::from(months);

@@ -62,6 +62,16 @@ impl Time {
     /// Reads a time in the form of a layout. Without a zone in the text it is one of `zone`; an
     /// offset or an abbreviation in the text is looked up in `zone` too.
     ///
+    /// ```
+    /// use golib::time::{RFC3339, Time, Zone};
+    ///
+    /// let time = Time::parse(RFC3339, "2024-02-29T12:00:00Z", &Zone::Utc)?;
+    /// assert_eq!(time.unix(), 1_709_208_000);
+    /// let error = Time::parse("2006-01-02", "2023-02-29", &Zone::Utc).unwrap_err();
+    /// assert_eq!(error.to_string(), "parsing time \"2023-02-29\": day out of range");
+    /// # Ok::<(), golib::time::ParseError>(())
+    /// ```
+    ///
     /// # Errors
     /// When the text does not follow the layout or names no possible time.
     pub fn parse(

@@ -29,6 +29,13 @@ pub struct UnknownZone(pub String);
 impl Zone {
     /// The zone of an IANA name; nothing and `UTC` are UTC. (`Local` is the caller's to know.)
     ///
+    /// ```
+    /// use golib::time::Zone;
+    ///
+    /// assert!(matches!(Zone::load("UTC"), Ok(Zone::Utc)));
+    /// assert_eq!(Zone::load("Nowhere/At-All").unwrap_err().to_string(), "unknown time zone Nowhere/At-All");
+    /// ```
+    ///
     /// # Errors
     /// When the system knows no such zone. Names are case-sensitive, as files are to Go.
     pub fn load(name: &str) -> Result<Self, UnknownZone> {

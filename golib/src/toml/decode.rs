@@ -16,6 +16,18 @@ enum Node {
 
 /// Reads a document.
 ///
+/// ```
+/// use golib::toml::{self, Error, Value};
+///
+/// let document = toml::decode(b"[server]\nport = 8080\n")?;
+/// assert!(matches!(&document["server"], Value::Table(server) if matches!(server["port"], Value::Integer(8080))));
+/// match toml::decode(b"a = 1\nb = \n") {
+///     Err(Error::Parse { line, last_key, .. }) => assert_eq!((line, &*last_key), (2, "b")),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// What the Go library refuses, in its words, and nesting beyond 500 levels.
 pub fn decode(text: &[u8]) -> Result<BTreeMap<String, Value>, Error> {

@@ -7,6 +7,14 @@ use crate::strconv::format_float;
 
 /// Writes a value as the Go library's encoder does. Anything but a table comes out as it would stand behind a key.
 ///
+/// ```
+/// use golib::toml;
+///
+/// let document = toml::decode(b"a = {b = 1.0}")?;
+/// assert_eq!(toml::encode(&toml::Value::Table(document))?, "[a]\n  b = 1.0\n");
+/// # Ok::<(), toml::Error>(())
+/// ```
+///
 /// # Errors
 /// Nil in an array, an array of tables that has no key, and nesting beyond 500 levels.
 pub fn encode(value: &Value) -> Result<String, Error> {

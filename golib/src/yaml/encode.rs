@@ -12,6 +12,12 @@ use crate::strconv::format_float;
 
 /// Go's `yaml.Marshal`, with its newline at the end: JSON, read as YAML, written by yaml.v2.
 ///
+/// ```
+/// let value = serde_json::json!({"a10": "yes", "a2": [1e6, null], "long": "x"});
+/// assert_eq!(golib::yaml::encode(&value)?, "a2:\n- 1000000\n- null\na10: \"yes\"\nlong: x\n");
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
+///
 /// # Errors
 /// Text that YAML cannot hold, such as DEL or U+FFFE, and what else yaml.v2 fails to read back from JSON (keys beyond 1,024
 /// characters).
@@ -70,6 +76,18 @@ pub const MAX_DIRECT_DEPTH: usize = 100;
 ///
 /// Go goes by JSON text read as YAML. Nearly all data comes back from there unchanged and is written straight away; methods
 /// that return a `bool` say `false` for the rest, and the caller then has to begin again with [`encode`].
+///
+/// ```
+/// use golib::yaml::Writer;
+///
+/// let mut writer = Writer::new();
+/// writer.begin_mapping(false);
+/// if writer.key("replicas") {
+///     writer.integer(3);
+/// }
+/// writer.end(false);
+/// assert_eq!(writer.finish(), "replicas: 3\n");
+/// ```
 #[derive(Debug)]
 pub struct Writer {
     emitter: Emitter,
@@ -224,6 +242,11 @@ fn survives_json(text: &str) -> bool {
 }
 
 /// Go's `JSONToYAML`: the text is read as YAML, so integers stay exact and JSON's own rules are not enforced.
+///
+/// ```
+/// assert_eq!(golib::yaml::json_to_yaml(br#"{"count": 12345678901234567890}"#)?, "count: 12345678901234567890\n");
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`encode`], and for text that is neither JSON nor YAML.

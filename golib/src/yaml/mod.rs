@@ -153,6 +153,14 @@ impl From<Problem> for Error {
 }
 
 /// How a document is read: integers exact and keys given twice no error, unless asked otherwise.
+///
+/// ```
+/// use golib::budget::Budget;
+/// use golib::yaml::Decoder;
+///
+/// let decoder = Decoder::new().strict().floats();
+/// assert!(decoder.decode(b"{a: 1, a: 2}", &mut Budget::default()).is_err());
+/// ```
 #[derive(Clone, Copy, Default)]
 pub struct Decoder<'k> {
     strict: bool,
@@ -258,6 +266,21 @@ impl<'k> Decoder<'k> {
 
 /// The first document, as `YAMLToJSON` gives it: integers exact, `Null` for an empty text.
 ///
+/// ```
+/// use golib::yaml;
+///
+/// // YAML 1.1: `y` is a boolean, `010` is eight.
+/// assert_eq!(yaml::decode(b"y: 010")?, serde_json::json!({"true": 8}));
+/// match yaml::decode(b"a: 1\nb: [\n") {
+///     Err(yaml::Error::Syntax { message, line }) => {
+///         assert_eq!(message, "did not find expected node content");
+///         assert_eq!(line, Some(2));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), yaml::Error>(())
+/// ```
+///
 /// # Errors
 /// Text that yaml.v2 refuses, what JSON cannot hold (null keys, infinite floats), and what is heavier than a [`Budget`]
 /// usually is.
@@ -267,6 +290,14 @@ pub fn decode(text: &[u8]) -> Result<Value, Error> {
 
 /// As [`decode`], of a mapping with at least the entries whose keys are among `wanted`, whatever their case. The rest of the
 /// document is read and checked all the same, and may be missing from the result.
+///
+/// ```
+/// use golib::yaml;
+///
+/// let chart = yaml::decode_entries(b"name: app\nnotes: [much, more]\n", &["name"])?;
+/// assert_eq!(chart, serde_json::json!({"name": "app"}));
+/// # Ok::<(), yaml::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`decode`].
@@ -282,6 +313,11 @@ pub fn decode_entries(text: &[u8], wanted: &[&str]) -> Result<Value, Error> {
 
 /// As [`decode`], with every key given twice an error (`UnmarshalStrict`).
 ///
+/// ```
+/// assert!(golib::yaml::decode(b"a: 1\na: 2").is_ok());
+/// assert!(golib::yaml::decode_strict(b"a: 1\na: 2").is_err());
+/// ```
+///
 /// # Errors
 /// As [`decode`].
 pub fn decode_strict(text: &[u8]) -> Result<Value, Error> {
@@ -290,6 +326,12 @@ pub fn decode_strict(text: &[u8]) -> Result<Value, Error> {
 
 /// The first document, as `Unmarshal` puts it into an `any`: every number is a float.
 ///
+/// ```
+/// let value = golib::yaml::decode_floats(b"1000000000000000000001")?;
+/// assert!(value.is_f64());
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`decode`].
 pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
@@ -297,6 +339,16 @@ pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
 }
 
 /// The first document, as `Unmarshal` puts it into a `map[string]any`: every number is a float; null is an empty map.
+///
+/// ```
+/// assert!(golib::yaml::decode_into_map(b"null")?.is_empty());
+/// assert_eq!(
+///     golib::yaml::decode_into_map(b"[]").unwrap_err().to_string(),
+///     "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type \
+///      map[string]interface {}"
+/// );
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`decode`], and for a document that is a list or a scalar.
@@ -308,6 +360,11 @@ pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
 
 /// The first document, as `Unmarshal` puts it into a `[]any`: every number is a float; null is an empty list.
 ///
+/// ```
+/// assert_eq!(golib::yaml::decode_into_list(b"[a]")?, ["a"]);
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`decode`], and for a document that is a map or a scalar.
 pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
@@ -318,6 +375,11 @@ pub fn decode_into_list(text: &[u8]) -> Result<Vec<Value>, Error> {
 
 /// The first document, as `Unmarshal` puts it into a `map[string]string`: numbers and booleans become text, null the empty
 /// string.
+///
+/// ```
+/// assert_eq!(golib::yaml::decode_into_strings(b"version: 1.10")?["version"], "1.1");
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`decode`], for a document that is no map, and for values that are collections.
@@ -342,6 +404,11 @@ pub fn decode_into_strings(
 }
 
 /// Every document of a stream, as yaml.v2's `Decoder` reads them one after the other.
+///
+/// ```
+/// assert_eq!(golib::yaml::decode_all(b"a: 1\n---\nb: 2\n")?.len(), 2);
+/// # Ok::<(), golib::yaml::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`decode`], at the first document that fails; the weight is that of all documents together.

@@ -8,15 +8,23 @@ use super::tree::{Dialect, Node, Scalar, Tree};
 /// What yaml.v3 is given: it sees Go's own values, not their JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Pretty {
+    /// Null.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A signed integer.
     Int(i64),
+    /// An unsigned integer.
     Uint(u64),
+    /// A float, printed as Go's `%g` does.
     Float(f64),
+    /// A string, quoted where it needs to be.
     Str(String),
     /// A scalar that is never quoted: a time.
     Plain(String),
+    /// A list.
     Seq(Vec<Pretty>),
+    /// A mapping; its keys are sorted when it is written.
     Map(Vec<(String, Pretty)>),
 }
 
@@ -41,6 +49,11 @@ impl Tree for Pretty {
 
 /// What a yaml.v3 `Encoder` with `SetIndent(2)` writes, with the newline at the end. Integers print plainly and floats as Go's
 /// `%v` does (`1e+06`).
+///
+/// ```
+/// let value = serde_json::json!({"list": ["a"]});
+/// assert_eq!(golib::yaml::encode_pretty(&value), "list:\n  - a\n");
+/// ```
 pub fn encode_pretty(value: &Value) -> String {
     write(value, Dialect::V3)
 }

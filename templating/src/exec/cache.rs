@@ -10,6 +10,18 @@ use crate::parse::Tree;
 
 /// Parsed texts that sets have in common: fifty releases of one chart parse it once. Shared by any number of threads;
 /// what was not used for longest makes room.
+///
+/// ```
+/// use bytes::Bytes;
+/// use templating::{Dialect, TemplateCache};
+///
+/// let cache = TemplateCache::new(16 << 20);
+/// for release in ["one", "two"] {
+///     let mut set = Dialect::Helm.template_set(release);
+///     set.parse_cached("a.yaml", Bytes::from_static(b"{{ .Values.a }}"), &cache)?; // the second time, nothing is parsed
+/// }
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TemplateCache {
     /// In bytes.

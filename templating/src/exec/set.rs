@@ -11,6 +11,21 @@ use crate::funcs::Functions;
 use crate::parse::{self, Reads, Tree};
 
 /// What a key that is not in a map gives: Go's `missingkey` option.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::{Functions, Limits, Map, MissingKey, Renderer, SystemHost, TemplateSet};
+///
+/// for (option, want) in [(MissingKey::Invalid, Ok("<no value>")), (MissingKey::Error, Err(()))] {
+///     let functions = Arc::new(Functions::builtin());
+///     let mut set = TemplateSet::new("set", functions).with_missing_key(option);
+///     set.parse("t", "{{ .missing }}")?;
+///     let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+///     let got = renderer.render("t", &Map::new().into()).map_err(|_| ());
+///     assert_eq!(got, want.map(|text| text.as_bytes().to_vec()));
+/// }
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingKey {
     /// Nothing at all, printed as `<no value>`.
@@ -26,6 +41,18 @@ pub enum MissingKey {
 const DEFAULT_MAX_DEPTH: usize = 200;
 
 /// Parsed templates that can call each other by name. Shared between renders and threads in an `Arc`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use templating::{Functions, Limits, Renderer, SystemHost, TemplateSet, Value};
+///
+/// let mut set = TemplateSet::new("set", Arc::new(Functions::builtin()));
+/// set.parse("page", r#"{{ define "title" }}<{{ . }}>{{ end }}{{ template "title" 7 }}"#)?;
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("page", &Value::Nil)?, b"<7>");
+/// assert_eq!(renderer.render("title", &Value::from("a"))?, b"<a>");
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TemplateSet {
     name: Arc<str>,
@@ -58,6 +85,14 @@ impl TemplateSet {
     }
 
     /// Other delimiters than `{{` and `}}`; an empty one keeps the default.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, TemplateSet};
+    ///
+    /// let mut set = TemplateSet::new("set", Arc::new(Functions::builtin())).with_delims("[[", "]]");
+    /// assert!(set.parse("t", "{{ untouched }} [[ len .name ]]").is_ok());
+    /// ```
     #[must_use]
     pub fn with_delims(mut self, left: &str, right: &str) -> Self {
         if !left.is_empty() {
@@ -86,6 +121,16 @@ impl TemplateSet {
 
     /// Parses a text under a name, with the templates it defines. A template replaces another of its name unless it
     /// is blank.
+    ///
+    /// ```
+    /// use templating::Dialect;
+    /// use templating::error::ErrorKind;
+    ///
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// let error = set.parse("a.yaml", "ok\n{{ nosuch }}").unwrap_err();
+    /// assert_eq!(error.to_string(), "template: a.yaml:2: function \"nosuch\" not defined");
+    /// assert!(matches!(error.kind(), ErrorKind::Parse(error) if error.line == 2));
+    /// ```
     ///
     /// # Errors
     /// When the text is no template; the set stays as it was.
@@ -183,6 +228,17 @@ impl TemplateSet {
     }
 
     /// Which fields of its dot a template of this set may read, without running it. `None`: no such template.
+    ///
+    /// ```
+    /// use templating::{Dialect, Reads};
+    ///
+    /// let mut set = Dialect::Fleet.template_set("values");
+    /// set.parse("t", "${ if .ClusterLabels.env }${ .ClusterName }${ end }")?;
+    /// let Some(Reads::Paths(paths)) = set.reads("t") else { panic!("the dot is not handed on") };
+    /// assert!(paths.contains(&vec!["ClusterLabels".to_owned(), "env".to_owned()]));
+    /// assert_eq!(paths.len(), 2);
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn reads(&self, name: &str) -> Option<Reads> {
         let tree = self.tree(name)?;
         Some(parse::reads(tree, &|name| self.tree(name)))
@@ -193,6 +249,7 @@ impl TemplateSet {
         &self.name
     }
 
+    /// The functions its templates may name.
     pub fn functions(&self) -> &Arc<Functions> {
         &self.functions
     }

@@ -1,4 +1,18 @@
 //! Values as text, as Go's package `fmt` prints them: `print`, `println`, `printf` with all verbs and flags.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use templating::funcs::Rest;
+//! use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value, fmt};
+//!
+//! let mut functions = Functions::builtin();
+//! functions.add("debug", |state: &mut State<'_>, values: Rest<Value>| fmt::sprintf(state, b"%#v|%6.2f", &values));
+//! let mut set = TemplateSet::new("set", Arc::new(functions));
+//! set.parse("t", r#"{{ debug "a" 3.14159 }}"#)?;
+//! let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+//! assert_eq!(renderer.render("t", &Value::Nil)?, b"\"a\"|  3.14");
+//! # Ok::<(), templating::Error>(())
+//! ```
 
 mod number;
 mod printf;

@@ -47,6 +47,14 @@ scalar_argument! {
 }
 
 /// Go's `int64`, where `i64` stands for `int`; as a result too.
+///
+/// ```
+/// use templating::Functions;
+/// use templating::funcs::Int64;
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("double", |n: Int64| Int64(n.0 * 2)); // func(int64) int64
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int64(pub i64);
 
@@ -117,6 +125,7 @@ impl<T> IntoIterator for Rest<T> {
 
 /// A Rust type that can be a result, or a `Result` of one.
 pub trait IntoResult {
+    /// The result as the engine takes it.
     fn into_result(self) -> Result<Operand, Error>;
 }
 
@@ -177,7 +186,9 @@ into_result!(bool, i64, u32, u64, f64, Str, &str, String, List, Map);
 
 /// A closure that can be put into the table. `Args` only tells the shapes apart.
 pub trait Typed<Args>: Send + Sync + 'static {
+    /// The Go signature that the argument types give.
     fn signature() -> Signature;
+    /// The function as the engine calls it.
     fn into_native(
         self,
     ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static;

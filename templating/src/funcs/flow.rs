@@ -60,6 +60,10 @@ fn is_missing(value: &Value) -> bool {
 }
 
 /// Removes every `<no value>`, as Helm does from whatever it rendered.
+///
+/// ```
+/// assert_eq!(templating::funcs::without_no_value(b"a: <no value>".to_vec()), b"a: ");
+/// ```
 pub fn without_no_value(text: Vec<u8>) -> Vec<u8> {
     const MARK: &[u8] = b"<no value>";
     // Most texts have none, and then nothing is copied.

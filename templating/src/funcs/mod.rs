@@ -6,11 +6,13 @@
 
 mod argument;
 mod builtins;
+#[cfg(feature = "certificates")]
 mod certificate;
 mod crypto;
 mod date;
 mod decimal;
 mod defaults;
+#[cfg(feature = "certificates")]
 mod der;
 mod dict;
 mod encoding;
@@ -87,6 +89,7 @@ impl Function {
         &self.name
     }
 
+    /// The Go signature.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
@@ -100,6 +103,19 @@ impl fmt::Debug for Function {
 
 /// All functions that the templates of a set may name. Templates are parsed against a table: a name that is not in it is
 /// a parse error, as in Go.
+///
+/// ```
+/// use templating::funcs::Rest;
+/// use templating::{Functions, Str};
+///
+/// let mut functions = Functions::builtin();
+/// functions.add("shout", |text: Str| format!("{text}!"));
+/// functions.add("total", |numbers: Rest<i64>| numbers.iter().sum::<i64>());
+/// functions.alias("total", "sum");
+/// functions.remove("html");
+/// assert_eq!(functions.get("shout").unwrap().signature().params.len(), 1);
+/// assert!(functions.names().contains(&"sum"));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     table: HashMap<Arc<str>, Arc<Function>>,
@@ -149,6 +165,7 @@ impl Functions {
         self.table.remove(name);
     }
 
+    /// The function of a name.
     pub fn get(&self, name: &str) -> Option<&Function> {
         self.resolve(name).map(|function| &**function)
     }

@@ -1,8 +1,8 @@
 //! All of Sprig 3.3.0, a file per family, and what Helm adds to it or replaces.
 
 use super::{
-    Functions, certificate, crypto, date, defaults, dict, encoding, list, network, numeric, path,
-    reflect, regex, semver, strings, url,
+    Functions, crypto, date, defaults, dict, encoding, list, network, numeric, path, reflect,
+    regex, semver, strings, url,
 };
 use crate::error::Error;
 use crate::value::Str;
@@ -16,7 +16,8 @@ pub(crate) fn add_sprig(functions: &mut Functions) {
         defaults::add,
         numeric::add,
         crypto::add,
-        certificate::add,
+        #[cfg(feature = "certificates")]
+        super::certificate::add,
         date::add,
         encoding::add,
         network::add,

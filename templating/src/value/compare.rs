@@ -5,6 +5,14 @@ use std::collections::HashSet;
 use super::Value;
 
 /// Whether both values have one type and equal contents; `1` and `1.0` differ, a nil list and an empty one too.
+///
+/// ```
+/// use templating::value::deep_equal;
+/// use templating::{List, Value};
+///
+/// assert!(deep_equal(&List::ints([1]).into(), &List::ints([1]).into()));
+/// assert!(!deep_equal(&Value::Int(1), &Value::Int64(1))); // types count
+/// ```
 pub fn deep_equal(a: &Value, b: &Value) -> bool {
     deep_equal_counted(a, b, &mut 0)
 }

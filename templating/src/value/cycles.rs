@@ -15,6 +15,16 @@ thread_local! {
 ///
 /// It empties every map that was changed and is still referred to, so all values made during its life must be done
 /// with by then: make it the first variable of the function that renders.
+///
+/// ```
+/// use templating::Map;
+/// use templating::value::CycleGuard;
+///
+/// let _guard = CycleGuard::new();
+/// let map = Map::new();
+/// map.insert("self", map.clone())?; // would never be freed
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct CycleGuard {
     /// Inside another guard there is nothing to do.

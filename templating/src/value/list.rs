@@ -11,6 +11,15 @@ use super::{Str, Value};
 use crate::memory::Held;
 
 /// A list of one Go type, possibly nil. Cloning shares the elements.
+///
+/// ```
+/// use templating::{List, Value};
+///
+/// let list = List::strings(["a", "b"]);
+/// assert_eq!(list.list_type().name, "[]string");
+/// assert_eq!(list.len(), 2);
+/// assert_eq!(List::new(vec![Value::Int(1)]).list_type().name, "[]interface {}");
+/// ```
 #[derive(Clone)]
 pub struct List {
     ty: &'static ListType,
@@ -56,10 +65,12 @@ impl List {
         Self { ty, items: None }
     }
 
+    /// Whether this is the nil list of its type.
     pub fn is_nil(&self) -> bool {
         self.items.is_none()
     }
 
+    /// The Go type.
     pub fn list_type(&self) -> &'static ListType {
         self.ty
     }
@@ -79,6 +90,7 @@ impl List {
             .map_or(0, |items| Rc::as_ptr(items).addr())
     }
 
+    /// The elements.
     pub fn as_slice(&self) -> &[Value] {
         self.items.as_ref().map_or(&[], |items| &items.items)
     }

@@ -15,6 +15,16 @@ use crate::error::Error;
 use crate::memory::Held;
 
 /// A map of one Go type, possibly nil. Cloning gives another reference to the same map.
+///
+/// ```
+/// use templating::Map;
+///
+/// let map = Map::from_iter([("name", "web")]);
+/// let same = map.clone();
+/// same.insert("port", 80i64)?;
+/// assert_eq!(map.len(), 2); // as in Go, both are one map
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Map {
     ty: &'static MapType,
@@ -43,10 +53,12 @@ impl Map {
         Self { ty, entries: None }
     }
 
+    /// Whether this is the nil map of its type.
     pub fn is_nil(&self) -> bool {
         self.entries.is_none()
     }
 
+    /// The Go type.
     pub fn map_type(&self) -> &'static MapType {
         self.ty
     }
@@ -75,10 +87,12 @@ impl Map {
             .map_or(0, |entries| Rc::as_ptr(entries).addr())
     }
 
+    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.with(BTreeMap::len)
     }
 
+    /// Whether there is no entry; so it is with the nil map.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -88,6 +102,7 @@ impl Map {
         self.with(|entries| entries.get(key.as_ref()).cloned())
     }
 
+    /// Whether there is an entry of this key, if only nil.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
         self.with(|entries| entries.contains_key(key.as_ref()))
     }

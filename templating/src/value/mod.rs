@@ -32,37 +32,61 @@ pub use types::{
 };
 
 /// A Go value.
+///
+/// ```
+/// use serde_json::json;
+/// use templating::{Kind, Value};
+///
+/// let value = Value::from(json!({"list": [1, "two", null], "on": true}));
+/// let list = value.as_map().unwrap().get("list").unwrap();
+/// assert_eq!(list.items().unwrap()[0].kind(), Kind::Int64);
+/// assert_eq!(Value::from(1i64).type_name(), "int");
+/// assert!(!Value::from("").is_true());
+/// assert_eq!(value.to_json()?, json!({"list": [1, "two", null], "on": true}));
+/// # Ok::<(), templating::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub enum Value {
     /// The untyped nil.
     #[default]
     Nil,
+    /// `bool`
     Bool(bool),
     /// `int`: literals, `len`, `until`.
     Int(i64),
+    /// `int32`
     Int32(i32),
     /// `int64`: Sprig's arithmetic, `--set`, TOML.
     Int64(i64),
+    /// `uint8`: an element of bytes or of a string.
     Uint8(u8),
+    /// `uint32`
     Uint32(u32),
+    /// `uint64`
     Uint64(u64),
     /// `float64`: every number from YAML or JSON.
     Float(f64),
     /// `complex128`, real and imaginary part.
     Complex(f64, f64),
+    /// `string`
     Str(Str),
     /// `[]byte`; `None` is nil.
     Bytes(Option<Rc<Str>>),
+    /// A slice of any type.
     List(List),
+    /// A map of any type with string keys.
     Map(Map),
+    /// What only the host knows: times, versions, a chart's files.
     Object(Rc<dyn Object>),
 }
 
 impl Value {
+    /// A string.
     pub fn string(text: impl Into<Str>) -> Self {
         Value::Str(text.into())
     }
 
+    /// A value of a host type.
     pub fn object(object: impl Object + 'static) -> Self {
         Value::Object(Rc::new(object))
     }
@@ -82,6 +106,7 @@ impl Value {
         }
     }
 
+    /// Go's kind of the value.
     pub fn kind(&self) -> Kind {
         match self {
             Value::Nil => Kind::Invalid,
@@ -141,6 +166,7 @@ impl Value {
         }
     }
 
+    /// The map, if it is one.
     pub fn as_map(&self) -> Option<&Map> {
         match self {
             Value::Map(map) => Some(map),
@@ -148,6 +174,7 @@ impl Value {
         }
     }
 
+    /// The list, if it is one; bytes are none.
     pub fn as_list(&self) -> Option<&List> {
         match self {
             Value::List(list) => Some(list),

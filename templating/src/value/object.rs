@@ -7,6 +7,52 @@ use super::{Kind, Method, Str, Value};
 /// A Go struct, pointer or named scalar that a template can hold.
 ///
 /// Everything a template can observe of it is asked through this trait; the defaults describe an empty struct.
+///
+/// ```
+/// use std::any::Any;
+/// use std::sync::Arc;
+/// use templating::{Dialect, Limits, Map, Method, Object, Operand, Renderer, SystemHost, Type, Value};
+///
+/// /// A Go struct with a field and a method.
+/// struct Release {
+///     name: &'static str,
+/// }
+///
+/// static METHODS: [Method; 1] = [Method {
+///     name: "Has",
+///     params: &[Type::String],
+///     call: |_, receiver, args| {
+///         let Value::Object(release) = receiver else { return Err("no release".into()) };
+///         let name = release.field("Name").and_then(|name| name.as_str().cloned());
+///         Ok(Operand::exact(Value::Bool(name.as_ref() == args[0].value.as_str())))
+///     },
+/// }];
+///
+/// impl Object for Release {
+///     fn type_name(&self) -> &'static str {
+///         "chart.Release"
+///     }
+///
+///     fn fields(&self) -> Vec<(&'static str, Value)> {
+///         vec![("Name", self.name.into())]
+///     }
+///
+///     fn methods(&self) -> &'static [Method] {
+///         &METHODS
+///     }
+///
+///     fn as_any(&self) -> &dyn Any {
+///         self
+///     }
+/// }
+///
+/// let mut set = Dialect::Helm.template_set("chart");
+/// set.parse("t", r#"{{ .Release.Name }} {{ .Release.Has "web" }} {{ .Release }}"#)?;
+/// let dot = Map::from_iter([("Release", Value::object(Release { name: "web" }))]).into();
+/// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+/// assert_eq!(renderer.render("t", &dot)?, b"web true {web}");
+/// # Ok::<(), templating::Error>(())
+/// ```
 pub trait Object {
     /// Go's name of the type: `time.Time`, `*semver.Version`.
     fn type_name(&self) -> &'static str;

@@ -9,6 +9,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// An immutable Go string. Cloning shares the bytes; short ones are copied, which costs no memory of their own.
+///
+/// ```
+/// use templating::Str;
+///
+/// let cut = Str::from(&"é".as_bytes()[..1]);
+/// assert_eq!(cut.as_str(), None);
+/// assert_eq!(cut.to_str_lossy(), "\u{fffd}");
+/// ```
 #[derive(Clone)]
 pub struct Str(Repr);
 

@@ -11,19 +11,33 @@ use crate::state::State;
 pub enum Kind {
     /// The untyped nil.
     Invalid,
+    /// `bool`
     Bool,
+    /// `int`
     Int,
+    /// `int32`
     Int32,
+    /// `int64`
     Int64,
+    /// `uint8`
     Uint8,
+    /// `uint32`
     Uint32,
+    /// `uint64`
     Uint64,
+    /// `float64`
     Float64,
+    /// `complex128`
     Complex128,
+    /// `string`
     String,
+    /// Lists and bytes.
     Slice,
+    /// Maps.
     Map,
+    /// Host types that are structs.
     Struct,
+    /// Host types that are pointers to structs.
     Ptr,
 }
 
@@ -68,6 +82,14 @@ pub struct Method {
 }
 
 /// A list type such as `[]string`. Two lists have the same type when they refer to the same `ListType`.
+///
+/// ```
+/// use templating::value::{LIST, ListType};
+/// use templating::{List, Type};
+///
+/// static VERSIONS: ListType = ListType { name: "common.VersionSet", element: Type::String, named: true, methods: &[] };
+/// assert!(!Type::List(&LIST).accepts(&List::nil(&VERSIONS).into()));
+/// ```
 #[derive(Debug)]
 pub struct ListType {
     /// Go's name: `[]interface {}`, `common.VersionSet`.
@@ -148,19 +170,31 @@ pub static BYTES_MAP: MapType = MapType {
 pub enum Type {
     /// `interface {}`: anything, nil too.
     Any,
+    /// `bool`
     Bool,
+    /// `int`
     Int,
+    /// `int32`
     Int32,
+    /// `int64`
     Int64,
+    /// `uint8`
     Uint8,
+    /// `uint32`
     Uint32,
+    /// `uint64`
     Uint64,
+    /// `float64`
     Float64,
+    /// `complex128`
     Complex128,
+    /// `string`
     String,
     /// `[]uint8`
     Bytes,
+    /// A slice such as `[]string`.
     List(&'static ListType),
+    /// A map such as `map[string]string`.
     Map(&'static MapType),
     /// A host type, by its Go name.
     Object(&'static str),
