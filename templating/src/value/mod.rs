@@ -1,7 +1,7 @@
 //! What a template sees: Go's values with their types, kinds and notions of truth and equality.
 //!
 //! Values belong to one render on one thread and are cheap to clone: strings, lists and maps are shared. Printing lives
-//! in [`crate::fmt`], the rules for `.field` and function arguments in [`crate::exec`].
+//! in [`crate::fmt`], the rules for `.field` and function arguments in the engine (`exec`).
 
 mod compare;
 mod cycles;
