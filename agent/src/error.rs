@@ -1,4 +1,4 @@
-//! How errors are told: one line, causes included, each once.
+//! How errors read: one line, causes included, each once.
 //!
 //! kube's own `Display` repeats a `Status` in debug form; people get the API server's sentence.
 
@@ -22,7 +22,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What the API server or the connection to it had to say.
+/// A request's failure, in the API server's words where it answered.
 pub fn text(error: &kube::Error) -> String {
     chain(error)
 }

@@ -32,7 +32,7 @@ pub struct BundleDeploymentStatus {
     pub incomplete_state: bool,
     #[serde(deserialize_with = "null_as_default")]
     pub display: BundleDeploymentDisplay,
-    /// Written by every monitor pass, 0 included.
+    /// Written whenever the deployment is monitored, 0 included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync_generation: Option<i64>,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]

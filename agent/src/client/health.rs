@@ -58,8 +58,8 @@ impl Health {
         &self.last_contact[side as usize]
     }
 
-    /// Whether this cluster has been silent for so long that it should be asked for a sign of life. A watch is told something
-    /// about once a minute even where nothing happens.
+    /// Whether this cluster has been silent for so long that it should be asked for a sign of life. An open watch
+    /// gets a bookmark about once a minute even where nothing changes.
     pub fn is_silent(&self, side: Side) -> bool {
         self.last_contact(side).last().elapsed() >= self.unready_after / 3
     }
@@ -78,7 +78,7 @@ impl Health {
         self.lock().trouble_since[side as usize] = None;
     }
 
-    /// This cluster did not answer, or not as it should: since it was last heard.
+    /// This cluster did not answer, or not as it should. Counts from its last answer.
     pub fn trouble(&self, side: Side) {
         let last = self.last_contact(side).last();
         self.lock().trouble_since[side as usize].get_or_insert(last);

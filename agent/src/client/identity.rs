@@ -24,11 +24,11 @@ use crate::error;
 /// The account used when a bundle names none, if it exists.
 const FALLBACK_ACCOUNT: &str = "fleet-default";
 
-/// How long an account that was found is believed to exist. That one is missing is remembered for looks alone: what follows from it
-/// may be that a bundle deploys with the agent's own rights.
+/// How long an account that was found is believed to exist. That one is missing is remembered for monitoring alone: in a deploy
+/// it may mean that the bundle deploys with the agent's own rights.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// The agent itself: system namespace, watches, copies of nothing.
+/// The agent itself: for its system namespace and for watches of metadata.
 #[derive(Clone)]
 pub struct AgentClient {
     client: Client,
@@ -113,28 +113,28 @@ pub struct Identities {
 pub enum Purpose {
     /// To deploy.
     Deploy,
-    /// To look at what was deployed, and to keep it so.
+    /// To monitor what was deployed, and to correct it.
     Monitor,
 }
 
 /// Whether an account exists; held while asking, so that many bundles ask once.
 type AccountLookup = tokio::sync::Mutex<Option<LookupResult>>;
 
-/// An answer, and when it was asked for: it is one to everybody who wanted to know by then.
+/// An answer, and when the request for it went out: whoever asked before that shares it.
 struct LookupResult {
     asked: Instant,
     outcome: kube::Result<bool>,
 }
 
 impl LookupResult {
-    /// Whether it is one to somebody who wants to know since `came`.
-    fn is_for(&self, came: Instant, purpose: Purpose) -> bool {
+    /// Whether it answers a question that was asked at `since`.
+    fn is_for(&self, since: Instant, purpose: Purpose) -> bool {
         let is_lasting = match (&self.outcome, purpose) {
             (Ok(exists), Purpose::Deploy) => *exists,
             (outcome, Purpose::Monitor) => outcome.is_ok(),
             (Err(_), Purpose::Deploy) => false,
         };
-        self.asked >= came || is_lasting && self.asked.elapsed() < REMEMBERED
+        self.asked >= since || is_lasting && self.asked.elapsed() < REMEMBERED
     }
 
     fn to_result(&self) -> kube::Result<bool> {
@@ -150,7 +150,7 @@ impl LookupResult {
 }
 
 impl Identities {
-    /// Identities on the cluster `config` leads to, through `clients`; accounts live in `namespace`. What that cluster says is `last_contact`.
+    /// Identities on the cluster `config` leads to, through `clients`; accounts live in `namespace`. `last_contact` is kept at that cluster's last answer.
     ///
     /// # Errors
     /// No client can be built from the configuration.
@@ -183,7 +183,7 @@ impl Identities {
         }
     }
 
-    /// Definitions changed: what the cluster serves is asked anew.
+    /// CRDs or API services changed: which kinds the cluster serves is asked anew.
     pub fn forget_discovery(&self) {
         self.cluster.forget_discovery();
     }
@@ -220,7 +220,7 @@ impl Identities {
         }
     }
 
-    /// The account a release was deployed with, as our ledger says; not looked up, so that the
+    /// The account a release was deployed with, by our ledger; not looked up, so that the
     /// API server refuses what a deleted account may not do.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl Identities {
     }
 
     async fn exists(&self, name: &str, purpose: Purpose) -> kube::Result<bool> {
-        let came = Instant::now();
+        let since = Instant::now();
         let question = {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(seen.entry(name.to_owned()).or_default())
@@ -265,7 +265,7 @@ impl Identities {
         let mut question = question.lock().await;
         if let Some(answer) = question
             .as_ref()
-            .filter(|answer| answer.is_for(came, purpose))
+            .filter(|answer| answer.is_for(since, purpose))
         {
             return answer.to_result();
         }
@@ -302,12 +302,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn that_an_account_is_missing_is_never_remembered_by_a_deploy() {
+    async fn a_deploy_always_asks_again_for_an_account_that_was_missing() {
         let second = Duration::from_secs(1);
         let asked = Instant::now();
         let answer = |outcome| LookupResult { asked, outcome };
         let unreachable = || kube::Error::Service("no answer".into());
-        // Those who came while it was on its way share it, whatever it is.
+        // Whoever asked while the request was on its way shares the answer, whatever it is.
         for outcome in [Ok(true), Ok(false), Err(unreachable())] {
             assert!(answer(outcome).is_for(asked, Purpose::Deploy));
         }

@@ -3,7 +3,7 @@
 //!
 //! `rest_client_requests_total` has client-go's labels, in one family for the process, as client-go has one registry: clients are
 //! made in several places and live as long as their credential. Requests on behalf of bundles count too; of a request only its method,
-//! its server and the status code are kept, and its path is told at the log level `trace`. client-go has no time limit of its own: a
+//! its server and the status code are kept, and its path is logged at level `trace`. client-go has no time limit of its own: a
 //! server that takes a connection and never answers holds its caller for ever there.
 
 use std::pin::Pin;
@@ -57,7 +57,7 @@ pub fn counts() -> impl prometheus_client::registry::Metric {
     REQUESTS.clone()
 }
 
-/// When a server was last heard: an answer, or a part of one. Cheap to clone, all clones share.
+/// When a server last answered, wholly or in part. Cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct LastContact(Arc<Mutex<Instant>>);
 

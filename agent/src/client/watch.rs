@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 /// What a watch does when its connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// Goes on where it was: what was deleted meanwhile is told as deleted, not just missing from a list.
+    /// Resumes where it broke off: an object deleted meanwhile comes as a DELETED event and is not just missing from a list.
     Resume,
-    /// Begins with a list: what it would resume from may be in the future of a server that was restored.
+    /// Begins with a list: a server that was restored from a backup may not have reached the version to resume from.
     Relist,
 }
 
 /// Watches for ever. When the server ends or refuses a watch, it begins anew with a list once it has backed off. kube's watcher
-/// resumes even where it is told `410 Gone` before the first event, for ever, and starts its back-off over with each attempt to list.
+/// resumes even after `410 Gone` before the first event, for ever, and starts its back-off over with each attempt to list.
 pub fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_broken_connections_are_gone_on_from() {
+    fn a_watch_resumes_only_after_a_broken_connection() {
         let reset = || kube::Error::Service("connection reset".into());
         assert!(is_broken(&watcher::Error::WatchFailed(reset())));
         assert!(is_broken(&watcher::Error::WatchStartFailed(reset())));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_start_over() {
+    fn pauses_grow_until_a_success() {
         let mut backoff = Backoff::default();
         let pauses: Vec<_> = backoff.by_ref().take(8).collect();
         assert!(pauses[0] <= Backoff::MIN && pauses[7] > Duration::from_secs(7));

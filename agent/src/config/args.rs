@@ -66,7 +66,7 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// What the flags say about logging.
+    /// The log options that the flags give.
     pub(crate) fn log_options(&self) -> LogOptions {
         let debug = self.debug || self.zap_devel == Some(true);
         let default_level = match (debug, self.debug_level) {

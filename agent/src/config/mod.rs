@@ -32,10 +32,10 @@ pub use timing::Timing;
 pub const AGENT_NAME: &str = "fleet-agent";
 /// Name of the Secret registration starts from.
 pub const BOOTSTRAP_NAME: &str = "fleet-agent-bootstrap";
-/// Who asks: shown in audit logs, and the API server's field manager for writes that name none.
+/// Shown in audit logs, and the API server's field manager for writes that name none.
 const USER_AGENT: &str = concat!("fleetagent/", env!("CARGO_PKG_VERSION"));
 
-/// The header that tells API servers who asks.
+/// The `User-Agent` header of requests to API servers.
 pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
     (
         http::header::USER_AGENT,
@@ -46,7 +46,7 @@ pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
 const DEFAULT_CHECKIN: Duration = Duration::from_secs(15 * 60);
 const DEFAULT_WORKERS: usize = 50;
 
-/// Everything the process is told from outside the cluster.
+/// The settings of the process, from flags and environment.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// System namespace.
@@ -61,7 +61,7 @@ pub struct Settings {
     pub election: Option<Election>,
     /// Identity on the lease.
     pub identity: String,
-    /// Name of the pod, told upstream at registration.
+    /// Name of the pod, a label of the cluster upstream after registration.
     pub hostname: String,
     /// Bundles reconciled at once.
     pub workers: usize,

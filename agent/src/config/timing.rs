@@ -52,7 +52,7 @@ intervals! {
     backoff_min = Duration::from_millis(5);
     /// Longest pause (ours: 60 s; upstream's grows to 1000 s).
     backoff_max = Duration::from_secs(60);
-    /// How long a BundleDeployment must be gone before its release goes.
+    /// How long a BundleDeployment must be gone before its release is removed.
     removal_grace = Duration::from_secs(3);
     /// How often facts that cannot be watched are read again.
     facts_refresh = Duration::from_secs(5 * 60);

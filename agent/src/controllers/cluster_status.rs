@@ -21,7 +21,7 @@ const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Where and how often to report.
 pub struct Heartbeat {
     pub upstream: Upstream,
-    /// System namespace of the agent, told upstream.
+    /// System namespace of the agent, part of the report.
     pub namespace: String,
     /// When the first report goes out.
     pub first: Duration,

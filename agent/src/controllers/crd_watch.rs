@@ -20,8 +20,8 @@ use crate::client::identity::Identities;
 use crate::client::watch::{self, Broken};
 use crate::error;
 
-/// A definition is established some time after it was made, and served a moment after that.
-const LOOKS: [Duration; 3] = [
+/// When bundles are tried again after a change: a definition is established some time after it was made, and served a moment after that.
+const RETRIES: [Duration; 3] = [
     Duration::from_millis(300),
     Duration::from_secs(2),
     Duration::from_secs(6),
@@ -78,29 +78,29 @@ impl CrdWatch {
             self.changes("apiextensions.k8s.io", "CustomResourceDefinition"),
             self.changes("apiregistration.k8s.io", "APIService"),
         );
-        let mut looks = VecDeque::new();
+        let mut retries = VecDeque::new();
         while !self.lock().is_empty() {
-            let next = looks.front().copied();
-            let until_look = async {
+            let next = retries.front().copied();
+            let until_retry = async {
                 match next {
-                    Some(look) => tokio::time::sleep_until(look).await,
+                    Some(retry) => tokio::time::sleep_until(retry).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 Some(event) = changes.next() => match event {
-                    // Also after a list: what came before it was watched is in there.
+                    // Also after a list: it holds what was made before the watch began.
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitDone) => {
                         let now = Instant::now();
-                        looks = LOOKS.map(|pause| now + pause).into();
+                        retries = RETRIES.map(|pause| now + pause).into();
                     }
                     Ok(_) => {}
                     Err(failed) => {
                         tracing::debug!(error = %error::chain(&failed), "watching definitions");
                     }
                 },
-                () = until_look => {
-                    looks.pop_front();
+                () = until_retry => {
+                    retries.pop_front();
                     self.identities.forget_discovery();
                     for bundle in &*self.lock() {
                         self.queue.wake(bundle, ReconcileKind::Full);

@@ -66,7 +66,7 @@ pub struct LedgerEntry {
 }
 
 impl LedgerEntry {
-    /// What the entry says of a revision's record.
+    /// The digest that the entry holds for a revision's record.
     pub fn known_digest(&self, revision: i64) -> KnownDigest {
         let Some(revisions) = &self.revisions else {
             return KnownDigest::Untracked;

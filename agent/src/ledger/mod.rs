@@ -130,7 +130,7 @@ impl Ledger {
     }
 
     /// Takes note of a bundle that is listed: it is not lost, and its objects are kept if
-    /// `keep_resources` says so; whether they still are otherwise is for the next deploy to say.
+    /// `keep_resources` says so; whether it no longer does, only the next deploy settles.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.

@@ -85,7 +85,7 @@ impl DigestStore for LedgerDigests {
             let entry = LedgerEntry {
                 bundle: self.bundle.name.clone(),
                 account: self.bundle.account.clone(),
-                // Until the new spec is deployed, the last one has a say.
+                // Until the new spec is deployed, the last one counts too.
                 keep_resources: self.bundle.keep_resources || known.keep_resources,
                 ..LedgerEntry::default()
             };

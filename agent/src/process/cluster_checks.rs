@@ -21,7 +21,7 @@ const RECHECK: Duration = Duration::from_secs(5);
 /// How often upstream is asked anyway whether it still is what it was.
 const CONTINUITY_CHECK: Duration = Duration::from_secs(5 * 60);
 
-/// What the checks ask, and whom they tell.
+/// What the checks read and set.
 pub(super) struct ClusterChecks<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) local: Client,

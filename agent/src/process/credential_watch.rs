@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 type SecretEvents = BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<Secret>>>>;
 
-/// What the watch reads, and whom it tells.
+/// What the watch reads and sets.
 pub(super) struct CredentialWatch<'a> {
     pub(super) local: Client,
     /// System namespace.
@@ -35,7 +35,7 @@ pub(super) struct CredentialWatch<'a> {
 
 impl CredentialWatch<'_> {
     /// Ends when another credential is stored and works; until then the one in use is kept. A
-    /// bootstrap Secret that appears, or a credential that goes, leads to another registration
+    /// bootstrap Secret that appears, or a credential that is deleted, leads to another registration
     /// while work goes on.
     pub(super) async fn run(&self) {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);

@@ -2,7 +2,7 @@
 //!
 //! Values, Secrets and request bodies never reach a log call of ours. Libraries are kept from theirs
 //! whatever level is asked for; the HTTP client is silent unless asked, because its spans name every
-//! URL and what it fails at we tell ourselves.
+//! URL, and its failures come back to us as errors.
 
 use std::io;
 
@@ -20,7 +20,7 @@ const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";
 pub fn init(options: &LogOptions) {
     let desired =
         EnvFilter::try_from_env(FILTER_VARIABLE).unwrap_or_else(|_| filter(options.level));
-    let filter = desired.and(discreet());
+    let filter = desired.and(library_limits());
     // A log that cannot be written (a full disk, a closed pipe) is lost; saying so on the same stream would panic.
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
@@ -38,9 +38,9 @@ pub fn init(options: &LogOptions) {
     };
 }
 
-/// What libraries may say at most, whatever was asked for: beyond it they print bodies, headers and
+/// The most verbose level of each library, whatever was asked for: beyond it they print bodies, headers and
 /// frames. kube's client quotes a body it cannot decode as a warning.
-fn discreet() -> Targets {
+fn library_limits() -> Targets {
     Targets::new()
         .with_default(LevelFilter::TRACE)
         .with_target("kube_client", LevelFilter::DEBUG)

@@ -102,7 +102,7 @@ pub struct Registrar {
     pub hostname: String,
     pub timing: Timing,
     pub events: Arc<Events>,
-    /// What upstream says is heard here.
+    /// Kept at upstream's last answer.
     pub last_contact: LastContact,
 }
 

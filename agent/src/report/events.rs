@@ -2,9 +2,9 @@
 //! events`. Every one is a figure of `/metrics` too.
 //!
 //! Upstream's rights let no Events be written there, so they are about the BundleDeployment's name
-//! in the agent's own namespace. Writing is apart from telling: what is told is collected for a
-//! moment, the same text is not repeated for ten minutes, and many bundles with the same news
-//! become one Event. A text is what the condition says too: it holds no values and no Secret's
+//! in the agent's own namespace. Emitting does not wait for the API server: events are collected for a
+//! moment, the same text is not repeated for ten minutes, and many bundles with the same reason
+//! share one Event. The text is the condition's too: it holds no values and no Secret's
 //! data.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,16 +27,16 @@ use crate::report::metrics::Metrics;
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
-/// Good news are collected this long: a rollout is one Event, not one for each bundle.
-const UNHURRIED: Duration = Duration::from_secs(30);
-/// The same text about the same bundle is told once in this time.
-const QUIET: Duration = Duration::from_secs(10 * 60);
-/// More bundles than this with the same news share an Event.
-const SINGLE: usize = 3;
-/// Events written in one go; what is beyond them is dropped and counted.
-const MOST: usize = 20;
+/// What is no warning is collected this long: a rollout is one Event, not one for each bundle.
+const NORMAL_COLLECTED: Duration = Duration::from_secs(30);
+/// The same text about the same bundle is written once in this time.
+const REPEATED_AFTER: Duration = Duration::from_secs(10 * 60);
+/// More bundles than this with the same reason share an Event.
+const MAX_SINGLE: usize = 3;
+/// Events written in one go; more are dropped and counted.
+const MAX_WRITTEN: usize = 20;
 /// Longest text the API server takes.
-const LONGEST: usize = 1024;
+const MAX_TEXT_BYTES: usize = 1024;
 
 /// What happened: the Event's reason and the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub enum Reason {
     DependencyNotReady,
     /// The target namespace is missing or not allowed.
     NamespaceRefused,
-    /// The deployment cannot be looked at.
+    /// The live objects cannot be read.
     MonitorFailed,
     /// Drift could not be corrected.
     CorrectionFailed,
@@ -102,7 +102,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word.
+    /// As the Event has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deployed => "Deployed",
@@ -151,7 +151,7 @@ impl Reason {
     }
 }
 
-/// One thing to tell; the bundle is empty for what is about the agent.
+/// An event that is to be written; the bundle is empty for one about the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct PendingEvent {
     reason: Reason,
@@ -162,68 +162,69 @@ struct PendingEvent {
 #[derive(Debug, Default)]
 struct EventBuffer {
     waiting: BTreeSet<PendingEvent>,
-    /// Since when good news wait.
-    unhurried_since: Option<Instant>,
-    told: HashMap<PendingEvent, Instant>,
+    /// Since when an event that is no warning waits.
+    normal_since: Option<Instant>,
+    written: HashMap<PendingEvent, Instant>,
 }
 
 impl EventBuffer {
-    /// Takes something in, unless it was told a moment ago.
+    /// Takes an event in, unless the same was written a moment ago.
     fn take(&mut self, event: PendingEvent, now: Instant) {
-        self.told.retain(|_, at| now.duration_since(*at) < QUIET);
-        // What was told when it was Deployed is told again when it is Deployed anew.
-        if event.reason == Reason::Deployed || !self.told.contains_key(&event) {
+        self.written
+            .retain(|_, at| now.duration_since(*at) < REPEATED_AFTER);
+        // Each deploy has its Event, also with the text of the last one.
+        if event.reason == Reason::Deployed || !self.written.contains_key(&event) {
             if !event.reason.is_warning() {
-                self.unhurried_since.get_or_insert(now);
+                self.normal_since.get_or_insert(now);
             }
             self.waiting.insert(event);
         }
     }
 
-    /// What is to be written now: at most [`MOST`] Events and how many more there would be.
+    /// The events to write now: at most [`MAX_WRITTEN`] Events and how many more there would be.
     fn drain(&mut self, now: Instant) -> (Vec<PendingEvent>, usize) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        let is_due = |since: &Instant| now.duration_since(*since) >= UNHURRIED;
-        if self.unhurried_since.as_ref().is_some_and(is_due) {
-            self.unhurried_since = None;
+        let is_due = |since: &Instant| now.duration_since(*since) >= NORMAL_COLLECTED;
+        if self.normal_since.as_ref().is_some_and(is_due) {
+            self.normal_since = None;
         } else {
-            let good = |event: &PendingEvent| !event.reason.is_warning();
+            let is_normal = |event: &PendingEvent| !event.reason.is_warning();
             self.waiting = waiting
                 .iter()
-                .filter(|event| good(event))
+                .filter(|event| is_normal(event))
                 .cloned()
                 .collect();
-            waiting.retain(|event| !good(event));
+            waiting.retain(|event| !is_normal(event));
         }
-        self.told
+        self.written
             .extend(waiting.iter().map(|event| (event.clone(), now)));
         let mut by_reason: BTreeMap<Reason, Vec<PendingEvent>> = BTreeMap::new();
         for event in waiting {
             by_reason.entry(event.reason).or_default().push(event);
         }
-        let mut drain = Vec::new();
-        for (reason, event) in by_reason {
-            if event.len() <= SINGLE {
-                drain.extend(event);
+        let mut events = Vec::new();
+        for (reason, alike) in by_reason {
+            if alike.len() <= MAX_SINGLE {
+                events.extend(alike);
                 continue;
             }
-            let lines: Vec<_> = event
+            let lines: Vec<_> = alike
                 .iter()
                 .map(|one| format!("{}: {}", one.bundle, one.text))
                 .collect();
-            drain.push(PendingEvent {
+            events.push(PendingEvent {
                 reason,
                 bundle: String::new(),
-                text: format!("{} bundles. {}", event.len(), lines.join("; ")),
+                text: format!("{} bundles. {}", alike.len(), lines.join("; ")),
             });
         }
-        let dropped = drain.len().saturating_sub(MOST);
-        drain.truncate(MOST);
-        (drain, dropped)
+        let dropped = events.len().saturating_sub(MAX_WRITTEN);
+        events.truncate(MAX_WRITTEN);
+        (events, dropped)
     }
 }
 
-/// Tells; shared by reference.
+/// Emits Events; shared by reference.
 pub struct Events {
     events: Api<Event>,
     agent: AgentClient,
@@ -235,7 +236,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events in `namespace`, told by `host`.
+    /// Events in `namespace`, whose source is `host`.
     pub fn new(agent: &AgentClient, namespace: &str, host: &str, metrics: Metrics) -> Self {
         Self {
             events: Api::namespaced(agent.client(), namespace),
@@ -248,9 +249,9 @@ impl Events {
         }
     }
 
-    /// Tells something about a bundle.
+    /// Emits an Event about a bundle.
     pub fn emit(&self, reason: Reason, bundle: &str, text: impl Into<String>) {
-        self.metrics.happened(reason.as_str());
+        self.metrics.emitted(reason.as_str());
         let event = PendingEvent {
             reason,
             bundle: bundle.to_owned(),
@@ -260,12 +261,12 @@ impl Events {
         self.waiting.notify_one();
     }
 
-    /// Tells something about the agent.
+    /// Emits an Event about the agent.
     pub fn emit_for_agent(&self, reason: Reason, text: impl Into<String>) {
         self.emit(reason, "", text);
     }
 
-    /// Writes what was told. Never returns. An Event that cannot be written is dropped.
+    /// Writes what was emitted. Never returns. An Event that cannot be written is dropped.
     ///
     /// # Cancellation
     /// Safe at any point; what was not written yet is lost.
@@ -275,11 +276,11 @@ impl Events {
                 self.waiting.notified().await;
             }
             tokio::time::sleep(COLLECTED).await;
-            let (drain, dropped) = self.lock().drain(Instant::now());
+            let (events, dropped) = self.lock().drain(Instant::now());
             if dropped > 0 {
                 tracing::info!(dropped, "too many events at once");
             }
-            for event in drain {
+            for event in events {
                 let event = self.event(event, self.agent.now());
                 if let Err(failed) = self.events.create(&PostParams::default(), &event).await {
                     tracing::debug!(error = %error::text(&failed), "cannot write an event");
@@ -341,8 +342,8 @@ impl Events {
 
 /// The text, no longer than an Event may be.
 fn cut(mut text: String) -> String {
-    if text.len() > LONGEST {
-        let mut end = LONGEST - 3;
+    if text.len() > MAX_TEXT_BYTES {
+        let mut end = MAX_TEXT_BYTES - 3;
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -365,20 +366,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_that_repeats_is_told_once_in_a_while() {
+    async fn a_repeated_failure_is_written_once_in_ten_minutes() {
         let mut buffer = EventBuffer::default();
         let failed = event(Reason::ApplyFailed, "web", "no");
         buffer.take(failed.clone(), Instant::now());
         assert_eq!(buffer.drain(Instant::now()), (vec![failed.clone()], 0));
         buffer.take(failed.clone(), Instant::now());
         assert!(buffer.drain(Instant::now()).0.is_empty());
-        tokio::time::advance(QUIET).await;
+        tokio::time::advance(REPEATED_AFTER).await;
         buffer.take(failed.clone(), Instant::now());
         assert_eq!(buffer.drain(Instant::now()).0, [failed]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_bundles_with_the_same_news_share_an_event() {
+    async fn many_bundles_with_the_same_reason_share_an_event() {
         let mut buffer = EventBuffer::default();
         for n in 0..50 {
             let name = format!("web-{n:02}");
@@ -387,21 +388,21 @@ mod tests {
         let held = event(Reason::RemovalHeld, "old", "why");
         buffer.take(held.clone(), Instant::now());
         assert_eq!(buffer.drain(Instant::now()), (vec![held], 0));
-        tokio::time::advance(UNHURRIED).await;
-        let (drain, dropped) = buffer.drain(Instant::now());
-        assert_eq!((drain.len(), dropped), (1, 0));
+        tokio::time::advance(NORMAL_COLLECTED).await;
+        let (events, dropped) = buffer.drain(Instant::now());
+        assert_eq!((events.len(), dropped), (1, 0));
         assert!(
-            drain[0]
+            events[0]
                 .text
                 .starts_with("50 bundles. web-00: revision 1; web-01"),
             "{}",
-            drain[0].text
+            events[0].text
         );
     }
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let text = cut("ü".repeat(LONGEST));
-        assert!(text.len() <= LONGEST && text.ends_with("ü..."));
+        let text = cut("ü".repeat(MAX_TEXT_BYTES));
+        assert!(text.len() <= MAX_TEXT_BYTES && text.ends_with("ü..."));
     }
 }

@@ -1,7 +1,7 @@
-//! Keeping secrets out of texts: what an error quotes of values and Secrets is blotted out before it
+//! Keeping secrets out of texts: what an error quotes of values and Secrets is redacted before it
 //! becomes a condition, a log line or an Event.
 //!
-//! Most errors name places and never content. Some words are other people's, though: a chart's
+//! Most errors name places and never content. Some texts are not ours, though: a chart's
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
 //! text is replaced.
@@ -14,7 +14,7 @@ use chart::Chart;
 use objects::drift::MASK;
 use serde_json::Value;
 
-/// Shorter texts are no secrets but words, and blotting them out would spoil every message.
+/// Shorter texts are no secrets but words, and redacting them would spoil every message.
 const SHORTEST: usize = 6;
 
 /// Go's YAML decoder quotes so much of what it cannot use.
@@ -136,7 +136,7 @@ impl SensitiveData {
             .iter()
             .filter(|secret| text.contains(secret.as_str()))
             .collect();
-        // What contains another one goes first.
+        // The longest first: one may contain another.
         found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         found.iter().fold(text.to_owned(), |text, secret| {
             text.replace(secret.as_str(), MASK)
@@ -180,13 +180,13 @@ mod tests {
     #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]
     #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
     fn is_redacted(#[case] text: &str) {
-        let blotted = secrets().redact(text);
-        assert!(blotted.contains(MASK), "{blotted}");
+        let redacted = secrets().redact(text);
+        assert!(redacted.contains(MASK), "{redacted}");
         assert!(
             !["canary", "hunter2", "4242", "aHVu"]
                 .iter()
-                .any(|part| blotted.contains(part)),
-            "{blotted}"
+                .any(|part| redacted.contains(part)),
+            "{redacted}"
         );
     }
 

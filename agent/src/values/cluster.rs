@@ -117,7 +117,7 @@ impl ClusterFacts {
         }
     }
 
-    /// Lets `other`, the nearer source, have its say: texts and labels replace, values are merged.
+    /// Lays `other`, the nearer source, over these: texts and labels replace, values are merged.
     #[must_use]
     pub fn overlaid(mut self, other: Self) -> Self {
         if !other.name.is_empty() {

@@ -13,7 +13,7 @@ const DEFAULT_KEY: &str = "values.yaml";
 /// What is referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceKind {
-    /// Its `data`; `binaryData` is not looked at.
+    /// Its `data`; `binaryData` is not read.
     ConfigMap,
     /// Its `data`.
     Secret,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_places() {
+    fn references_are_in_order_and_name_the_copies_that_are_read() {
         let options: BundleDeploymentOptions = serde_json::from_value(json!({
             "defaultNamespace": "rel",
             "helm": {"valuesFrom": [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn merging() {
+    fn maps_are_merged_and_all_else_is_replaced() {
         let mut below = values(json!({"m": {"a": 1, "b": {"c": 1}}, "s": 1, "n": {"x": 1}}));
         merge(
             &mut below,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn contents() {
+    fn a_key_that_holds_no_values_is_an_error() {
         let reference = Reference {
             kind: ReferenceKind::Secret,
             namespace: "ns".into(),

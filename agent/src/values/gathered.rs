@@ -9,7 +9,7 @@ use templating::Reads;
 
 use super::ClusterFacts;
 
-/// What came of asking one source.
+/// How one source answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was read.
@@ -58,7 +58,7 @@ impl Gathered {
     }
 
     /// The sources in a sentence, for the message about a key none of them has.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let sources: Vec<_> = self.sources.iter().map(Source::to_string).collect();
         format!("cluster facts: {}", sources.join(", "))
     }
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_in_order() {
+    fn sources_are_named_in_order() {
         let mut gathered = gathered(json!({}));
         gathered.add("ConfigMap a/b".into(), Answer::Absent, None);
         assert_eq!(
-            gathered.told(),
+            gathered.summary(),
             "cluster facts: Cluster (read), ConfigMap a/b (not there)"
         );
     }

@@ -123,7 +123,7 @@ impl LocalState {
         }
     }
 
-    /// The cluster's own range where kubeadm tells it, else the nodes' shares of it.
+    /// The cluster's own range where kubeadm records it, else the nodes' shares of it.
     fn pod_cidrs(&self) -> Vec<String> {
         if let Some(subnet) = self.kubeadm_network("podSubnet") {
             return subnet;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_cluster() {
+    fn facts_of_a_cluster_with_several_architectures() {
         let state = LocalState {
             version: "v1.36.3".into(),
             nodes: Some(vec![
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeadm_knows_the_whole_range() {
+    fn kubeadms_ranges_come_before_those_of_nodes() {
         let state = LocalState {
             nodes: Some(vec![node("amd64", "linux", "10.42.1.0/24")]),
             kubeadm: Some(
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_checked() {
+    fn an_unknown_local_fact_is_refused() {
         let all = LocalFact::list("version, nodes\nnetworks,cluster-api").unwrap();
         assert_eq!(all.len(), 4);
         let failed = LocalFact::list("nodes,pods").unwrap_err().to_string();

@@ -28,7 +28,7 @@ pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
 pub use stored::{HashMismatch, Stored, stored};
 pub use template::{TemplateError, preprocess};
 
-/// The facts that filling in a bundle may look at: its coordinates, and `helm` with its values where those are filled
+/// The facts that filling in a bundle may read: its coordinates, and `helm` with its values where those are filled
 /// in too.
 pub fn reads(bundle: &BundleDeployment, helm: Option<&HelmOptions>) -> Reads {
     let mut reads = coordinates::reads(bundle);

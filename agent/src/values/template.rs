@@ -106,7 +106,7 @@ pub fn preprocess(
     Ok(rendered)
 }
 
-/// Which facts [`preprocess`] may look at. Texts that are no templates read nothing; rendering them tells why.
+/// Which facts [`preprocess`] may look at. Texts that do not parse read nothing; rendering them is the error.
 pub(super) fn reads(helm: &HelmOptions) -> Reads {
     let values = inline(helm.values.as_ref());
     let mut reads = Reads::default();
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_can_be_masked() {
+    fn masked_errors_quote_no_rendered_values() {
         let facts = ClusterFacts {
             labels: BTreeMap::from([("password".into(), "hunter2: : x".into())]),
             ..ClusterFacts::default()
@@ -293,7 +293,7 @@ mod tests {
 
     /// As deep as an API object can be.
     #[test]
-    fn deep_values_end() {
+    fn values_nested_too_deep_are_an_error() {
         let mut deep = Value::String("${ .ClusterName }".into());
         for _ in 0..120 {
             deep = json!({"a": deep});
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_templates_end() {
+    fn endless_templates_are_an_error() {
         let facts = ClusterFacts {
             labels: BTreeMap::from([("a".into(), "b".into())]),
             ..ClusterFacts::default()

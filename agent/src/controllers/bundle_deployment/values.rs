@@ -81,7 +81,7 @@ impl ValuesReader {
         let failed = |failed: TemplateError| {
             let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
             let message = secrets.redact(&failed.masked());
-            DeployFailure::Failed(format!("{message}; {}", gathered.told()))
+            DeployFailure::Failed(format!("{message}; {}", gathered.summary()))
         };
         let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
         let values = match fills_values {

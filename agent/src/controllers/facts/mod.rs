@@ -35,7 +35,7 @@ enum HoldState {
     /// Not read yet.
     Unknown,
     Free,
-    /// Held, with the site's words.
+    /// Held, with the reason that the annotation gives.
     Held(String),
 }
 
@@ -54,14 +54,14 @@ struct State {
     held: BTreeSet<String>,
 }
 
-/// The facts; shared by all passes.
+/// The facts; shared by all reconciles.
 pub struct Facts {
     reader: FactsReader,
     refresh: Duration,
     queue: Arc<Queue>,
     state: Mutex<State>,
     reading: tokio::sync::Mutex<()>,
-    desired: Notify,
+    requested: Notify,
     dirty: Notify,
     hold: channel::Sender<HoldState>,
 }
@@ -75,7 +75,7 @@ impl Facts {
             queue,
             state: Mutex::default(),
             reading: tokio::sync::Mutex::default(),
-            desired: Notify::new(),
+            requested: Notify::new(),
             dirty: Notify::new(),
             hold: channel::Sender::new(HoldState::Unknown),
         }
@@ -86,8 +86,8 @@ impl Facts {
     /// # Errors
     /// A source cannot be read or makes no sense. One that is absent or forbidden is no error.
     pub async fn current(&self) -> Result<Arc<Gathered>, ReadError> {
-        self.desired.notify_one();
-        // Whoever comes meanwhile gets what the first one reads.
+        self.requested.notify_one();
+        // One reads at a time; those who wait get what it read.
         let _reading = self.reading.lock().await;
         loop {
             let version = {
@@ -142,7 +142,7 @@ impl Facts {
     /// Watches the sources; never ends.
     pub async fn run(&self) {
         let on_demand = async {
-            self.desired.notified().await;
+            self.requested.notified().await;
             tokio::join!(
                 self.watch_cluster(),
                 self.watch_agent_map(),
@@ -154,7 +154,7 @@ impl Facts {
         tokio::join!(self.watch_site_map(), on_demand);
     }
 
-    /// The site's ConfigMap is as its watch says.
+    /// Takes in the hold annotation of the site's ConfigMap.
     fn site_is(&self, annotation: Option<&str>) {
         let state = match annotation {
             None | Some("" | "false") => HoldState::Free,
@@ -165,7 +165,7 @@ impl Facts {
             return;
         }
         tracing::info!(hold = ?state, "the site's hold on deploys");
-        // Also when only the words changed: conditions quote them.
+        // Also when only the reason changed: conditions quote them.
         let held = std::mem::take(&mut self.lock().held);
         for bundle in held {
             self.queue.wake(&bundle, ReconcileKind::Full);
@@ -182,7 +182,7 @@ impl Facts {
         self.dirty.notify_one();
     }
 
-    /// Reads again whenever a source changed, and wakes whom it concerns.
+    /// Reads again whenever a source changed, and wakes the bundles that read what is different.
     async fn refresh_changed(&self) {
         loop {
             self.dirty.notified().await;

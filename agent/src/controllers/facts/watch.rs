@@ -70,13 +70,13 @@ impl Facts {
             .await;
     }
 
-    /// Tells what becomes of one object: its metadata, or that it is not there. Never ends. Where watching is
+    /// Calls `changed` with the metadata of one object whenever it changes, or with `None` when it is not there. Never ends. Where watching is
     /// forbidden the object counts as absent, and it is tried again after a long pause.
     async fn follow<K>(
         &self,
         api: Api<PartialObjectMeta<K>>,
         name: &str,
-        mut tell: impl FnMut(Option<&ObjectMeta>),
+        mut changed: impl FnMut(Option<&ObjectMeta>),
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
         PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
@@ -90,13 +90,13 @@ impl Facts {
                     Ok(watcher::Event::Init) => listed = false,
                     Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
                         listed = true;
-                        tell(Some(&found.metadata));
+                        changed(Some(&found.metadata));
                     }
                     Ok(watcher::Event::InitDone) if listed => {}
-                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => tell(None),
+                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => changed(None),
                     Err(failed) if watch::is_forbidden(&failed) => {
                         tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
-                        tell(None);
+                        changed(None);
                         break;
                     }
                     Err(failed) => {

@@ -1,4 +1,4 @@
-//! What the agent does not remove, for people: ConfigMap `fleet-agent-removals` in the system
+//! What the agent does not remove, for operators: ConfigMap `fleet-agent-removals` in the system
 //! namespace, and the figures of it.
 
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use crate::error;
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Metrics;
 
-/// Name of the ConfigMap. There is none before there is something to tell.
+/// Name of the ConfigMap. It is made with the first entry.
 pub const REPORT_NAME: &str = "fleet-agent-removals";
 /// Key with the bundles whose releases are held back, one a line.
 const HELD_KEY: &str = "held";
 /// Key with the releases that the ledger does not know, one a line.
 const UNKNOWN_KEY: &str = "unknown";
 
-/// A release of ours by its own account, which nobody vouches for.
+/// A release whose record names this agent and that the ledger does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub key: ReleaseKey,
@@ -42,7 +42,7 @@ pub struct Report {
 struct Lines {
     held: BTreeMap<String, (HoldReason, Vec<ReleaseKey>)>,
     unknown: Vec<Unknown>,
-    /// As last written; `None` before the first look at the cluster.
+    /// As last written; `None` before the ConfigMap was read.
     written: Option<Texts>,
 }
 
@@ -51,8 +51,8 @@ type Texts = [Option<String>; 2];
 
 impl Lines {
     fn texts(&self) -> Texts {
-        let held = self.held.iter().map(|(bundle, (doubt, releases))| {
-            format!("{bundle} ({}): {}\n", names(releases), doubt.text())
+        let held = self.held.iter().map(|(bundle, (reason, releases))| {
+            format!("{bundle} ({}): {}\n", names(releases), reason.text())
         });
         let unknown = self.unknown.iter().map(|Unknown { key, bundle }| {
             format!(
@@ -89,10 +89,10 @@ impl Report {
         }
     }
 
-    /// Tells that a bundle's releases are held back; whether that is news.
-    pub fn hold(&self, bundle: &str, doubt: HoldReason, releases: Vec<ReleaseKey>) -> bool {
+    /// Adds that a bundle's releases are held back. Whether it was not in the report yet.
+    pub fn hold(&self, bundle: &str, reason: HoldReason, releases: Vec<ReleaseKey>) -> bool {
         let mut lines = self.lock();
-        let entry = (doubt, releases);
+        let entry = (reason, releases);
         if lines.held.get(bundle) == Some(&entry) {
             return false;
         }
@@ -114,14 +114,14 @@ impl Report {
     }
 
     /// Whether nothing is held back.
-    pub fn is_free(&self) -> bool {
+    pub fn holds_nothing(&self) -> bool {
         self.lock().held.is_empty()
     }
 
-    /// Replaces the releases nobody vouches for; gives those that are new.
+    /// Replaces the releases that the ledger does not know; gives those that are new.
     pub fn unknown(&self, found: Vec<Unknown>) -> Vec<Unknown> {
         let mut lines = self.lock();
-        let news = found
+        let added = found
             .iter()
             .filter(|one| !lines.unknown.contains(one))
             .cloned()
@@ -129,7 +129,7 @@ impl Report {
         self.metrics.unknown_releases(found.len());
         lines.unknown = found;
         self.changed.notify_one();
-        news
+        added
     }
 
     /// Keeps the ConfigMap like the report. Never returns.
@@ -190,7 +190,7 @@ impl Report {
         Ok([HELD_KEY, UNKNOWN_KEY].map(|key| data.remove(key)))
     }
 
-    /// Makes the ConfigMap, if there is anything to tell.
+    /// Makes the ConfigMap, if there is any entry.
     async fn create(&self, keys: &[&str], texts: &Texts) -> kube::Result<()> {
         let data: BTreeMap<_, _> = keys
             .iter()
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_tell_who_what_and_why() {
+    fn a_line_names_the_bundle_its_releases_and_the_reason() {
         let key = |name: &str| ReleaseKey {
             namespace: "apps".into(),
             name: name.into(),

@@ -33,7 +33,7 @@ pub(super) struct Search {
 /// The newest record of each release.
 pub(super) type Newest = BTreeMap<ReleaseKey, Record>;
 
-/// A release record, as its metadata tells of it.
+/// A release record, by its metadata.
 pub(super) struct Record {
     pub(super) revision: i64,
     name: String,

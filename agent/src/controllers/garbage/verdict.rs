@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::ledger::ContinuityBreak;
 
-/// A list in which nothing lives may be of a namespace or a type that is going, where everything is marked as being deleted before it
-/// goes one by one: the watch ends then, within this time.
+/// A list in which everything is being deleted may be of a namespace or a type that is being deleted itself: then the watch ends, within
+/// this time. While it lives, the deletions were meant.
 const SETTLES: Duration = Duration::from_secs(10);
 
 /// What may happen to the releases of a bundle that is gone.
@@ -25,7 +25,7 @@ pub enum Verdict {
 /// Why a release whose bundle is gone is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HoldReason {
-    /// The list lacks the bundle, and nothing tells a deletion from a loss.
+    /// The list lacks the bundle, and nobody saw it being deleted: it may have been lost.
     Unseen,
     /// The agent's own BundleDeployment is gone as well.
     OwnGone,
@@ -38,7 +38,7 @@ pub enum HoldReason {
 }
 
 impl HoldReason {
-    /// The doubt in an operator's words.
+    /// For the operator's report.
     pub fn text(self) -> &'static str {
         match self {
             Self::Unseen => "it is not listed upstream, but nobody saw it being deleted",
@@ -72,7 +72,7 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) has_live_bundles: bool,
     /// The agent ever had one.
     pub(super) had_own: bool,
-    /// A DELETED event came so long ago, on a watch that has not failed since.
+    /// How long ago a DELETED event came, on a watch that has not been refused since.
     pub(super) seen_deleted: Option<Duration>,
     /// The removal was proven and begun before.
     pub(super) is_begun: bool,
@@ -158,7 +158,7 @@ mod tests {
         1,
         Verdict::Held(HoldReason::Elsewhere)
     )]
-    fn judged(
+    fn a_release_is_removed_only_on_proof(
         #[case] own: Own,
         #[case] was_seen_deleted: bool,
         #[case] lost: Option<ContinuityBreak>,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_goes_when_the_watch_lives_on() {
+    fn the_last_bundle_is_removed_once_the_watch_has_outlived_its_namespace() {
         let listed = BTreeSet::new();
         let facts = |seen| RemovalFacts {
             seen_deleted: Some(seen),
@@ -196,7 +196,7 @@ mod tests {
         };
         assert_eq!(judge("a", facts(Duration::from_secs(9))), Verdict::Wait);
         assert_eq!(judge("a", facts(SETTLES)), Verdict::Remove);
-        // Everything else is being deleted too, as before a namespace goes.
+        // Everything else is being deleted too, as before a namespace is deleted.
         let others = BTreeSet::from(["another".to_owned()]);
         let going = RemovalFacts {
             listed: &others,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_is_finished() {
+    fn a_removal_that_was_begun_is_finished_unless_upstream_changed() {
         let listed = BTreeSet::new();
         let begun = RemovalFacts {
             is_begun: true,

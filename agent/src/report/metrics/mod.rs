@@ -27,7 +27,7 @@ use workqueue::Workqueue;
 pub enum Controller {
     /// Reconciles BundleDeployments.
     BundleDeployment,
-    /// Looks at live objects that changed.
+    /// Compares live objects that changed.
     Drift,
 }
 
@@ -42,7 +42,7 @@ impl Controller {
     }
 }
 
-/// How a pass ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     Success,
@@ -89,21 +89,21 @@ pub struct Metrics {
     reconciles: Family<ByResult, Counter>,
     errors: Family<ByController, Counter>,
     panics: Family<ByController, Counter>,
-    /// There are none, and no time limit of a pass as a whole; dashboards ask for them.
+    /// There are none, and no time limit of a reconcile as a whole; dashboards ask for them.
     terminal_errors: Family<ByController, Counter>,
     timeouts: Family<ByController, Counter>,
     seconds: Family<ByController, Histogram>,
     max_concurrent: Family<ByController, Gauge>,
     active: Family<ByController, Gauge>,
     queue: Workqueue,
-    passes: Arc<AtomicU64>,
+    started: Arc<AtomicU64>,
     leading: Family<ByName, Gauge>,
     held_removals: Gauge,
     unknown_releases: Gauge,
     events: Family<ByReason, Counter>,
 }
 
-/// A pass that goes on; dropped without [`Running::end`] it was cut off.
+/// A reconcile in progress; dropped without [`Running::end`] it was cut off.
 #[derive(Debug)]
 pub struct Running {
     metrics: Metrics,
@@ -111,7 +111,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The pass ended by itself.
+    /// The reconcile ended by itself.
     pub fn end(self, outcome: Outcome) {
         let Some((controller, took)) = self.stop() else {
             return;
@@ -159,7 +159,7 @@ impl Default for Metrics {
             max_concurrent: Family::default(),
             active: Family::default(),
             queue: Workqueue::default(),
-            passes: Arc::default(),
+            started: Arc::default(),
             terminal_errors: Family::default(),
             timeouts: Family::default(),
             leading: Family::default(),
@@ -171,9 +171,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A pass begins.
+    /// A reconcile begins.
     pub fn begin(&self, controller: Controller) -> Running {
-        let number = self.passes.fetch_add(1, Ordering::Relaxed);
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
         self.active.get_or_create(&by(controller)).inc();
         self.queue.started(number, controller, Instant::now());
         Running {
@@ -182,12 +182,12 @@ impl Metrics {
         }
     }
 
-    /// A pass panicked and was caught.
+    /// A reconcile panicked and was caught.
     pub fn panicked(&self, controller: Controller) {
         self.panics.get_or_create(&by(controller)).inc();
     }
 
-    /// How many passes may run at once. From then on all figures of this controller are there.
+    /// How many reconciles may run at once. From then on all figures of this controller are there.
     pub fn limit(&self, controller: Controller, workers: usize) {
         self.queue.introduce(controller);
         let counters = [
@@ -231,7 +231,7 @@ impl Metrics {
             .set(i64::from(leading));
     }
 
-    /// Releases whose removal the brake holds back.
+    /// Releases whose removal is held back.
     pub fn held_removals(&self, count: usize) {
         self.held_removals
             .set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -243,8 +243,8 @@ impl Metrics {
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Something happened that is told as an Event with this reason, written or not.
-    pub fn happened(&self, reason: &'static str) {
+    /// An Event with this reason was emitted, written or not.
+    pub fn emitted(&self, reason: &'static str) {
         self.events.get_or_create(&ByReason { reason }).inc();
     }
 

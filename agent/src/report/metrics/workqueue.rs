@@ -1,5 +1,5 @@
-//! The figures of client-go's work queues, under controller-runtime's names and with its labels. Our one queue counts as two: what
-//! waits for everything and what waits for a look are told apart.
+//! The figures of client-go's work queues, under controller-runtime's names and with its labels. Our one queue counts as two: full
+//! reconciles and drift checks have figures of their own.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -41,7 +41,7 @@ pub(super) struct Workqueue {
     retries: Family<ByQueue, Counter>,
     waited: Family<ByQueue, Histogram>,
     worked: Family<ByQueue, Histogram>,
-    /// Passes in progress by a number of their own, and since when.
+    /// Reconciles in progress by a number of their own, and since when.
     running: Arc<Mutex<HashMap<u64, (Controller, Instant)>>>,
 }
 
@@ -63,7 +63,7 @@ impl Workqueue {
     /// Shows everything of a controller from the beginning, as zero.
     pub(super) fn introduce(&self, controller: Controller) {
         let queue = by(controller);
-        drop(self.depth.get_or_create(&usual(controller)));
+        drop(self.depth.get_or_create(&by_priority(controller)));
         drop(self.adds.get_or_create(&queue));
         drop(self.retries.get_or_create(&queue));
         drop(self.waited.get_or_create(&queue));
@@ -72,7 +72,9 @@ impl Workqueue {
 
     pub(super) fn depth(&self, controller: Controller, depth: usize) {
         let depth = i64::try_from(depth).unwrap_or(i64::MAX);
-        self.depth.get_or_create(&usual(controller)).set(depth);
+        self.depth
+            .get_or_create(&by_priority(controller))
+            .set(depth);
     }
 
     pub(super) fn added(&self, controller: Controller, is_delayed: bool) {
@@ -127,32 +129,32 @@ impl Workqueue {
         );
         registry.register_with_unit(
             "workqueue_work_duration",
-            "How long a pass took",
+            "How long a reconcile took",
             Unit::Seconds,
             self.worked.clone(),
         );
         let (sum, longest) = self.unfinished();
         registry.register_with_unit(
             "workqueue_unfinished_work",
-            "How long the passes in progress have taken together",
+            "How long the reconciles in progress have taken together",
             Unit::Seconds,
             sum,
         );
         registry.register_with_unit(
             "workqueue_longest_running_processor",
-            "How long the longest pass in progress has taken",
+            "How long the longest reconcile in progress has taken",
             Unit::Seconds,
             longest,
         );
     }
 
-    /// What the passes in progress have taken: together, and the longest of them.
+    /// What the reconciles in progress have taken: together, and the longest of them.
     fn unfinished(&self) -> (Family<ByQueue, Seconds>, Family<ByQueue, Seconds>) {
         let (sum, longest) = (Family::default(), Family::default());
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         for controller in Controller::ALL {
-            let passes = running.values().filter(|(of, _)| *of == controller);
-            let seconds = passes.map(|(_, since)| since.elapsed().as_secs_f64());
+            let in_progress = running.values().filter(|(of, _)| *of == controller);
+            let seconds = in_progress.map(|(_, since)| since.elapsed().as_secs_f64());
             let (all, most) = seconds.fold((0.0, 0.0), |(all, most), one| {
                 (all + one, f64::max(most, one))
             });
@@ -172,7 +174,7 @@ fn by(controller: Controller) -> ByQueue {
     }
 }
 
-fn usual(controller: Controller) -> ByPriority {
+fn by_priority(controller: Controller) -> ByPriority {
     ByPriority {
         name: controller.name(),
         controller: controller.name(),

@@ -1,0 +1,179 @@
+//! The list of our BundleDeployments upstream, compared each time with the upstream that was seen before.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::RemovalError;
+use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster};
+use crate::controllers::store::Store;
+use crate::error;
+use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
+use crate::register::Upstream;
+use crate::report::events::{Events, Reason};
+
+/// A list this young proves as much as a fresh one: ten removals at once share one list.
+const REUSED_FOR: Duration = Duration::from_secs(1);
+
+/// A fresh, successful list.
+pub(super) struct UpstreamList {
+    pub(super) listed: BTreeSet<String>,
+    /// The agent's own BundleDeployment is listed, and not being deleted.
+    pub(super) own_is_listed: bool,
+    /// Something that is listed is not being deleted.
+    pub(super) has_live_bundles: bool,
+}
+
+/// Lists upstream.
+pub(super) struct Lister {
+    upstream: Upstream,
+    store: Arc<Store>,
+    ledger: Arc<Ledger>,
+    events: Arc<Events>,
+    last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
+}
+
+impl Lister {
+    pub(super) fn new(
+        upstream: &Upstream,
+        store: &Arc<Store>,
+        ledger: &Arc<Ledger>,
+        events: &Arc<Events>,
+    ) -> Self {
+        Self {
+            upstream: upstream.clone(),
+            store: Arc::clone(store),
+            ledger: Arc::clone(ledger),
+            events: Arc::clone(events),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Lists, and compares upstream with what it was, by the last heartbeat it remembers too.
+    ///
+    /// # Errors
+    /// As [`Lister::list`].
+    pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
+        let reported = self.last_heartbeat().await;
+        self.fresh(Instant::now(), reported).await.map(drop)
+    }
+
+    /// A list that was begun no earlier than `not_before`.
+    ///
+    /// # Errors
+    /// Upstream does not answer, or not with a list; the ledger cannot be written.
+    pub(super) async fn list(
+        &self,
+        not_before: Instant,
+    ) -> Result<Arc<UpstreamList>, RemovalError> {
+        self.fresh(not_before, None).await
+    }
+
+    /// When upstream last took a heartbeat of this agent, by its own account; 0 for never. Upstream's rights allow no GET of the
+    /// Cluster: a patch that changes nothing is answered with the same.
+    async fn last_heartbeat(&self) -> Option<i64> {
+        let Upstream {
+            client,
+            cluster_namespace,
+            cluster_name,
+            ..
+        } = &self.upstream;
+        let clusters = Api::<Cluster>::namespaced(client.clone(), cluster_namespace);
+        let nothing = Patch::Merge(serde_json::json!({}));
+        let answer = clusters
+            .patch_status(cluster_name, &PatchParams::default(), &nothing)
+            .await;
+        match answer {
+            Ok(cluster) => {
+                let last_seen = cluster.status.agent.last_seen;
+                Some(last_seen.map_or(0, |at| at.0.as_second()))
+            }
+            Err(failed) => {
+                let error = error::text(&failed);
+                tracing::debug!(error, "cannot read upstream's last heartbeat");
+                None
+            }
+        }
+    }
+
+    async fn fresh(
+        &self,
+        not_before: Instant,
+        reported: Option<i64>,
+    ) -> Result<Arc<UpstreamList>, RemovalError> {
+        // One at a time, so that lists are compared in the order they were made.
+        let mut last = self.last.lock().await;
+        if let Some((at, list)) = &*last
+            && at.elapsed() < REUSED_FOR
+            && *at >= not_before
+        {
+            return Ok(Arc::clone(list));
+        }
+        let Upstream {
+            client,
+            server,
+            namespace,
+            ..
+        } = &self.upstream;
+        let bundles = Api::<BundleDeployment>::namespaced(client.clone(), namespace);
+        let (at, floor) = (Instant::now(), self.ledger.seen_version());
+        let answer = bundles.list_metadata(&ListParams::default()).await;
+        let answer = answer.map_err(|failed| {
+            if [401, 403, 404]
+                .iter()
+                .any(|code| error::has_code(&failed, *code))
+            {
+                // The namespace or the type may have been deleted, and its bundles with it: no proof.
+                self.store.forget_deletions();
+            }
+            RemovalError::List(failed)
+        })?;
+        let version = answer.metadata.resource_version.as_deref();
+        let version = version.and_then(|text| text.parse().ok());
+        let is_alive = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_none();
+        let list = Arc::new(UpstreamList {
+            own_is_listed: answer.items.iter().any(|item| {
+                item.name_any().starts_with(AGENT_BUNDLE_PREFIX) && is_alive(&item.metadata)
+            }),
+            has_live_bundles: answer.items.iter().any(|item| is_alive(&item.metadata)),
+            listed: answer
+                .items
+                .into_iter()
+                .filter_map(|item| item.metadata.name)
+                .collect(),
+        });
+        let now = UpstreamState {
+            server: server.clone(),
+            namespace: namespace.clone(),
+            version: version.unwrap_or_default(),
+            has_own: list.own_is_listed,
+            reported,
+        };
+        let found = self.ledger.check_continuity(now, floor, &list.listed).await;
+        if let Some(found) = found.map_err(RemovalError::Ledger)? {
+            self.report(found);
+        }
+        *last = Some((at, Arc::clone(&list)));
+        Ok(list)
+    }
+
+    fn report(&self, found: ContinuityBreak) {
+        let text = match found {
+            ContinuityBreak::Elsewhere => "upstream is another one than before",
+            ContinuityBreak::Restored => "upstream was restored from a backup",
+        };
+        tracing::warn!(
+            server = self.upstream.server,
+            "{text}: what it does not list now is kept"
+        );
+        self.events.emit_for_agent(
+            Reason::UpstreamRestored,
+            format!("{text}: releases whose bundledeployment it does not list are kept"),
+        );
+    }
+}
