@@ -6,6 +6,7 @@ pub mod base64;
 pub mod budget;
 pub mod duration;
 pub mod glob;
+pub mod hex;
 pub mod json;
 pub mod path;
 pub mod regexp;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::BundleError;
-use super::names::{hex, manifest_id};
+use super::names::manifest_id;
 use crate::api::Content;
 
 /// The most a bundle may unpack to, all files together.
@@ -153,7 +153,7 @@ impl Manifest {
             .map_err(|problem| BundleError::Content { problem })?;
         let expected = &content.sha256_sum;
         if !expected.is_empty() {
-            let got = hex(&Sha256::digest(&json));
+            let got = golib::hex::encode(&Sha256::digest(&json));
             if got != *expected {
                 return Err(BundleError::Content {
                     problem: format!("content does not match hash got {got}, expected {expected}"),
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn content_is_held_to_its_hash() {
-        let sum = hex(&Sha256::digest(JSON));
+        let sum = golib::hex::encode(&Sha256::digest(JSON));
         let manifest = Manifest::from_content(&content(JSON, &sum)).unwrap();
         assert_eq!(manifest.resources[0].content, "x: <");
         assert_eq!(manifest.id, Manifest::id_of(&manifest.resources));

@@ -25,7 +25,6 @@ use ::chart::source::{FetchError, SafeUrl};
 pub use access::{Storage, helm_access, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
 pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
-pub(crate) use names::hex;
 pub use names::{SetId, derived_release_name, release_name};
 pub use objects::ObjectsError;
 pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};

@@ -3,6 +3,7 @@
 //! Mirrors `internal/names` and `GetSetID`. Take-over from the Go agent stands or falls with these:
 //! another name is another release, another set ID makes every object foreign.
 
+use golib::hex;
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -15,16 +16,6 @@ const MAX_RELEASE_NAME: usize = 53;
 const SET_ID_PREFIX: &str = "default";
 /// Set ID of the bundle that carries the agent.
 const AGENT_SET_ID: &str = "fleet-agent-bootstrap";
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
 
 /// `helm.releaseName`, or a name derived from the BundleDeployment's.
 pub fn release_name(bundle_deployment: &str, options: &BundleDeploymentOptions) -> String {
@@ -39,7 +30,7 @@ pub fn derived_release_name(text: &str) -> String {
     let mut name = text.replace('/', "-");
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name != name.to_lowercase() || !name.chars().all(is_allowed) {
-        let hash = &hex(&Md5::digest(name.as_bytes()))[..8];
+        let hash = &hex::encode(&Md5::digest(name.as_bytes()))[..8];
         name = format!("{name}-{hash}");
     }
     let mut clean = String::with_capacity(name.len());
@@ -51,7 +42,7 @@ pub fn derived_release_name(text: &str) -> String {
     }
     let clean = clean.trim_matches('-');
     if clean.is_empty() {
-        return hex(&Md5::digest(text.as_bytes()))[..24].to_owned();
+        return hex::encode(&Md5::digest(text.as_bytes()))[..24].to_owned();
     }
     limit(clean, MAX_RELEASE_NAME)
 }
@@ -66,7 +57,7 @@ fn limit(text: &str, count: usize) -> String {
     let separator = if kept.ends_with('-') { "" } else { "-" };
     format!(
         "{kept}{separator}{}",
-        &hex(&Md5::digest(text.as_bytes()))[..HEX]
+        &hex::encode(&Md5::digest(text.as_bytes()))[..HEX]
     )
 }
 
@@ -77,7 +68,7 @@ fn safe_concat(parts: &[&str]) -> String {
     if bytes.len() < 64 {
         return whole;
     }
-    let digest = hex(&Sha256::digest(bytes));
+    let digest = hex::encode(&Sha256::digest(bytes));
     let fits = matches!(bytes[56], b'a'..=b'z' | b'0'..=b'9');
     let (cut, length) = if fits { (57, 5) } else { (56, 6) };
     format!(
@@ -108,7 +99,7 @@ impl SetId {
             [alone] => (*alone).to_owned(),
             parts => safe_concat(parts),
         };
-        let hash = hex(&Sha1::digest(id.as_bytes()));
+        let hash = hex::encode(&Sha1::digest(id.as_bytes()));
         Self { id, hash }
     }
 
@@ -125,7 +116,7 @@ impl SetId {
 
 /// The name of a Content: 63 characters of `s-` and the hash.
 pub(super) fn manifest_id(json: &[u8]) -> String {
-    let mut id = format!("s-{}", hex(&Sha256::digest(json)));
+    let mut id = format!("s-{}", hex::encode(&Sha256::digest(json)));
     id.truncate(63);
     id
 }

@@ -5,7 +5,6 @@
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Resource;
-use super::names::hex;
 use crate::api::{BundleDeploymentOptions, HelmOptions};
 
 /// Where the parts of a bundle are. A bundle may be both a chart and a kustomization.
@@ -53,7 +52,7 @@ impl Style {
 /// Directory below which files of a fetched chart stand.
 pub(super) fn fetched_prefix(helm: &HelmOptions) -> String {
     let text = format!("{}:{}:{}", helm.chart, helm.repo, helm.version);
-    format!(".chart/{}", hex(&Sha256::digest(text)))
+    format!(".chart/{}", golib::hex::encode(&Sha256::digest(text)))
 }
 
 fn chart_path(helm: Option<&HelmOptions>) -> String {

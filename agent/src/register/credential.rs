@@ -63,11 +63,7 @@ pub fn secret_name(client_id: &str, client_random: &str) -> String {
         .chain_update(client_id)
         .chain_update(client_random)
         .finalize();
-    let mut name = String::from("c-");
-    name.extend(hash.iter().flat_map(|byte| {
-        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-        [digit(byte >> 4), digit(byte & 15)]
-    }));
+    let mut name = format!("c-{}", golib::hex::encode(&hash));
     name.truncate(63);
     name
 }

@@ -81,7 +81,7 @@ impl Gathered {
                 .collect::<serde_json::Map<_, _>>()
                 .into(),
         };
-        crate::bundle::hex(&Sha256::digest(golib::json::encode(&read)))
+        golib::hex::encode(&Sha256::digest(golib::json::encode(&read)))
     }
 }
 

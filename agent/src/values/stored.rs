@@ -50,7 +50,7 @@ pub fn stored(secret: &Secret, values_hash: &str) -> Result<Stored, HashMismatch
     let mut hash = Sha256::new();
     hash.update(part(VALUES_KEY));
     hash.update(part(STAGED_KEY));
-    let actual = crate::bundle::hex(&hash.finalize());
+    let actual = golib::hex::encode(&hash.finalize());
     if actual != values_hash {
         return Err(HashMismatch::Hash {
             actual,
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn both_halves_are_hashed() {
-        let hash = crate::bundle::hex(&Sha256::digest(br#"{"a":1}{"b":2}"#));
+        let hash = golib::hex::encode(&Sha256::digest(br#"{"a":1}{"b":2}"#));
         let values = stored(&secret(r#"{"a":1}"#, r#"{"b":2}"#), &hash)
             .unwrap()
             .values
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn missing_keys_hash_as_empty() {
-        let hash = crate::bundle::hex(&Sha256::digest(b""));
+        let hash = golib::hex::encode(&Sha256::digest(b""));
         assert_eq!(stored(&Secret::default(), &hash).unwrap().values, None);
     }
 
     #[test]
     fn malformed_values_are_not_quoted() {
-        let hash = crate::bundle::hex(&Sha256::digest(b"hunter2"));
+        let hash = golib::hex::encode(&Sha256::digest(b"hunter2"));
         let error = stored(&secret("hunter2", ""), &hash).unwrap_err();
         assert!(!error.to_string().contains("hunter2"));
     }

@@ -18,7 +18,7 @@ use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
-use super::repository::{self, Checksum, hex};
+use super::repository::{self, Checksum};
 use super::safe_url::SafeUrl;
 use super::{Artifact, Settings, archive};
 
@@ -481,7 +481,10 @@ impl Shared {
         if let Some(checksum) = &checksum {
             checksum.check(&url, &answer.body)?;
         }
-        let digest = format!("sha256:{}", hex(&Sha256::digest(&answer.body)));
+        let digest = format!(
+            "sha256:{}",
+            golib::hex::encode(&Sha256::digest(&answer.body))
+        );
         let bytes = archive::checked(answer.body, &url).await?;
         let chart = FetchedChart {
             bytes,

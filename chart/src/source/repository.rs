@@ -116,10 +116,10 @@ impl Checksum {
     /// [`FetchError::Checksum`] with both values.
     pub(super) fn check(&self, url: &SafeUrl, bytes: &[u8]) -> Result<(), FetchError> {
         let actual = match self.algorithm {
-            Algorithm::Md5 => hex(&Md5::digest(bytes)),
-            Algorithm::Sha1 => hex(&Sha1::digest(bytes)),
-            Algorithm::Sha256 => hex(&Sha256::digest(bytes)),
-            Algorithm::Sha512 => hex(&Sha512::digest(bytes)),
+            Algorithm::Md5 => golib::hex::encode(&Md5::digest(bytes)),
+            Algorithm::Sha1 => golib::hex::encode(&Sha1::digest(bytes)),
+            Algorithm::Sha256 => golib::hex::encode(&Sha256::digest(bytes)),
+            Algorithm::Sha512 => golib::hex::encode(&Sha512::digest(bytes)),
         };
         if actual == self.hex {
             return Ok(());
@@ -136,16 +136,6 @@ impl Checksum {
     pub(super) fn key(&self) -> String {
         format!("{}:{}", self.algorithm.name(), self.hex)
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 /// Takes `?checksum=` and `?archive=` out of an address; the server never sees them.

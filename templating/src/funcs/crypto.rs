@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::state::State;
 use crate::value::Str;
-use golib::base64;
+use golib::{base64, hex};
 
 /// Work that one password hash counts for, by what it takes beside the other steps: some 50 ms.
 const HASH_STEPS: u64 = 1_000_000;
@@ -21,9 +21,9 @@ const DERIVATION_STEPS: u64 = 2_500_000;
 const AES_BLOCK_BYTES: usize = 16;
 
 pub(super) fn add(f: &mut Functions) {
-    f.add("sha1sum", |s: Str| hex(&Sha1::digest(&*s)));
-    f.add("sha256sum", |s: Str| hex(&Sha256::digest(&*s)));
-    f.add("sha512sum", |s: Str| hex(&Sha512::digest(&*s)));
+    f.add("sha1sum", |s: Str| hex::encode(&Sha1::digest(&*s)));
+    f.add("sha256sum", |s: Str| hex::encode(&Sha256::digest(&*s)));
+    f.add("sha512sum", |s: Str| hex::encode(&Sha512::digest(&*s)));
     f.add("adler32sum", |s: Str| adler32(&s).to_string());
     f.add("bcrypt", |state: &mut State<'_>, s: Str| bcrypt(state, &s));
     f.add(
@@ -73,10 +73,6 @@ pub(super) fn add(f: &mut Functions) {
             .to_string()
     });
     f.add("shuffle", shuffle);
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn adler32(text: &[u8]) -> u32 {
@@ -285,7 +281,7 @@ mod tests {
     #[test]
     fn digests() {
         assert_eq!(adler32(b"Wikipedia"), 0x11E6_0398);
-        assert!(hex(&Sha1::digest(b"")).starts_with("da39a3ee"));
+        assert!(hex::encode(&Sha1::digest(b"")).starts_with("da39a3ee"));
     }
 
     #[test]
