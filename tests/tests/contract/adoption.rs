@@ -104,7 +104,7 @@ fn case_14_4_marks_of_another_set_are_replaced() -> Result<()> {
 }
 
 #[test]
-fn case_14_5_marks_in_the_wrong_places_do_no_harm() -> Result<()> {
+fn case_14_5_ownership_marks_in_the_wrong_fields_are_ignored() -> Result<()> {
     run(async {
         let (_, metadata) =
             adopted("swapped", json!({ ID: "foo123" }), json!({ HASH: "234" })).await?;
@@ -126,7 +126,7 @@ fn case_14_6_foreign_labels_and_annotations_stay() -> Result<()> {
 }
 
 #[test]
-fn case_14_7_the_bundle_that_lost_an_object_says_so() -> Result<()> {
+fn case_14_7_the_bundle_that_lost_an_object_reports_it() -> Result<()> {
     run(async {
         let case = Case::new("one").await?;
         case.deploy(&case.bundle(CONFIG)).await?;

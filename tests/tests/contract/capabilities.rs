@@ -50,7 +50,7 @@ fn case_14_46_templates_see_versions_and_kinds() -> Result<()> {
 }
 
 #[test]
-fn case_14_47_a_chart_for_another_kubernetes_is_told_at_ready() -> Result<()> {
+fn case_14_47_a_chart_for_another_kubernetes_version_is_reported_in_ready() -> Result<()> {
     run(async {
         let case = Case::new("incapable").await?;
         case.agent.apply(&carrying(&case, ">=99.0.0")).await?;

@@ -80,7 +80,7 @@ async fn records(case: &Case) -> Result<Vec<Value>> {
 }
 
 #[test]
-fn case_14_12_nothing_is_corrected_unasked() -> Result<()> {
+fn case_14_12_drift_is_not_corrected_unless_asked_for() -> Result<()> {
     run(async {
         let case = Case::new("unasked").await?;
         case.deploy(&case.bundle(SERVICES)).await?;

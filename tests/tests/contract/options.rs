@@ -268,7 +268,7 @@ fn an_account_deploys_with_its_own_rights() -> Result<()> {
 }
 
 #[test]
-fn an_account_that_may_not_label_its_namespace_is_told() -> Result<()> {
+fn an_account_that_may_not_label_its_namespace_is_reported() -> Result<()> {
     run(async {
         let case = Case::new("unlabelled").await?;
         let account = account(&case, records_and_config_maps()).await?;
@@ -466,7 +466,7 @@ fn a_schema_may_be_skipped() -> Result<()> {
 }
 
 #[test]
-fn definitions_stay_unless_they_may_go() -> Result<()> {
+fn crds_are_kept_unless_their_deletion_is_allowed() -> Result<()> {
     run(async {
         let definition = |name: &str| {
             format!(

@@ -129,7 +129,7 @@ fn upstream_is_asked_for_nothing_but_its_rights() -> Result<()> {
 }
 
 #[test]
-fn no_secret_is_listed() -> Result<()> {
+fn no_request_lists_secrets() -> Result<()> {
     run(async {
         let case = Case::new("unlisted").await?;
         case.deploy(&case.bundle(SERVICES)).await?;

@@ -36,7 +36,7 @@ async fn upstream(case: &Case, mut object: Value) -> Result<()> {
 }
 
 #[test]
-fn a_bundle_that_stands_still_reports_nothing_new() -> Result<()> {
+fn a_paused_bundle_reports_nothing_new() -> Result<()> {
     run(async {
         for field in ["paused", "offSchedule", "waitingForValues"] {
             let (still, awake) = (Case::new("still").await?, Case::new("awake").await?);
@@ -186,7 +186,7 @@ fn resources_are_copied_and_copied_again() -> Result<()> {
 }
 
 #[test]
-fn a_kind_that_is_not_copied_is_told() -> Result<()> {
+fn an_unsupported_kind_of_downstream_resource_is_reported() -> Result<()> {
     run(async {
         let case = Case::new("uncopied").await?;
         let pods = json!([{ "kind": "Pod", "name": "web" }]);
@@ -202,7 +202,7 @@ fn a_kind_that_is_not_copied_is_told() -> Result<()> {
 }
 
 #[test]
-fn a_source_that_comes_late_is_copied() -> Result<()> {
+fn a_downstream_resource_is_copied_once_its_source_exists() -> Result<()> {
     run(async {
         let case = Case::new("late").await?;
         let map = unique("map");
@@ -304,7 +304,7 @@ fn a_dependency_may_be_in_another_state() -> Result<()> {
 }
 
 #[test]
-fn a_vanished_record_is_deployed_again() -> Result<()> {
+fn a_deleted_release_record_leads_to_a_new_deploy() -> Result<()> {
     run(async {
         let case = Case::new("vanished").await?;
         case.deploy(&case.bundle(CONFIG)).await?;
@@ -354,7 +354,7 @@ fn a_failed_deploy_keeps_what_was_deployed() -> Result<()> {
 }
 
 #[test]
-fn the_agents_own_bundle_is_put_right() -> Result<()> {
+fn drift_of_the_agents_own_bundle_is_corrected() -> Result<()> {
     run(async {
         let mut case = Case::new("own").await?;
         case.name = unique("fleet-agent-test");
@@ -423,7 +423,7 @@ fn a_forced_generation_deploys_again() -> Result<()> {
 }
 
 #[test]
-fn an_overwritten_object_comes_back() -> Result<()> {
+fn an_overwritten_object_is_deployed_again() -> Result<()> {
     run(async {
         let case = Case::new("overwrites").await?;
         let overwrites =
@@ -445,7 +445,7 @@ fn an_overwritten_object_comes_back() -> Result<()> {
 }
 
 #[test]
-fn a_release_under_its_former_name_goes() -> Result<()> {
+fn a_release_under_its_former_name_is_removed() -> Result<()> {
     run(async {
         let case = Case::new("renamed").await?;
         let chart = Chart::new("app", "0.1.0").template(

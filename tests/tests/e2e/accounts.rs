@@ -46,7 +46,7 @@ fn settings(target: &str, value: &str) -> BundleDeployment {
 }
 
 #[tokio::test]
-async fn an_account_need_not_read_secrets() -> Result<()> {
+async fn an_account_deploys_without_the_right_to_read_secrets() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let target = format!("{}-app", agent.id);
     narrow_account(&agent, &target).await?;
@@ -60,7 +60,7 @@ async fn an_account_need_not_read_secrets() -> Result<()> {
 }
 
 #[tokio::test]
-async fn copies_come_into_a_namespace_labelled_as_helm_labels_it() -> Result<()> {
+async fn downstream_resources_get_a_namespace_labelled_as_helm_labels_it() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let target = format!("{}-app", agent.id);
     let source = json!({
@@ -92,7 +92,7 @@ async fn copies_come_into_a_namespace_labelled_as_helm_labels_it() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_missing_account_is_told_in_the_go_agents_words() -> Result<()> {
+async fn a_missing_account_is_reported_in_the_go_agents_words() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     agent
         .apply(&settings(&format!("{}-app", agent.id), "one"))

@@ -57,7 +57,7 @@ async fn edit(agent: &TestAgent<'_>, name: &str) -> Result<()> {
 
 /// Every write is told "conflict" once, on the way to install and on the way to upgrade.
 #[tokio::test]
-async fn conflicts_in_a_deploy_are_got_over() -> Result<()> {
+async fn a_deploy_retries_write_conflicts() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let downstream = &agent.bed.downstream;
@@ -158,7 +158,7 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
 
 /// Objects that go while no watch stands leave no event behind: the next list shows what it lacks. What is not corrected is told.
 #[tokio::test]
-async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
+async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let downstream = &agent.bed.downstream;
@@ -206,7 +206,7 @@ async fn what_goes_while_nobody_watches_is_missed() -> Result<()> {
 /// A downstream API server that takes connections and says nothing: told upstream and by the probe, no worker waits for ever, and
 /// all is well when it speaks.
 #[tokio::test]
-async fn a_downstream_that_never_answers_is_told_and_found_again() -> Result<()> {
+async fn a_cluster_that_never_answers_is_reported_and_reconnected() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let target = agent.bed.downstream.url();
@@ -256,7 +256,7 @@ async fn a_downstream_that_never_answers_is_told_and_found_again() -> Result<()>
 
 /// With a back-off of its own far beyond the test's patience, so that only the definition can have woken the bundle.
 #[tokio::test]
-async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
+async fn a_bundle_is_deployed_as_soon_as_its_kind_is_served() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let never = "backoff-min=10m,backoff-max=10m";
@@ -282,7 +282,7 @@ async fn a_definition_that_comes_late_wakes_who_waits_for_it() -> Result<()> {
 /// With the agent's own intervals: causes that last until the back-off is at its longest are repaired, and everything is Ready
 /// with no change of a spec, each in no more than two minutes.
 #[tokio::test]
-async fn causes_that_lasted_for_minutes_are_repaired() -> Result<()> {
+async fn bundles_recover_from_causes_that_lasted_for_minutes() -> Result<()> {
     // The pauses before the seventeenth attempt are two minutes and more together, the last of them close to one.
     const ATTEMPTS: u64 = 17;
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;

@@ -173,7 +173,7 @@ fn rude_server() -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_refusal_that_breaks_off() -> Result<()> {
+async fn a_refusal_whose_body_breaks_off() -> Result<()> {
     let (agent, _, _, good) = one_chart().await?;
     let url = rude_server()?;
     let bad = good.clone().helm("repo", json!(url));
@@ -184,7 +184,7 @@ async fn a_refusal_that_breaks_off() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_private_authority_nobody_mentioned() -> Result<()> {
+async fn a_certificate_of_an_unknown_authority() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("web"), "1.0.0");

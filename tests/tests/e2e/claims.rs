@@ -46,7 +46,7 @@ async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
 
 /// The one that has it comes last in every list.
 #[tokio::test]
-async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
+async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
@@ -109,7 +109,7 @@ async fn a_release_that_two_bundles_want_stays_with_the_first() -> Result<()> {
 
 /// Both at once, and the one that loses goes: nothing of the other's goes with it.
 #[tokio::test]
-async fn a_bundle_that_was_refused_takes_nothing_with_it() -> Result<()> {
+async fn deleting_a_refused_bundle_removes_nothing() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
@@ -151,7 +151,7 @@ async fn a_bundle_that_was_refused_takes_nothing_with_it() -> Result<()> {
 
 /// That the one that has it is not listed proves nothing, and is no reason to take it either: its objects would go.
 #[tokio::test]
-async fn a_release_that_is_held_is_not_taken_by_another_bundle() -> Result<()> {
+async fn a_release_whose_removal_is_held_is_not_taken_over() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     agent.apply(&claim(&agent, "zeta", "one")).await?;

@@ -53,7 +53,7 @@ async fn origin(agent: &TestAgent<'_>) -> Result<Value> {
 
 /// The agent reported with a clock an hour ahead, and its clock is put right: upstream is the same, and what is deleted goes.
 #[tokio::test]
-async fn a_clock_that_is_set_back_an_hour_holds_nothing_back() -> Result<()> {
+async fn a_clock_set_back_by_an_hour_delays_nothing() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let mut env = haste();

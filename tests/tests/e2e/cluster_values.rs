@@ -307,7 +307,7 @@ async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
 
 /// A source that makes no sense is named, without what it says.
 #[tokio::test]
-async fn facts_that_make_no_sense_are_told() -> Result<()> {
+async fn invalid_facts_are_reported() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let chart = mirror(&unique("mirror"), "1.0.0");
@@ -376,7 +376,7 @@ async fn facts_that_make_no_sense_are_told() -> Result<()> {
 
 /// Where Cluster API runs on the cluster itself, its Cluster is a fact, as are the networks the API server knows.
 #[tokio::test]
-async fn the_cluster_tells_of_itself() -> Result<()> {
+async fn local_facts_are_read_from_the_cluster() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let chart = mirror(&unique("mirror"), "1.0.0");
@@ -442,7 +442,7 @@ async fn the_cluster_tells_of_itself() -> Result<()> {
 
 /// A chart that wants a map is given a text: the error names the value.
 #[tokio::test]
-async fn a_text_for_a_map_is_named() -> Result<()> {
+async fn a_text_where_a_map_belongs_is_reported_by_path() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = described(bed, &["10.42.0.0/16"]).await?;
     let chart = Chart::small(&unique("strict"), "1.0.0").template(
@@ -471,7 +471,7 @@ async fn a_text_for_a_map_is_named() -> Result<()> {
 
 /// What came through the controller's Secret stays; an annotation or a setting says otherwise.
 #[tokio::test]
-async fn nothing_is_filled_in_twice() -> Result<()> {
+async fn values_filled_in_by_the_controller_are_not_filled_in_again() -> Result<()> {
     const MODE: &str = "fleet.cattle.io/cluster-values";
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::prepare(bed).await?;
@@ -540,7 +540,7 @@ async fn nothing_is_filled_in_twice() -> Result<()> {
 
 /// Version, release name and namespace by facts; installed once and left there.
 #[tokio::test]
-async fn coordinates_follow_the_cluster() -> Result<()> {
+async fn version_name_and_namespace_are_filled_in_and_follow_the_facts() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let facts = "name: edge-1\nlabels: {ring: canary}\n";
@@ -576,7 +576,7 @@ async fn coordinates_follow_the_cluster() -> Result<()> {
 
 /// A site holds deploys: nothing changes, reporting goes on, and what waited starts when the hold ends.
 #[tokio::test]
-async fn a_site_can_hold_deploys() -> Result<()> {
+async fn a_hold_annotation_stops_deploys_until_it_is_removed() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let chart = Chart::small(&unique("web"), "1.0.0");
@@ -714,7 +714,7 @@ fn examples() -> Result<Vec<Example>> {
 }
 
 #[tokio::test]
-async fn the_documented_examples_hold() -> Result<()> {
+async fn the_documented_examples_render_as_documented() -> Result<()> {
     let bed = Bed::shared().await?;
     let examples = examples()?;
     assert_eq!(examples.len(), 3);

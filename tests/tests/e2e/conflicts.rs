@@ -160,7 +160,7 @@ fn scenes(plural: &str) -> Vec<Scene> {
 }
 
 #[tokio::test]
-async fn nine_conflicts_are_settled_unaided_and_told() -> Result<()> {
+async fn nine_field_conflicts_are_settled_and_reported() -> Result<()> {
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
     let namespace = format!("{}-app", agent.id);

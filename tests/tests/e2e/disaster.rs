@@ -37,7 +37,7 @@ async fn settled<'b>(bed: &'b Bed) -> Result<(TestAgent<'b>, Vec<String>)> {
 }
 
 #[tokio::test]
-async fn the_cluster_namespace_goes() -> Result<()> {
+async fn a_deleted_cluster_namespace_removes_nothing() -> Result<()> {
     let (agent, apps) = settled(Bed::shared().await?).await?;
     let name = agent.deployment_namespace()?.to_owned();
     let bundles = agent.bundle_deployments()?;
@@ -159,7 +159,7 @@ async fn remembered(agent: &TestAgent<'_>, what: &str) -> Result<i64> {
 }
 
 #[tokio::test]
-async fn the_types_go() -> Result<()> {
+async fn deleted_crds_remove_nothing() -> Result<()> {
     let bed = Bed::shared().await?;
     let plane = bed.another_upstream().await?;
     let mut agent = TestAgent::prepare_on(bed, &plane).await?;
@@ -194,7 +194,7 @@ async fn the_types_go() -> Result<()> {
 
 /// Somebody on the way to upstream answers each list with an empty one, and says that all is well.
 #[tokio::test]
-async fn upstream_lists_nothing() -> Result<()> {
+async fn an_empty_list_removes_nothing() -> Result<()> {
     for has_own in [true, false] {
         let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
         let granted = agent.controller.grant_directly(&agent.id).await?;
@@ -274,7 +274,7 @@ async fn the_agent_is_registered_elsewhere() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_token_is_revoked() -> Result<()> {
+async fn a_revoked_token_removes_nothing() -> Result<()> {
     let (mut agent, apps) = settled(Bed::shared().await?).await?;
     let namespace = agent.deployment_namespace()?.to_owned();
     let accounts: Api<ServiceAccount> = Api::namespaced(agent.upstream.clone(), &namespace);
@@ -310,7 +310,7 @@ async fn the_token_is_revoked() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_rights_go() -> Result<()> {
+async fn revoked_rights_remove_nothing() -> Result<()> {
     let (agent, apps) = settled(Bed::shared().await?).await?;
     let namespace = agent.deployment_namespace()?.to_owned();
     let bindings: Api<RoleBinding> = Api::namespaced(agent.upstream.clone(), &namespace);
@@ -337,7 +337,7 @@ async fn the_rights_go() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_partition_leaves_a_stale_cache() -> Result<()> {
+async fn a_stale_cache_after_a_partition_removes_nothing() -> Result<()> {
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::prepare(bed).await?;
     let wire = Wire::to(agent.plane.url().trim_start_matches("https://")).await?;

@@ -116,7 +116,7 @@ async fn a_deleted_object_is_reported_missing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn edited_scaled_and_deleted_objects_are_put_right() -> Result<()> {
+async fn edited_scaled_and_deleted_objects_are_corrected() -> Result<()> {
     let (agent, target) = deployed(true).await?;
     edit(
         &agent,
@@ -163,7 +163,7 @@ async fn edited_scaled_and_deleted_objects_are_put_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn correction_switched_on_later_puts_old_drift_right() -> Result<()> {
+async fn old_drift_is_corrected_once_correction_is_switched_on() -> Result<()> {
     let (agent, target) = deployed(false).await?;
     edit(
         &agent,
@@ -188,7 +188,7 @@ async fn correction_switched_on_later_puts_old_drift_right() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_added_label_is_nobodys_business() -> Result<()> {
+async fn an_added_label_is_no_drift() -> Result<()> {
     let (agent, target) = deployed(true).await?;
     edit(
         &agent,
@@ -234,7 +234,7 @@ async fn an_added_label_is_nobodys_business() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_another_bundle_takes_is_reported_by_the_former() -> Result<()> {
+async fn an_object_taken_over_by_another_bundle_is_reported_by_the_first() -> Result<()> {
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let target = format!("{}-app", agent.id);
     let bundle = |name: &str| {

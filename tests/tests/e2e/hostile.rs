@@ -50,7 +50,7 @@ async fn unharmed(agent: &TestAgent<'_>) -> Result<()> {
 }
 
 #[tokio::test]
-async fn garbage_in_every_field_is_told_and_harms_nobody() -> Result<()> {
+async fn garbage_in_every_field_is_reported_and_affects_no_other_bundle() -> Result<()> {
     let agent = hurried().await?;
     let long = "x".repeat(300);
     let none = json!(null);
@@ -175,7 +175,7 @@ type Spoil = fn(&mut Value);
 
 /// One agent meets one spoilt Secret after the other, and starts its work with the first good one.
 #[tokio::test]
-async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
+async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.start(haste())?;
     let refused = "\"failed to register agent\"";
@@ -259,7 +259,7 @@ async fn spoilt_secrets_are_told_until_a_good_one_comes() -> Result<()> {
 /// A namespace that does not end, a quota that is used up, a webhook that refuses and one that never answers: told in the API
 /// server's words, and Ready once the cause is gone.
 #[tokio::test]
-async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
+async fn a_refusal_of_the_cluster_is_reported_and_retried() -> Result<()> {
     let agent = hurried().await?;
     // A namespace that is being deleted for as long as something in it is held.
     let ending = manifests(&agent, "ending", &map("ending", "a"));
@@ -354,7 +354,7 @@ async fn a_cluster_that_refuses_is_told_and_waited_for() -> Result<()> {
 
 /// A definition that is deleted takes its objects with it, whatever owns them.
 #[tokio::test]
-async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<()> {
+async fn a_kind_that_is_no_longer_served_is_reported_and_deployed_again_once_it_is() -> Result<()> {
     let agent = hurried().await?;
     let group = format!("{}.example.com", unique("gone"));
     let definition = widgets(&group);
@@ -395,7 +395,7 @@ async fn a_kind_that_goes_is_told_and_deployed_anew_when_it_is_back() -> Result<
 /// A chart that brings a kind goes from one version of it to the next, and the old one is not served any more: the object is the
 /// same, and is watched as it was.
 #[tokio::test]
-async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
+async fn a_kind_is_still_watched_after_its_version_changed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let downstream = &agent.bed.downstream;
@@ -451,7 +451,7 @@ async fn a_kind_that_changes_its_version_is_watched_on() -> Result<()> {
 
 /// An API group whose server hangs or is not there: what is of that group waits, everything else goes on.
 #[tokio::test]
-async fn an_api_group_without_a_server_holds_nobody_else_up() -> Result<()> {
+async fn an_unavailable_api_group_delays_no_other_bundle() -> Result<()> {
     // A bed of its own: such a group is in everybody's way who looks at what is served, or ends a namespace.
     let bed = Bed::start(true).await?;
     let mut agent = TestAgent::prepare(&bed).await?;
@@ -487,7 +487,7 @@ async fn an_api_group_without_a_server_holds_nobody_else_up() -> Result<()> {
 
 /// Two bundles with one release name that say they take it: the one that was changed last has it, and none is uninstalled by the other's end.
 #[tokio::test]
-async fn a_release_goes_with_the_bundle_that_claimed_it_last() -> Result<()> {
+async fn a_release_is_removed_with_the_bundle_that_took_it_over_last() -> Result<()> {
     let agent = hurried().await?;
     let own = crate::scene::own(&agent);
     agent.apply(&own).await?;
@@ -517,7 +517,7 @@ async fn a_release_goes_with_the_bundle_that_claimed_it_last() -> Result<()> {
 
 /// A log that cannot be written (a full disk) does not stop the work.
 #[tokio::test]
-async fn a_full_disk_stops_nothing() -> Result<()> {
+async fn a_log_that_cannot_be_written_stops_nothing() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let log = format!("agent-{}.log", agent.id);

@@ -182,7 +182,7 @@ async fn a_tenant_reaches_no_foreign_namespace() -> Result<()> {
 
 /// A tenant may write its release's record; what the record says is not believed when the release is removed.
 #[tokio::test]
-async fn a_forged_record_removes_nothing_foreign() -> Result<()> {
+async fn a_forged_record_removes_no_object_of_others() -> Result<()> {
     let (agent, own, foreign) = tenancy().await?;
     agent
         .apply(&chart(&agent, "web", &config_map(&own, "web", "")))

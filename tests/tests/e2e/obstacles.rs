@@ -34,7 +34,7 @@ fn map(name: &str, rest: &str) -> String {
 /// With Fleet a bundle often brings the namespace it goes to. It comes, stays when the bundle stops bringing it, and goes with a bundle
 /// that still does.
 #[tokio::test]
-async fn a_bundle_may_bring_its_namespace() -> Result<()> {
+async fn a_bundle_may_contain_its_namespace() -> Result<()> {
     let agent = hurried().await?;
     let namespace =
         |name: &str| format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
@@ -77,7 +77,7 @@ async fn a_bundle_may_bring_its_namespace() -> Result<()> {
 /// An object that is held by a finalizer when its bundle goes: the release is gone all the same, and the same bundle waits for the
 /// object's end when it comes back.
 #[tokio::test]
-async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
+async fn a_removal_waits_for_a_finalizer() -> Result<()> {
     let agent = hurried().await?;
     let bundle = manifests(&agent, "held", &map("held", "data: {key: a}\n"));
     agent.apply(&bundle).await?;
@@ -119,7 +119,7 @@ async fn a_finalizer_that_nobody_removes_is_waited_for() -> Result<()> {
 /// An account's rights are taken away, then its bundle goes: nothing can be removed, which is told, and nothing is forgotten, so that
 /// all of it goes once the rights are back. One that is only in the way of a deploy leaves what was deployed.
 #[tokio::test]
-async fn rights_that_were_taken_away_hold_a_removal_up() -> Result<()> {
+async fn a_removal_waits_for_rights_that_were_taken_away() -> Result<()> {
     let mut agent = hurried().await?;
     let rbac = "rbac.authorization.k8s.io";
     let system = agent.system_namespace.clone();
@@ -172,7 +172,7 @@ async fn rights_that_were_taken_away_hold_a_removal_up() -> Result<()> {
 /// A definition whose conversion nobody serves: every object of the kind is unreadable in the version that the chart writes. It is told,
 /// nobody else is held up, nothing is deleted, and it heals.
 #[tokio::test]
-async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
+async fn a_missing_conversion_webhook_is_reported_and_recovered_from() -> Result<()> {
     let agent = hurried().await?;
     let group = format!("{}.example.com", unique("conversion"));
     let definition = |conversion: serde_json::Value| {
@@ -227,7 +227,7 @@ async fn a_conversion_that_nobody_serves_is_told_and_heals() -> Result<()> {
 
 /// A chart of a thousand objects comes, loses half of them and goes, beside others.
 #[tokio::test]
-async fn a_thousand_objects_are_like_others() -> Result<()> {
+async fn a_bundle_of_a_thousand_objects_is_deployed_shrunk_and_removed() -> Result<()> {
     const MANY: usize = 1_000;
     let agent = hurried().await?;
     let bundle = |count: usize| {

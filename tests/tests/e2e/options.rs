@@ -55,7 +55,7 @@ async fn wait_gone(agent: &TestAgent<'_>, release: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_to_be_kept_outlives_its_bundle() -> Result<()> {
+async fn objects_and_crds_outlive_their_bundle_where_options_say_so() -> Result<()> {
     let agent = agent().await?;
     let [plain, kept, crds] = ["plain", "kept", "crds"].map(unique);
     let definition = |name: &str| {
@@ -100,7 +100,7 @@ async fn what_is_to_be_kept_outlives_its_bundle() -> Result<()> {
 }
 
 #[tokio::test]
-async fn names_are_looked_up_unless_that_is_switched_off() -> Result<()> {
+async fn host_names_are_resolved_unless_dns_is_disabled() -> Result<()> {
     let agent = agent().await?;
     for (is_off, expected) in [(false, "found"), (true, "")] {
         let name = unique("dns");
@@ -116,7 +116,7 @@ async fn names_are_looked_up_unless_that_is_switched_off() -> Result<()> {
 }
 
 #[tokio::test]
-async fn so_many_revisions_are_kept_and_a_forced_sync_makes_one() -> Result<()> {
+async fn max_history_is_kept_and_a_forced_sync_adds_a_revision() -> Result<()> {
     let agent = agent().await?;
     let name = unique("history");
     for round in 1..=5 {
@@ -138,7 +138,7 @@ async fn so_many_revisions_are_kept_and_a_forced_sync_makes_one() -> Result<()> 
 }
 
 #[tokio::test]
-async fn objects_of_others_are_taken_only_when_told_to() -> Result<()> {
+async fn objects_of_others_are_taken_only_with_take_ownership() -> Result<()> {
     let agent = agent().await?;
     let name = unique("taken");
     apply(
@@ -170,7 +170,7 @@ async fn objects_of_others_are_taken_only_when_told_to() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_may_not_change_is_recreated_only_by_force() -> Result<()> {
+async fn immutable_fields_are_recreated_only_with_force() -> Result<()> {
     let agent = agent().await?;
     let name = unique("force");
     let job = |argument: &str| {
@@ -227,7 +227,7 @@ async fn a_namespace_is_awaited_where_none_may_be_created() -> Result<()> {
 
 /// A time-out is told, and is over as soon as the objects are ready, with nobody's help.
 #[tokio::test]
-async fn what_was_late_turns_ready_by_itself() -> Result<()> {
+async fn a_bundle_becomes_ready_after_its_timeout_without_another_deploy() -> Result<()> {
     let agent = agent().await?;
     let name = unique("late");
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  \

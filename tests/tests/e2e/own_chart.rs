@@ -15,7 +15,7 @@ const NEEDED: [&str; 2] = [
 ];
 
 #[tokio::test]
-async fn helm_installs_it() -> Result<()> {
+async fn helm_installs_the_agents_chart() -> Result<()> {
     assert!(Path::new(CHART).is_dir());
     let bed = Bed::shared().await?;
     let [_, helm] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
@@ -158,7 +158,7 @@ async fn what_sites_set_reaches_the_pod() -> Result<()> {
 }
 
 #[tokio::test]
-async fn it_refuses_what_cannot_work() -> Result<()> {
+async fn the_agents_chart_refuses_values_that_cannot_work() -> Result<()> {
     let bed = Bed::shared().await?;
     let [_, helm] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
     let cases: [(&str, &str, &[&str], &str); 6] = [

@@ -317,7 +317,7 @@ async fn make_ready(agent: &TestAgent<'_>) -> Result<()> {
 
 /// SIGTERM while a deploy waits: the process ends well within a kubelet's grace time, the lease is free, and what was begun goes on.
 #[tokio::test]
-async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
+async fn a_deploy_cut_off_by_termination_is_finished_by_the_next_process() -> Result<()> {
     /// What a kubelet waits before it kills.
     const GRACE: Duration = Duration::from_secs(30);
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -375,7 +375,7 @@ async fn a_termination_in_the_middle_of_a_deploy_costs_nothing() -> Result<()> {
 
 /// No directory to write to, no file that may grow, and a log that is full: the agent needs none of them.
 #[tokio::test]
-async fn a_full_disk_holds_nothing_up() -> Result<()> {
+async fn a_full_disk_delays_nothing() -> Result<()> {
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::prepare(bed).await?;
     agent.grant().await?;

@@ -78,7 +78,7 @@ async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<
 
 /// Nobody tells when a record goes: it is looked for now and then, and what is live is taken on.
 #[tokio::test]
-async fn a_record_that_was_deleted_is_written_anew() -> Result<()> {
+async fn a_deleted_record_is_written_again() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent
         .configure(json!({ "garbageCollectionInterval": "1s" }))
@@ -106,7 +106,7 @@ async fn a_record_that_was_deleted_is_written_anew() -> Result<()> {
 
 /// Another agent upgraded a release while ours was away, and said so upstream, where no tenant can: nothing is deployed anew.
 #[tokio::test]
-async fn a_revision_that_another_agent_reported_is_believed() -> Result<()> {
+async fn a_revision_reported_by_another_agent_is_adopted() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     agent.apply(&kept(&agent, "kept")).await?;
@@ -144,7 +144,7 @@ async fn a_revision_that_another_agent_reported_is_believed() -> Result<()> {
 
 /// A ledger from before records were known by digest: they are believed once, and nothing is deployed anew.
 #[tokio::test]
-async fn records_from_before_are_believed_once() -> Result<()> {
+async fn records_older_than_the_ledger_are_adopted_once() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     agent.apply(&kept(&agent, "kept")).await?;

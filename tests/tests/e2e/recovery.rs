@@ -178,7 +178,7 @@ async fn a_bootstrap_secret_leads_to_another_registration_while_work_goes_on() -
 }
 
 #[tokio::test]
-async fn a_dead_credential_is_survived() -> Result<()> {
+async fn a_refused_credential_leads_to_another_registration() -> Result<()> {
     let mut agent = with_kept(Bed::shared().await?).await?;
     let namespace = agent.deployment_namespace()?.to_owned();
     let accounts: Api<ServiceAccount> = Api::namespaced(agent.upstream.clone(), &namespace);
@@ -200,7 +200,7 @@ async fn a_dead_credential_is_survived() -> Result<()> {
 /// Both API servers go and come back with their watch caches empty, so that every watch is told "expired"; upstream stays away for
 /// longer than readiness allows.
 #[tokio::test]
-async fn both_api_servers_forget_the_watches() -> Result<()> {
+async fn watches_survive_a_restart_of_both_api_servers() -> Result<()> {
     use testbed::cluster::Part;
     let bed = Bed::start(true).await?;
     let mut agent = TestAgent::prepare(&bed).await?;
@@ -220,7 +220,7 @@ async fn both_api_servers_forget_the_watches() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_upstream_that_never_answers_is_left_and_found_again() -> Result<()> {
+async fn an_upstream_that_never_answers_is_reconnected() -> Result<()> {
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::prepare(bed).await?;
     let wire = Wire::to(agent.plane.url().trim_start_matches("https://")).await?;
@@ -239,7 +239,7 @@ async fn an_upstream_that_never_answers_is_left_and_found_again() -> Result<()> 
 
 /// A repository that accepts connections and says nothing: told, and healed when it speaks.
 #[tokio::test]
-async fn a_repository_that_never_answers_is_told() -> Result<()> {
+async fn a_repository_that_never_answers_is_reported() -> Result<()> {
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::prepare(bed).await?;
     hasty(&mut agent).await?;
@@ -277,7 +277,7 @@ async fn a_repository_that_never_answers_is_told() -> Result<()> {
 
 /// With the real back-off: causes that last are repaired, and everything is Ready in time with no change of a spec.
 #[tokio::test]
-async fn causes_that_are_repaired_are_noticed() -> Result<()> {
+async fn bundles_recover_once_their_causes_are_repaired() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     let slow = "backoff-min=20s";

@@ -154,7 +154,7 @@ async fn a_refused_credential_is_replaced_by_registering_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_bootstrap_secret_that_comes_late_is_found() -> Result<()> {
+async fn a_bootstrap_secret_created_after_the_start_is_used() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.start(BTreeMap::new())?;
     agent.bootstrap(|_| ()).await?;
@@ -162,7 +162,7 @@ async fn a_bootstrap_secret_that_comes_late_is_found() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_cluster_hears_from_its_agent() -> Result<()> {
+async fn the_heartbeat_reaches_the_cluster_upstream() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     agent.grant().await?;
     agent.start(BTreeMap::from([(

@@ -18,7 +18,7 @@ use crate::scene::{
 const THIRTY: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn ten_of_twelve_go_at_once_beside_the_agents_own() -> Result<()> {
+async fn ten_of_twelve_bundles_are_removed_while_the_agents_own_is_listed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     // The real grace time.
     agent.grant().await?;
@@ -46,7 +46,7 @@ async fn ten_of_twelve_go_at_once_beside_the_agents_own() -> Result<()> {
 
 /// Where the agent never had a bundle of its own, a deletion that was watched is proof, until there are too many.
 #[tokio::test]
-async fn too_many_at_once_are_held_until_somebody_says_so() -> Result<()> {
+async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     let apps = deploy(&agent, "app", 12).await?;
@@ -123,7 +123,7 @@ async fn too_many_at_once_are_held_until_somebody_says_so() -> Result<()> {
 
 /// The wish counts whether it was deployed or only said, and until another one is deployed.
 #[tokio::test]
-async fn objects_that_are_to_be_kept_outlive_their_bundle() -> Result<()> {
+async fn keep_resources_counts_as_last_deployed_or_last_seen() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
@@ -178,7 +178,7 @@ async fn records_gone(agent: &TestAgent<'_>) -> Result<()> {
 
 /// A tenant's record that claims to be a release of ours, and one that names somebody else's object.
 #[tokio::test]
-async fn a_release_the_ledger_does_not_know_is_told_and_left() -> Result<()> {
+async fn a_release_the_ledger_does_not_know_is_reported_and_left() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
@@ -233,7 +233,7 @@ async fn only_marked_objects_are_removed() -> Result<()> {
 
 /// While a finalizer holds it nothing is removed; the release goes when the bundle is gone.
 #[tokio::test]
-async fn a_bundle_that_is_being_deleted_is_still_there() -> Result<()> {
+async fn a_bundle_with_a_deletion_timestamp_is_not_removed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;

@@ -60,7 +60,7 @@ fn secret(fields: &str) -> String {
 }
 
 #[tokio::test]
-async fn no_canary_is_heard_of() -> Result<()> {
+async fn no_canary_secret_leaves_the_process() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     let marks: (Mark, Mark) = (
         agent.plane.audit().mark(),

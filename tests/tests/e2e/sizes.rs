@@ -53,7 +53,7 @@ async fn value(agent: &TestAgent<'_>, name: &str) -> Result<Value> {
 
 /// Four objects that take almost a mebibyte each, and one that is packed so badly that chart and manifest do not fit into one record.
 #[tokio::test]
-async fn bundles_of_a_mebibyte_and_more_are_like_others() -> Result<()> {
+async fn bundles_of_a_mebibyte_and_more_are_deployed_and_upgraded() -> Result<()> {
     const LARGE: usize = 1_000_000;
     let bed = Bed::shared().await?;
     let agent = TestAgent::registered(bed).await?;
@@ -106,7 +106,7 @@ async fn bundles_of_a_mebibyte_and_more_are_like_others() -> Result<()> {
 
 /// A manifest that fits into no record is refused before anything is done, and told.
 #[tokio::test]
-async fn a_bundle_that_fits_into_no_record_is_refused_and_heals() -> Result<()> {
+async fn a_bundle_too_large_for_a_record_is_refused_until_it_shrinks() -> Result<()> {
     const LARGE: usize = 700_000;
     let agent = TestAgent::registered(Bed::shared().await?).await?;
     let [a, b] = [1, 2].map(|seed| map(&format!("huge-{seed}"), &noise(LARGE, DENSE, seed)));

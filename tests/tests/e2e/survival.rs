@@ -102,7 +102,7 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
 
 /// A bed of its own: nobody else can work while its upstream is away.
 #[tokio::test]
-async fn an_upstream_that_comes_back_is_used_again() -> Result<()> {
+async fn work_continues_once_upstream_is_back() -> Result<()> {
     let bed = Bed::start(true).await?;
     let mut agent = TestAgent::registered(&bed).await?;
     let chart = Chart::small("web", "1.0.0");
