@@ -13,7 +13,7 @@ use crate::process::{Memory, Process, ProcessGroup};
 
 /// How an agent is started.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AgentOptions {
     /// The program; [`built`] gives the one of this checkout.
     pub program: PathBuf,
     /// A kubeconfig of the downstream cluster.
@@ -30,7 +30,7 @@ pub struct Options {
 pub struct AgentProcess {
     group: Arc<ProcessGroup>,
     name: String,
-    options: Options,
+    options: AgentOptions,
     metrics: u16,
     probes: u16,
     process: Option<Process>,
@@ -41,7 +41,7 @@ impl AgentProcess {
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub fn start(group: Arc<ProcessGroup>, name: &str, options: Options) -> Result<Self> {
+    pub fn start(group: Arc<ProcessGroup>, name: &str, options: AgentOptions) -> Result<Self> {
         let mut agent = Self {
             group,
             name: name.to_owned(),

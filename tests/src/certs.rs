@@ -13,7 +13,7 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A certificate authority nobody trusts until told to.
+/// A certificate authority that only those trust who are configured to.
 pub struct Authority {
     params: CertificateParams,
     key: KeyPair,

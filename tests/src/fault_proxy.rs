@@ -1,5 +1,5 @@
-//! Somebody between a client and an API server who answers some requests himself: what a real server says too rarely to wait for
-//! it. Everything else goes through, as the one user the meddler was given.
+//! A proxy before an API server that answers some requests itself: with errors that a real server gives too rarely to wait for
+//! them. Everything else is forwarded, as the one user whose kubeconfig the proxy was given.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,15 +16,15 @@ use tokio::sync::watch;
 
 use crate::proxy::{self, Answer};
 
-/// A running meddler. It stands until the program ends.
+/// A running proxy. It serves until the program ends.
 pub struct FaultProxy {
     url: String,
-    influence: Influence,
+    faults: Faults,
 }
 
-/// What it does to requests.
+/// The faults in force.
 #[derive(Clone)]
-struct Influence {
+struct Faults {
     rule: Arc<Mutex<Option<Rule>>>,
     expiries: Arc<watch::Sender<usize>>,
 }
@@ -39,31 +39,31 @@ pub fn refusal(code: u16, reason: &str, message: &str) -> Value {
     })
 }
 
-/// What a server says of a version it does not know any more.
+/// The answer to a resource version that the server does not keep any more.
 pub fn expired() -> Value {
     refusal(410, "Expired", "too old resource version: 1 (2)")
 }
 
 impl FaultProxy {
-    /// A meddler who lets everything through. `kubeconfig` leads to the API server and says who asks there.
+    /// A proxy that forwards everything. `kubeconfig` names the API server and the user.
     ///
     /// # Errors
     /// When no port is free or the kubeconfig is refused.
     pub async fn before(kubeconfig: Value) -> Result<Self> {
-        let influence = Influence {
+        let faults = Faults {
             rule: Arc::default(),
             expiries: Arc::new(watch::Sender::new(0)),
         };
-        let served = influence.clone();
+        let served = faults.clone();
         let url = proxy::listen(kubeconfig, move |client, request| {
-            let influence = served.clone();
-            async move { influence.answer(&client, request).await }
+            let faults = served.clone();
+            async move { faults.answer(&client, request).await }
         })
         .await?;
-        Ok(Self { url, influence })
+        Ok(Self { url, faults })
     }
 
-    /// The meddler's address.
+    /// The proxy's address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -71,7 +71,7 @@ impl FaultProxy {
     /// From now on requests for which `rule` gives a refusal get it, and do not reach the API server.
     pub fn refuse(&self, rule: impl FnMut(&Parts) -> Option<Value> + Send + 'static) {
         *self
-            .influence
+            .faults
             .rule
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(rule));
@@ -80,19 +80,19 @@ impl FaultProxy {
     /// From now on everything goes through.
     pub fn leave(&self) {
         *self
-            .influence
+            .faults
             .rule
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Every watch in progress is told in its stream that it expired, and ends.
+    /// Ends every watch in progress with an `Expired` error in its stream.
     pub fn expire_watches(&self) {
-        self.influence.expiries.send_modify(|count| *count += 1);
+        self.faults.expiries.send_modify(|count| *count += 1);
     }
 }
 
-impl Influence {
+impl Faults {
     async fn answer(&self, client: &kube::Client, request: Request<Incoming>) -> Answer {
         let Some(request) = proxy::forwarded(request).await else {
             return refuse(&refusal(400, "BadRequest", "the request broke off"));

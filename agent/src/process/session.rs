@@ -17,7 +17,7 @@ use crate::controllers::cluster_status::Heartbeat;
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
-use crate::controllers::garbage::{self, Collector};
+use crate::controllers::garbage::{Collector, CollectorContext};
 use crate::controllers::queue::{Backoff, Queue};
 use crate::controllers::store::Store;
 use crate::error;
@@ -104,7 +104,7 @@ impl Session {
         let collector = Arc::new(Collector::new(
             upstream,
             &settings.namespace,
-            garbage::Context {
+            CollectorContext {
                 identities,
                 store: &store,
                 ledger: &ledger,

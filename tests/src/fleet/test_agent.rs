@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::bundle_deployment::BundleDeployment;
 use super::controller::{Controller, Granted, apply, resource};
-use crate::agent::{AgentProcess, Options, built};
+use crate::agent::{AgentOptions, AgentProcess, built};
 use crate::audit::{Mark, Request};
 use crate::bed::{Bed, unique};
 use crate::cluster::{ADMIN, AGENT_USERS, ControlPlane, kubeconfig};
@@ -267,7 +267,7 @@ impl<'b> TestAgent<'b> {
     }
 
     fn start_with(&mut self, kubeconfig: PathBuf, env: BTreeMap<String, String>) -> Result<()> {
-        let options = Options {
+        let options = AgentOptions {
             program: self.program.clone(),
             kubeconfig,
             namespace: self.system_namespace.clone(),

@@ -53,7 +53,7 @@ struct Shared {
     kills: AtomicUsize,
 }
 
-/// Runs a campaign. `say` is told of each life's end and of what was wrong in it.
+/// Runs a campaign. `say` is called with each life's end and what was wrong in it.
 ///
 /// # Errors
 /// When the test bed itself fails; what the agent does wrong is in the tally.
@@ -89,7 +89,7 @@ async fn lane(bed: &Bed, shared: &Shared, say: &dyn Fn(&str)) -> Result<Tally> {
     loop {
         let number = shared.lives.fetch_add(1, Ordering::Relaxed);
         let sort = SORTS[number % SORTS.len()];
-        // A full round of lives that nobody disturbs tells how long the stages are.
+        // A full round of undisturbed lives measures how long the stages are.
         let is_measuring = number < SORTS.len();
         if shared.is_over(number) {
             return Ok(tally);

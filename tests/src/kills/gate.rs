@@ -1,4 +1,4 @@
-//! A gate before an API server: it lets everything through and counts what changes something, until the change it was told to
+//! A gate before an API server: it lets everything through and counts what changes something, until the change it was set to
 //! be the last one. From then on nothing goes in and no answer comes out, so that whoever is behind it can be killed between
 //! two requests of one's choice, and leaves what was sent so far.
 

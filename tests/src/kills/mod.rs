@@ -1,4 +1,4 @@
-//! Kills the agent in the middle of installs, upgrades, rollbacks and removals, and looks at what becomes of the releases.
+//! Kills the agent in the middle of installs, upgrades, rollbacks and removals, and checks the releases afterwards.
 //!
 //! A *life* is one chart that is installed, upgraded, upgraded to something broken that `atomic` rolls back, and removed. In each
 //! of these stages the real agent is killed, between two requests of which one is a change (see [`gate`]) or after a random time,

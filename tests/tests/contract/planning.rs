@@ -1,5 +1,5 @@
 //! Wanted against live: what would have to be created, what is found, what differs. The Go agent asks its planner; here the plan
-//! is what status tells of objects that somebody else puts there.
+//! is what status reports of objects that somebody else puts there.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ fn case_14_50_a_config_map_without_the_mark_is_never_found() -> Result<()> {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "config" }, "data": { "wanted": "no" },
     }))
     .await?;
-        // No event tells of an object that carries no mark: the next look, at whatever cause, does.
+        // No event comes for an object without the label: the next drift check, whatever causes it, finds it.
         let bundles = case.agent.bundle_deployments()?;
         let touch = json!({ "metadata": { "annotations": { "tests.example/look": "again" } } });
         let params = kube::api::PatchParams::default();

@@ -311,7 +311,7 @@ fn a_deleted_release_record_leads_to_a_new_deploy() -> Result<()> {
         let before = case.object("v1", "ConfigMap", "config").await?;
         let key = format!("sh.helm.release.v1.{}.v1", case.name);
         case.delete("v1", "Secret", &key).await?;
-        // Nobody watches records: the next look at the objects notices.
+        // Records are not watched: the next drift check notices.
         case.edit_config(json!({ "metadata": { "labels": { "mine": "yes" } } }))
             .await?;
         wait_until("a record", PATIENCE, async || {

@@ -55,7 +55,7 @@ async fn edit(agent: &TestAgent<'_>, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every write is told "conflict" once, on the way to install and on the way to upgrade.
+/// Every write is answered "conflict" once, on the way to install and on the way to upgrade.
 #[tokio::test]
 async fn a_deploy_retries_write_conflicts() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -89,7 +89,7 @@ async fn a_deploy_retries_write_conflicts() -> Result<()> {
         edit(&agent, "web").await?;
         wait_key(&agent, "web", text).await?;
     }
-    // One that stays is told in its own words, and healed.
+    // One that stays is reported in its own words, and recovered from.
     fault_proxy.refuse(move |parts| {
         let is_object = parts.uri.path().contains("configmaps/web");
         (is_object && parts.method != Method::GET).then(|| conflict("web"))
@@ -142,7 +142,7 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
             Some(expired())
         });
         fault_proxy.expire_watches();
-        // What happens from now on is heard, on both sides.
+        // Events from now on arrive, from both clusters.
         edit(&agent, "kept").await?;
         wait_key(&agent, "kept", "wanted").await?;
         deploy(&agent, round, 1).await?;
@@ -156,7 +156,7 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
     Ok(())
 }
 
-/// Objects that go while no watch stands leave no event behind: the next list shows what it lacks. What is not corrected is told.
+/// No event comes for objects deleted while no watch is open: they are missing from the next list. Without correction they are reported.
 #[tokio::test]
 async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -203,7 +203,7 @@ async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
     Ok(())
 }
 
-/// A downstream API server that takes connections and says nothing: told upstream and by the probe, no worker waits for ever, and
+/// A downstream API server that takes connections and never answers: reported upstream and by the probe, no worker waits for ever, and
 /// all is well when it speaks.
 #[tokio::test]
 async fn a_cluster_that_never_answers_is_reported_and_reconnected() -> Result<()> {

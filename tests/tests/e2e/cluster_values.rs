@@ -597,7 +597,7 @@ async fn a_hold_annotation_stops_deploys_until_it_is_removed() -> Result<()> {
         config_map(&agent, "fleet-site", json!({}), annotation)
     };
     hold("until Monday").await?;
-    // The annotation has arrived when a new bundle is told of it.
+    // The annotation has arrived when a new bundle reports it.
     agent.apply(&bundle("new", "one")).await?;
     let message = agent
         .wait_deploy_error("new", |message| message.starts_with("held"))

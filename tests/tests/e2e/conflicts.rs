@@ -258,7 +258,7 @@ async fn nine_field_conflicts_are_settled_and_reported() -> Result<()> {
     .await?;
     assert_eq!(live["rules"][0]["resources"], json!(["pods"]));
     assert_eq!(live["metadata"]["labels"]["version"], "2.0.0");
-    // Nothing of it counts as drift, and what was told goes with a deployment that meets nobody.
+    // Nothing of it counts as drift, and the condition goes with a deployment without a conflict.
     agent.apply(&bundle(&scenes[0], 0)).await?;
     agent
         .wait_for("edited", "to have nothing to tell", |bundle| {

@@ -79,7 +79,7 @@ async fn a_bundle_of_three_objects_costs_little_more_than_its_writes() -> Result
     let is_look = |request: &&Request| request.resource == "deployments" && request.verb == "get";
     let looks = downstream.iter().filter(is_look).count();
     assert!(downstream.len() - looks <= 9 * BUNDLES, "{down:?}");
-    // The status is told once it is known, and again when it changed; nothing else is asked.
+    // The status is written once it is known, and again when it changed; there are no other requests.
     assert!(
         upstream
             .iter()
@@ -108,7 +108,7 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
     for name in &names {
         agent.wait_ready(name).await?;
     }
-    // That they were deployed is told in an Event a while later.
+    // The Event that they were deployed is written a while later.
     wait_until("the Event", PATIENCE, async || {
         let told = agent.downstream_requests().map_err(|e| format!("{e:#}"))?;
         let is_told = told.iter().any(|r| r.resource == "events" && is_write(r));
@@ -151,7 +151,7 @@ async fn a_thousand_spurious_reconciles_write_nothing() -> Result<()> {
     Ok(())
 }
 
-/// How many passes the agent has ended.
+/// How many reconciles the agent has ended.
 async fn passes(metrics: &str) -> Result<f64> {
     let client = reqwest::Client::builder().tls_certs_only([]).build()?;
     let text = client

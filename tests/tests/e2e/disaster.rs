@@ -83,7 +83,7 @@ async fn upstream_is_restored_from_backups() -> Result<()> {
     .await?;
     wait_event(&agent, "UpstreamRestored", "").await?;
     untouched(&agent, &all).await?;
-    // The watch is not deaf: what upstream says now is heard, and what comes back is not held any more.
+    // The watch began anew: events arrive again, and a bundle that comes back is not held any more.
     let later = deploy(&agent, "later", 1).await?;
     agent.apply(&app(&agent, "newer-0")).await?;
     agent.wait_ready("newer-0").await?;

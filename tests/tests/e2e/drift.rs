@@ -261,7 +261,7 @@ async fn an_object_taken_over_by_another_bundle_is_reported_by_the_first() -> Re
             "missing": true, "exist": true,
         }])
     );
-    // Putting it right takes it back, and it is the other one that tells.
+    // Correcting it takes the object back, and then the other bundle reports it.
     let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
     agent
         .bundle_deployments()?

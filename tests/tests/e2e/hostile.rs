@@ -1,5 +1,5 @@
 //! Worlds that are against the agent: spoilt Secrets, garbage in every field, namespaces that do not end, webhooks that refuse or
-//! never answer, quotas, kinds that go and API groups that hang. Each is told, harms nobody else, and heals without a restart.
+//! never answer, quotas, kinds that go and API groups that hang. Each is reported, affects no other bundle, and is recovered from without a restart.
 
 use std::collections::BTreeMap;
 
@@ -232,7 +232,7 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
             .await?;
         told(&agent, what).await?;
     }
-    // A configuration that is none is told as well; none at all means the defaults.
+    // An invalid configuration is reported as well; none at all means the defaults.
     let maps = agent.objects("v1", "ConfigMap", &agent.system_namespace);
     let spoilt = json!({ "data": { "config": "{ not: [yaml" } });
     maps.patch(
@@ -256,7 +256,7 @@ async fn invalid_values_secrets_are_reported_until_a_valid_one_exists() -> Resul
     Ok(())
 }
 
-/// A namespace that does not end, a quota that is used up, a webhook that refuses and one that never answers: told in the API
+/// A namespace that does not end, a quota that is used up, a webhook that refuses and one that never answers: reported in the API
 /// server's words, and Ready once the cause is gone.
 #[tokio::test]
 async fn a_refusal_of_the_cluster_is_reported_and_retried() -> Result<()> {
@@ -300,7 +300,7 @@ async fn a_refusal_of_the_cluster_is_reported_and_retried() -> Result<()> {
         .wait_deploy_error("quota", |message| message.contains("exceeded quota"))
         .await?;
 
-    // Webhooks: one that is told "no" by the address nobody listens at, one that hangs until its time is over.
+    // Webhooks: one whose address refuses connections, one that hangs until its time is over.
     let wire = Wire::to("127.0.0.1:1").await?;
     wire.set(State::Silent);
     let (hook, hooked) = (unique("hook"), namespace_of(&agent, "hooked"));
@@ -452,7 +452,7 @@ async fn a_kind_is_still_watched_after_its_version_changed() -> Result<()> {
 /// An API group whose server hangs or is not there: what is of that group waits, everything else goes on.
 #[tokio::test]
 async fn an_unavailable_api_group_delays_no_other_bundle() -> Result<()> {
-    // A bed of its own: such a group is in everybody's way who looks at what is served, or ends a namespace.
+    // A bed of its own: such a group hinders discovery and the deletion of namespaces for everybody.
     let bed = Bed::start(true).await?;
     let mut agent = TestAgent::prepare(&bed).await?;
     agent.grant().await?;

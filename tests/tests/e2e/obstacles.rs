@@ -116,7 +116,7 @@ async fn a_removal_waits_for_a_finalizer() -> Result<()> {
     Ok(())
 }
 
-/// An account's rights are taken away, then its bundle goes: nothing can be removed, which is told, and nothing is forgotten, so that
+/// An account's rights are taken away, then its bundle goes: nothing can be removed, which is reported, and nothing is forgotten, so that
 /// all of it goes once the rights are back. One that is only in the way of a deploy leaves what was deployed.
 #[tokio::test]
 async fn a_removal_waits_for_rights_that_were_taken_away() -> Result<()> {
@@ -169,7 +169,7 @@ async fn a_removal_waits_for_rights_that_were_taken_away() -> Result<()> {
     gone(&agent, &names, PATIENCE).await
 }
 
-/// A definition whose conversion nobody serves: every object of the kind is unreadable in the version that the chart writes. It is told,
+/// A definition whose conversion nobody serves: every object of the kind is unreadable in the version that the chart writes. It is reported,
 /// nobody else is held up, nothing is deleted, and it heals.
 #[tokio::test]
 async fn a_missing_conversion_webhook_is_reported_and_recovered_from() -> Result<()> {

@@ -225,7 +225,7 @@ async fn a_namespace_is_awaited_where_none_may_be_created() -> Result<()> {
     agent.wait_ready(&name).await.map(drop)
 }
 
-/// A time-out is told, and is over as soon as the objects are ready, with nobody's help.
+/// A time-out is reported until the objects are ready, which takes no other change.
 #[tokio::test]
 async fn a_bundle_becomes_ready_after_its_timeout_without_another_deploy() -> Result<()> {
     let agent = agent().await?;

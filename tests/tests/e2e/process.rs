@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
-use testbed::agent::{AgentProcess, Options, built};
+use testbed::agent::{AgentOptions, AgentProcess, built};
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::cluster::AGENT_USERS;
@@ -45,7 +45,7 @@ fn candidate_as(
     {
         env.insert((*key).to_owned(), (*value).to_owned());
     }
-    let options = Options {
+    let options = AgentOptions {
         program: built()?,
         kubeconfig: agent.bed.downstream.kubeconfig(user)?,
         namespace: agent.system_namespace.clone(),
@@ -398,7 +398,7 @@ async fn a_full_disk_delays_nothing() -> Result<()> {
     let mut process = AgentProcess::start(
         bed.group.clone(),
         &format!("agent-{}", agent.id),
-        Options {
+        AgentOptions {
             program: script,
             kubeconfig: bed.downstream.kubeconfig(&agent.user)?,
             namespace: agent.system_namespace.clone(),

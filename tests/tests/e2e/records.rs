@@ -76,7 +76,7 @@ async fn drift_is_not_corrected_from_a_record_that_a_tenant_changed() -> Result<
     Ok(())
 }
 
-/// Nobody tells when a record goes: it is looked for now and then, and what is live is taken on.
+/// No event comes when a record is deleted: records are listed now and then, and the live objects are taken over.
 #[tokio::test]
 async fn a_deleted_record_is_written_again() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;

@@ -197,7 +197,7 @@ async fn a_refused_credential_leads_to_another_registration() -> Result<()> {
         .map(drop)
 }
 
-/// Both API servers go and come back with their watch caches empty, so that every watch is told "expired"; upstream stays away for
+/// Both API servers go and come back with their watch caches empty, so that every watch is answered "expired"; upstream stays away for
 /// longer than readiness allows.
 #[tokio::test]
 async fn watches_survive_a_restart_of_both_api_servers() -> Result<()> {
@@ -237,7 +237,7 @@ async fn an_upstream_that_never_answers_is_reconnected() -> Result<()> {
     deploy(&agent, "after", 1).await.map(drop)
 }
 
-/// A repository that accepts connections and says nothing: told, and healed when it speaks.
+/// A repository that accepts connections and never answers: reported, and used once it does.
 #[tokio::test]
 async fn a_repository_that_never_answers_is_reported() -> Result<()> {
     let bed = Bed::shared().await?;

@@ -10,7 +10,7 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-/// The ConfigMap that tells what is not removed.
+/// The ConfigMap that lists what is not removed.
 pub(crate) const REPORT: &str = "fleet-agent-removals";
 /// Short intervals, so that a test sees in seconds what takes minutes.
 pub(crate) const HASTE: &str = "removal-grace=300ms,unready-after=3s,registration-retry=2s,credential-poll=200ms,backoff-max=2s";
@@ -179,7 +179,7 @@ pub(crate) async fn wait_readiness(agent: &TestAgent<'_>, wanted: bool) -> Resul
     .with_context(|| agent.agent_log_tail(30))
 }
 
-/// Waits until the report's key holds a text that passes.
+/// Waits until the report's key holds a text that `passes` accepts.
 pub(crate) async fn wait_report(
     agent: &TestAgent<'_>,
     key: &str,

@@ -104,7 +104,7 @@ async fn bundles_of_a_mebibyte_and_more_are_deployed_and_upgraded() -> Result<()
     Ok(())
 }
 
-/// A manifest that fits into no record is refused before anything is done, and told.
+/// A manifest that fits into no record is refused before anything is done, and reported.
 #[tokio::test]
 async fn a_bundle_too_large_for_a_record_is_refused_until_it_shrinks() -> Result<()> {
     const LARGE: usize = 700_000;

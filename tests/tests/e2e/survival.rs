@@ -78,7 +78,7 @@ async fn a_killed_agent_continues_where_it_was() -> Result<()> {
         }
     })
     .await?;
-    // A bundle deleted while nobody looked. That the agent's own is still listed tells a deletion
+    // A bundle deleted while no agent ran. That the agent's own is still listed distinguishes a deletion
     // from an upstream that lost its objects.
     let own = bundle(bed, "fleet-agent-own", &chart, &target).spec("paused", json!(true));
     agent.apply(&own).await?;

@@ -1,6 +1,6 @@
 //! From a BundleDeployment to a deployed release: content, values, rendering, Helm's part.
 //!
-//! Reads what upstream and the cluster hold and hands it to the pure rooms [`crate::bundle`] and
+//! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
 //! [`crate::values`]; rendering runs where it may block, applying is the release crate's.
 
 use std::sync::{Arc, Mutex, PoisonError};

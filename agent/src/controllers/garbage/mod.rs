@@ -86,7 +86,7 @@ pub struct Collector {
 }
 
 /// What a collector works with.
-pub struct Context<'a> {
+pub struct CollectorContext<'a> {
     pub identities: &'a Arc<Identities>,
     pub store: &'a Arc<Store>,
     pub ledger: &'a Arc<Ledger>,
@@ -97,10 +97,10 @@ pub struct Context<'a> {
 
 impl Collector {
     /// A collector that confirms deletions upstream.
-    pub fn new(upstream: &Upstream, system_namespace: &str, context: Context<'_>) -> Self {
+    pub fn new(upstream: &Upstream, system_namespace: &str, context: CollectorContext<'_>) -> Self {
         let agent = context.identities.agent();
         let maps = Api::<ConfigMap>::namespaced(agent.client(), system_namespace);
-        let Context {
+        let CollectorContext {
             identities,
             store,
             ledger,

@@ -201,7 +201,7 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         .await?;
     ensure!(schema.contains("/nested/token"), "{schema}");
 
-    // Drift of a Secret: its keys are told.
+    // Drift of a Secret: its keys are reported.
     let edit = json!({ "stringData": { "a": canary("edited"), "c": canary("added") } });
     agent
         .objects("v1", "Secret", &namespace)
