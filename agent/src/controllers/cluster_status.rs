@@ -50,6 +50,7 @@ impl Heartbeat {
         let mut regular = tokio::time::interval_at(start + self.interval, self.interval);
         loop {
             tokio::select! {
+                biased;
                 _ = first.tick() => {}
                 _ = regular.tick() => {}
             }

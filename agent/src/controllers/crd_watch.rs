@@ -88,6 +88,7 @@ impl CrdWatch {
                 }
             };
             tokio::select! {
+                biased;
                 Some(event) = changes.next() => match event {
                     // Also after a list: it holds what was made before the watch began.
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitDone) => {

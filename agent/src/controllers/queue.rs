@@ -256,6 +256,7 @@ impl Queue {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.changed.notified() => {}
                 () = until_due => {}
             }

@@ -33,6 +33,7 @@ impl BundleWatch<'_> {
     pub(super) async fn run(&self) {
         loop {
             tokio::select! {
+                biased;
                 () = self.watch() => return,
                 () = self.restart.notified() => {}
             }

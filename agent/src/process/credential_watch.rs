@@ -42,6 +42,7 @@ impl CredentialWatch<'_> {
         let mut credential = self.watch(AGENT_NAME);
         loop {
             tokio::select! {
+                biased;
                 Some(event) = bootstrap.next() => {
                     if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
                         tracing::info!("a bootstrap secret is there, registering again");
@@ -96,6 +97,7 @@ impl CredentialWatch<'_> {
             );
             let pause = backoff.next().unwrap_or(RETRY);
             tokio::select! {
+                biased;
                 _ = events.next() => {}
                 () = tokio::time::sleep(pause) => {}
             }

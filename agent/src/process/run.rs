@@ -62,6 +62,7 @@ async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     let mut agent = Box::pin(lead(settings, world, stop.clone()));
     loop {
         tokio::select! {
+            biased;
             result = &mut agent => return result,
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -165,6 +166,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
     );
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Ok(()),
             () = candidate.campaign() => {}
         }
@@ -195,6 +197,7 @@ impl Process {
     /// Dropping it stops all work at once.
     async fn work(&self, stop: CancellationToken) -> anyhow::Result<()> {
         tokio::select! {
+            biased;
             result = Box::pin(self.sessions(stop)) => result,
             () = self.events.run() => Ok(()),
         }
@@ -216,6 +219,7 @@ impl Process {
         health.turn_to(Duty::Register);
         loop {
             let ((upstream, config), ledger) = tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 registered = self.register(&registrar, is_first) => registered,
             };

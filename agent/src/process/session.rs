@@ -75,6 +75,7 @@ impl Session {
         let ledger = match self.ledger.take() {
             Some(ledger) => Arc::new(ledger),
             None => tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ended::Stopped,
                 ledger = self.load_ledger() => ledger,
             },
@@ -187,6 +188,7 @@ impl Session {
             restart_watch: &restart,
         };
         tokio::select! {
+            biased;
             // Ends by itself once termination is requested and reconciles have finished.
             () = workers.run(stop) => Ended::Stopped,
             () = bundles.run() => Ended::CredentialDead,

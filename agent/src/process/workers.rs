@@ -64,6 +64,7 @@ impl Workers {
                 drift: drifting < self.drift_limit,
             };
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 (name, kind) = self.queue.take(free), if free.full || free.drift => {
                     drifting += usize::from(kind == ReconcileKind::Drift);

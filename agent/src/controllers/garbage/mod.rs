@@ -141,6 +141,7 @@ impl Collector {
             }
         };
         tokio::select! {
+            biased;
             () = searching => {}
             () = self.report.run() => {}
         }
