@@ -1,0 +1,58 @@
+//! The three patches that are no apply.
+
+use serde_json::{Map, Value};
+
+use super::request::Answer;
+
+/// `value` with `patch` merged in: RFC 7386.
+pub(crate) fn merge(value: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        patch.clone_into(value);
+        return;
+    };
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let Some(map) = value.as_object_mut() else {
+        return;
+    };
+    for (key, patch) in patch {
+        match patch {
+            Value::Null => {
+                map.remove(key);
+            }
+            patch => merge(map.entry(key.clone()).or_insert(Value::Null), patch),
+        }
+    }
+}
+
+/// A strategic merge of maps. Lists of maps are not modelled.
+pub(crate) fn strategic(value: &mut Value, patch: &Value) -> Result<(), Answer> {
+    if holds_directives(patch) {
+        return Err(Answer::not_modelled("strategic merges of lists"));
+    }
+    merge(value, patch);
+    Ok(())
+}
+
+fn holds_directives(patch: &Value) -> bool {
+    match patch {
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| key.starts_with('$') || holds_directives(value)),
+        Value::Array(items) => items.iter().any(Value::is_object),
+        _ => false,
+    }
+}
+
+/// A JSON patch.
+pub(crate) fn json(value: &mut Value, patch: &Value) -> Result<(), Answer> {
+    let invalid = |problem: String| {
+        let message =
+            format!("the server rejected our request due to an error in our request: {problem}");
+        Answer::failure(422, "Invalid", &message, &Value::Null)
+    };
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone())
+        .map_err(|error| Answer::failure(400, "BadRequest", &error.to_string(), &Value::Null))?;
+    json_patch::patch(value, &patch).map_err(|error| invalid(error.to_string()))
+}

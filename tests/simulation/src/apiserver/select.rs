@@ -1,0 +1,108 @@
+//! Label and field selectors.
+
+use serde_json::Value;
+
+use super::request::{Answer, Request};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    Absent(String),
+    /// A field of metadata.
+    Field(String, String),
+}
+
+/// What a list or a watch is limited to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selector(Vec<Rule>);
+
+impl Selector {
+    pub(crate) fn of(request: &Request) -> Result<Self, Answer> {
+        let mut rules = Vec::new();
+        for part in split(request.parameter("labelSelector")) {
+            rules.push(label(part.trim()));
+        }
+        for part in split(request.parameter("fieldSelector")) {
+            let Some((field, value)) = part.split_once('=') else {
+                return Err(Answer::not_modelled(&format!("field selector {part}")));
+            };
+            match field {
+                "metadata.name" | "metadata.namespace" | "type" => {}
+                field => return Err(Answer::not_modelled(&format!("field selector {field}"))),
+            }
+            let value = value.trim_start_matches('=');
+            rules.push(Rule::Field(field.to_owned(), value.to_owned()));
+        }
+        Ok(Self(rules))
+    }
+
+    pub(crate) fn fits(&self, object: &Value) -> bool {
+        let labels = object.pointer("/metadata/labels");
+        let label = |key: &str| {
+            labels
+                .and_then(|labels| labels.get(key))
+                .and_then(Value::as_str)
+        };
+        self.0.iter().all(|rule| match rule {
+            Rule::In(key, values) => {
+                label(key).is_some_and(|found| values.iter().any(|value| value == found))
+            }
+            Rule::NotIn(key, values) => {
+                label(key).is_none_or(|found| values.iter().all(|value| value != found))
+            }
+            Rule::Exists(key) => label(key).is_some(),
+            Rule::Absent(key) => label(key).is_none(),
+            Rule::Field(field, value) => {
+                let pointer = format!("/{}", field.replace('.', "/"));
+                object.pointer(&pointer).and_then(Value::as_str) == Some(value)
+            }
+        })
+    }
+}
+
+/// The parts between commas outside of brackets.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            b',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+fn label(rule: &str) -> Rule {
+    let values = |list: &str| -> Vec<String> {
+        let list = list.trim().trim_start_matches('(').trim_end_matches(')');
+        list.split(',')
+            .map(|value| value.trim().to_owned())
+            .collect()
+    };
+    if let Some((key, list)) = rule.split_once(" notin ") {
+        return Rule::NotIn(key.trim().to_owned(), values(list));
+    }
+    if let Some((key, list)) = rule.split_once(" in ") {
+        return Rule::In(key.trim().to_owned(), values(list));
+    }
+    if let Some((key, value)) = rule.split_once("!=") {
+        return Rule::NotIn(key.trim().to_owned(), vec![value.trim().to_owned()]);
+    }
+    if let Some((key, value)) = rule.split_once('=') {
+        let value = value.trim_start_matches('=');
+        return Rule::In(key.trim().to_owned(), vec![value.trim().to_owned()]);
+    }
+    match rule.strip_prefix('!') {
+        Some(key) => Rule::Absent(key.to_owned()),
+        None => Rule::Exists(rule.to_owned()),
+    }
+}

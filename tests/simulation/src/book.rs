@@ -1,0 +1,501 @@
+//! The invariants: what must hold at every write, from facts that the simulation knows.
+//!
+//! Nothing here knows a scenario. Known are: who wrote each object and with whose marks, what somebody upstream wants of each bundle (a
+//! disaster changes what upstream holds, not what is wanted), the account of each write, where secrets are, the history of
+//! each release, and which hook ran in which revision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::apiserver::{Actor, Audit, Id, Write};
+use crate::wish::{ACCOUNTS, CANARY, SYSTEM, Wishes, bundle_name};
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which invariant, in two or three words: what known holes are told by.
+    pub rule: &'static str,
+    /// What happened.
+    pub text: String,
+}
+
+/// A release by namespace and name.
+type ReleaseKey = (String, String);
+
+/// Where an object comes from.
+#[derive(Clone, Debug)]
+struct Origin {
+    actor: Actor,
+    /// Whether an actor of ours took it over with `takeOwnership`.
+    taken: bool,
+    /// The number of the release's good revisions when it was created.
+    born: u64,
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct Book {
+    pub wishes: Wishes,
+    /// Whether bundles without an account have one all the same.
+    pub has_fallback: bool,
+    /// Bundles that are missing upstream although somebody wants them.
+    pub lost: BTreeSet<usize>,
+    /// Lost bundles whose removal a person allowed.
+    pub allowed: BTreeSet<usize>,
+    origins: BTreeMap<String, Origin>,
+    /// Status of each record by release and revision.
+    records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
+    /// Good revisions that a release ever had.
+    goods: BTreeMap<ReleaseKey, u64>,
+    /// Those of them that the agent deployed.
+    own_goods: BTreeMap<ReleaseKey, u64>,
+    /// Hooks that succeeded, by place, revision of their release and content.
+    hooks: BTreeSet<(Id, i64, String)>,
+    /// How often the agent created an object.
+    creations: BTreeMap<Id, u64>,
+    /// Revisions a release got since this was last taken.
+    pub revisions: BTreeMap<ReleaseKey, u64>,
+    /// Writes of the agent by object, since this was last taken.
+    pub writes: BTreeMap<Id, u64>,
+    /// Who may write as the lease says.
+    holder: Option<String>,
+    pub violations: Vec<Violation>,
+    /// Lines for the log.
+    pub lines: Vec<String>,
+}
+
+/// Deploys that have other reasons than a wish: edits, deletions, other clients.
+const MOST_GOODS: u64 = 8;
+/// How often an object may be created.
+const MOST_CREATIONS: u64 = 20;
+
+const RECORD: &str = "sh.helm.release.v1.";
+
+impl Book {
+    /// Notes that an invariant is broken.
+    pub fn violate(&mut self, rule: &'static str, text: String) {
+        if !self.violations.iter().any(|known| known.rule == rule) {
+            self.violations.push(Violation { rule, text });
+        }
+    }
+
+    /// Reads a text that leaves the agent.
+    pub fn read(&mut self, place: &str, text: &str) {
+        if text.contains(CANARY) || text.contains(&STANDARD.encode(CANARY)[..8]) {
+            let at = text.find(CANARY).unwrap_or(0);
+            let around: String = text.chars().skip(at.saturating_sub(60)).take(160).collect();
+            self.violate("secret told", format!("{place} holds a secret: {around}"));
+        }
+    }
+
+    fn uid(object: &Value) -> String {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+        uid.unwrap_or_default().to_owned()
+    }
+
+    /// The release whose marks an object carries.
+    fn marks(object: &Value) -> Option<ReleaseKey> {
+        let annotations = object.pointer("/metadata/annotations")?;
+        let text = |key: &str| annotations.get(key).and_then(Value::as_str);
+        Some((
+            text("meta.helm.sh/release-namespace")?.to_owned(),
+            text("meta.helm.sh/release-name")?.to_owned(),
+        ))
+    }
+
+    fn is_hook(object: &Value) -> bool {
+        object
+            .pointer("/metadata/annotations/helm.sh~1hook")
+            .is_some()
+    }
+
+    /// Release and revision of a record.
+    fn record(id: &Id) -> Option<(ReleaseKey, i64)> {
+        if id.plural != "secrets" {
+            return None;
+        }
+        let (name, revision) = id.name.strip_prefix(RECORD)?.rsplit_once(".v")?;
+        let key = (id.namespace.clone(), name.to_owned());
+        Some((key, revision.parse().ok()?))
+    }
+
+    /// Those who want a release now, or would if upstream had not lost them.
+    fn wanting(&self, release: &ReleaseKey) -> Vec<usize> {
+        let is_it = |wish: &crate::wish::Wish| {
+            wish.release_namespace() == release.0 && wish.release_name() == release.1
+        };
+        let now = self.wishes.now.iter();
+        let wanting: Vec<usize> = now
+            .filter(|(_, wish)| is_it(wish))
+            .map(|(bundle, _)| *bundle)
+            .collect();
+        // Of several that want the same release one has it, and the others are told: which one is no fact from outside.
+        match wanting.as_slice() {
+            [bundle] if !self.allowed.contains(bundle) => wanting,
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_good(status: &str) -> bool {
+        matches!(status, "deployed" | "superseded")
+    }
+
+    fn keep_records(&mut self, write: &Write) {
+        let Some((release, revision)) = Self::record(&write.id) else {
+            return;
+        };
+        let had_good = self.has_good(&release);
+        let by_agent = write.who.agent().is_some();
+        let status = write.after.as_ref().map(|after| {
+            let status = after.pointer("/metadata/labels/status");
+            status
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        });
+        let records = self.records.entry(release.clone()).or_default();
+        match status {
+            Some(status) => {
+                if !status.starts_with("pending") {
+                    // What comes now is another attempt.
+                    let place = &write.id.namespace;
+                    self.hooks
+                        .retain(|(id, known, _)| id.namespace != *place || *known != revision);
+                }
+                if Self::is_good(&status)
+                    && records.insert(revision, status.clone()).as_ref() != Some(&status)
+                {
+                    *self.goods.entry(release.clone()).or_default() += 1;
+                } else {
+                    records.insert(revision, status);
+                }
+                if write.before.is_none() && by_agent {
+                    *self.revisions.entry(release.clone()).or_default() += 1;
+                }
+            }
+            None => {
+                records.remove(&revision);
+                // A revision of this number would be another one.
+                let place = &write.id.namespace;
+                self.hooks
+                    .retain(|(id, known, _)| id.namespace != *place || *known != revision);
+            }
+        }
+        let is_wanted = !self.wanting(&release).is_empty();
+        if by_agent && is_wanted && had_good && !self.has_good(&release) {
+            let text = format!("{} leaves {release:?} without a good revision", write.id);
+            self.violate("no good revision", text);
+        }
+        if by_agent && write.after.is_none() {
+            let origin = write
+                .before
+                .as_ref()
+                .and_then(|b| self.origins.get(&Self::uid(b)));
+            if let Some(origin) = origin
+                && !matches!(origin.actor, Actor::Agent(_))
+                && self.goods_of_agent(&release) == 0
+            {
+                let text = format!(
+                    "{} was written by {:?}, of a release that the agent never deployed",
+                    write.id, origin.actor
+                );
+                self.violate("history of others purged", text);
+            }
+        }
+    }
+
+    /// A release is deployed anew for each wish, and some times for what else happens to it.
+    fn count_good(&mut self, release: &ReleaseKey) {
+        let bundles = self.wishes.of_release(&release.0, &release.1);
+        let wishes: usize = bundles
+            .iter()
+            .map(|bundle| self.wishes.ever[bundle].len())
+            .sum();
+        let count = self.goods_of_agent(release);
+        if count > MOST_GOODS + 3 * wishes as u64 {
+            let text = format!("{release:?} was deployed {count} times for {wishes} wishes");
+            self.violate("release flaps", text);
+        }
+    }
+
+    /// An object is created anew when somebody deleted it, not again and again.
+    fn count_creation(&mut self, id: &Id) {
+        let count = self.creations.entry(id.clone()).or_default();
+        *count += 1;
+        if *count > MOST_CREATIONS {
+            let text = format!("{id} was created {count} times");
+            self.violate("object flaps", text);
+        }
+    }
+
+    fn goods_of_agent(&self, release: &ReleaseKey) -> u64 {
+        self.own_goods.get(release).copied().unwrap_or(0)
+    }
+
+    fn has_good(&self, release: &ReleaseKey) -> bool {
+        let records = self.records.get(release);
+        records.is_some_and(|records| records.values().any(|status| Self::is_good(status)))
+    }
+
+    fn deleted(&mut self, write: &Write, before: &Value) {
+        let uid = Self::uid(before);
+        let origin = self.origins.get(&uid).cloned();
+        let marks = Self::marks(before);
+        if Self::record(&write.id).is_some() {
+            return;
+        }
+        let is_ours = origin
+            .as_ref()
+            .is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
+        if !is_ours && !self.may_delete(write, origin.as_ref(), marks.as_ref()) {
+            let text = format!("{} was there before the agent, which deletes it", write.id);
+            self.violate("deletes what others made", text);
+            return;
+        }
+        if Self::is_hook(before) {
+            return;
+        }
+        let Some(marks) = marks else {
+            if let Some(bundle) = self.wants_copy(&write.id) {
+                let text = format!("{}, a copy that {} needs", write.id, bundle_name(bundle));
+                self.violate("deletes a needed copy", text);
+            }
+            return;
+        };
+        for bundle in self.wanting(&marks) {
+            let wish = &self.wishes.now[&bundle];
+            if !wish.ids().any(|id| id == write.id) {
+                continue;
+            }
+            let born = origin.as_ref().map_or(0, |origin| origin.born);
+            let is_undo = wish.atomic && born == self.goods.get(&marks).copied().unwrap_or(0);
+            if is_undo || wish.force {
+                continue;
+            }
+            let rule = match self.lost.contains(&bundle) {
+                true => "deletes what upstream lost",
+                false => "deletes what is wanted",
+            };
+            let text = format!("{} of {}", write.id, bundle_name(bundle));
+            self.violate(rule, text);
+        }
+    }
+
+    /// Whether what somebody else made may go: taken over with `takeOwnership`, or with a release that the agent deployed or upgrades.
+    fn may_delete(
+        &self,
+        write: &Write,
+        origin: Option<&Origin>,
+        marks: Option<&ReleaseKey>,
+    ) -> bool {
+        let Some(marks) = marks else { return false };
+        if self.is_wanted_at(&write.id, Some(marks)) {
+            return false;
+        }
+        let is_taken = origin.is_some_and(|origin| origin.taken);
+        let records = self.records.get(marks);
+        let newest = records.and_then(|records| records.last_key_value());
+        let is_upgrade = newest.is_some_and(|(_, status)| status == "pending-upgrade");
+        is_taken || is_upgrade || self.goods_of_agent(marks) > 0
+    }
+
+    fn is_wanted_at(&self, id: &Id, marks: Option<&ReleaseKey>) -> bool {
+        let Some(marks) = marks else { return false };
+        let wanting = self.wanting(marks);
+        wanting
+            .iter()
+            .any(|bundle| self.wishes.now[bundle].ids().any(|wanted| wanted == *id))
+    }
+
+    /// A bundle that needs a copy at this place.
+    fn wants_copy(&self, id: &Id) -> Option<usize> {
+        let number: u8 = id.name.strip_prefix("pull")?.parse().ok()?;
+        let needs = |wish: &crate::wish::Wish| {
+            wish.copies.contains(&number) && wish.release_namespace() == id.namespace
+        };
+        let mut now = self.wishes.now.iter();
+        now.find(|(bundle, wish)| needs(wish) && !self.allowed.contains(bundle))
+            .map(|(bundle, _)| *bundle)
+    }
+
+    fn overwritten(&mut self, write: &Write, before: &Value, after: &Value) {
+        let uid = Self::uid(before);
+        let origin = self.origins.get(&uid).cloned();
+        let (old, new) = (Self::marks(before), Self::marks(after));
+        let taking = new.as_ref().filter(|new| old.as_ref() != Some(new));
+        if let Some(new) = taking {
+            let (namespace, name) = new;
+            let claimants = self.wishes.of_release(namespace, name);
+            let may = claimants.iter().any(|bundle| {
+                let wishes = &self.wishes.ever[bundle];
+                wishes.iter().rev().take(2).any(|wish| wish.take_ownership)
+            });
+            if may && let Some(origin) = self.origins.get_mut(&uid) {
+                origin.taken = true;
+            }
+            if let (Some(old), false) = (&old, may) {
+                let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
+                self.violate("takes what another release has", text);
+            }
+        }
+        let is_foreign = origin.is_some_and(|origin| !matches!(origin.actor, Actor::Agent(_)));
+        if is_foreign
+            && write.id.plural == "secrets"
+            && new.is_none()
+            && write.id.name.starts_with("pull")
+        {
+            let text = format!("{} was there before the agent copied over it", write.id);
+            self.violate("overwrites with a copy", text);
+        }
+    }
+
+    /// Whoever writes objects of a release has the account that the bundle names.
+    fn account(&mut self, write: &Write, marks: &ReleaseKey) {
+        let bundles = self.wishes.of_release(&marks.0, &marks.1);
+        let allowed: BTreeSet<&str> = bundles
+            .iter()
+            .flat_map(|bundle| &self.wishes.ever[bundle])
+            .map(|wish| match ACCOUNTS[wish.account] {
+                "" if self.has_fallback => "fleet-default",
+                account => account,
+            })
+            .collect();
+        let account = write.who.account.as_str();
+        if !bundles.is_empty() && !allowed.contains(account) {
+            let text = format!("{} of {marks:?} is written as {account:?}", write.id);
+            self.violate("wrong account", text);
+        }
+    }
+
+    fn hook(&mut self, write: &Write) {
+        if write.id.plural != "jobs" {
+            return;
+        }
+        let object = write.after.as_ref().or(write.before.as_ref());
+        let Some(object) = object else { return };
+        let Some(release) = self.running(&write.id) else {
+            return;
+        };
+        let content = object["spec"].to_string();
+        let run = (write.id.clone(), release, content);
+        match (&write.who.actor, &write.before, &write.after) {
+            (Actor::System, _, Some(after)) if after.to_string().contains("Complete") => {
+                self.hooks.insert(run);
+            }
+            (Actor::Agent(_), None, Some(_)) if self.hooks.contains(&run) => {
+                let text = format!(
+                    "{} succeeded in revision {} and is run again in it",
+                    write.id, run.1
+                );
+                self.violate("hook runs twice", text);
+            }
+            _ => {}
+        }
+    }
+
+    /// A number for the revision that is being written in the namespace of a hook.
+    fn running(&self, id: &Id) -> Option<i64> {
+        let releases = self
+            .records
+            .iter()
+            .filter(|((namespace, _), _)| *namespace == id.namespace);
+        let mut pending = releases.filter_map(|(key, records)| {
+            let (revision, status) = records.last_key_value()?;
+            let wants = self.wanting(key);
+            let has = wants.iter().any(|bundle| {
+                let pieces = &self.wishes.now[bundle].pieces;
+                pieces
+                    .iter()
+                    .any(|piece| piece.kind.is_hook() && piece.object_name() == id.name)
+            });
+            (status.starts_with("pending") && has).then_some(*revision)
+        });
+        let first = pending.next()?;
+        pending.next().is_none().then_some(first)
+    }
+}
+
+impl Audit for Book {
+    fn wrote(&mut self, write: &Write) {
+        let by_agent = write.who.agent().is_some();
+        if by_agent && let Some(after) = &write.after {
+            match write.id.plural.as_str() {
+                "bundledeployments" | "clusters" => {
+                    self.read("the status upstream", &after["status"].to_string());
+                }
+                "events" => self.read("an Event", &after["message"].to_string()),
+                _ => {}
+            }
+        }
+        if write.side != "local" {
+            return;
+        }
+        if write.id.plural == "leases" {
+            let holder = write.after.as_ref().and_then(|after| {
+                let holder = after
+                    .pointer("/spec/holderIdentity")
+                    .and_then(Value::as_str);
+                holder.map(str::to_owned)
+            });
+            self.holder = holder;
+            return;
+        }
+        if let (None, Some(after)) = (&write.before, &write.after) {
+            let marks = Self::marks(after);
+            let born = marks.and_then(|marks| self.goods.get(&marks).copied());
+            let origin = Origin {
+                actor: write.who.actor,
+                taken: false,
+                born: born.unwrap_or(0),
+            };
+            self.origins.insert(Self::uid(after), origin);
+        }
+        self.keep_records(write);
+        self.hook(write);
+        if !by_agent || write.id.namespace == SYSTEM {
+            return;
+        }
+        if write.id.plural != "events" {
+            *self.writes.entry(write.id.clone()).or_default() += 1;
+        }
+        if let Some((release, _)) = Self::record(&write.id)
+            && let Some(after) = &write.after
+            && after.pointer("/metadata/labels/status") == Some(&Value::from("deployed"))
+        {
+            *self.own_goods.entry(release.clone()).or_default() += 1;
+            self.count_good(&release);
+        }
+        match (&write.before, &write.after) {
+            (Some(before), None) => {
+                let before = Arc::clone(before);
+                self.deleted(write, &before);
+            }
+            (Some(before), Some(after)) => {
+                let (before, after) = (Arc::clone(before), Arc::clone(after));
+                if after.pointer("/metadata/deletionTimestamp").is_some()
+                    && before.pointer("/metadata/deletionTimestamp").is_none()
+                {
+                    self.deleted(write, &before);
+                } else {
+                    self.overwritten(write, &before, &after);
+                }
+                if let Some(marks) = Self::marks(&after) {
+                    self.account(write, &marks);
+                }
+            }
+            (None, Some(after)) => {
+                if let Some(marks) = Self::marks(after) {
+                    self.account(write, &marks);
+                    if !Self::is_hook(after) {
+                        self.count_creation(&write.id);
+                    }
+                }
+            }
+            (None, None) => {}
+        }
+    }
+}

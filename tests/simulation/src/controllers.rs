@@ -1,0 +1,183 @@
+//! The cluster's own controllers: definitions are served, pods come up or do not, jobs run, namespaces go.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::apiserver::{Actor, Id, Server};
+use crate::dice::Dice;
+
+/// How the pods of an object fare: an annotation of the pod template, or of a job.
+pub const FATE: &str = "simulation/fate";
+
+/// Runs for ever.
+pub async fn run(server: Server, seed: u64) {
+    let mut dice = Dice::of(seed, "controllers");
+    loop {
+        let is_busy = step(&server);
+        let pause = Duration::from_millis(10 + dice.below(300));
+        if is_busy {
+            sleep(pause).await;
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = server.news() => {}
+            () = sleep(Duration::from_secs(30)) => {}
+        }
+        sleep(pause).await;
+    }
+}
+
+/// One look at everything; whether something was done.
+fn step(server: &Server) -> bool {
+    let mut is_busy = false;
+    let watched = |id: &Id| {
+        matches!(
+            id.plural.as_str(),
+            "namespaces" | "deployments" | "jobs" | "customresourcedefinitions"
+        )
+    };
+    for (id, object) in server.all(watched) {
+        is_busy |= match id.plural.as_str() {
+            "namespaces" => namespace(server, &id, &object),
+            "deployments" => deployment(server, &id, &object),
+            "jobs" => job(server, &id, &object),
+            _ => definition(server, &id, &object),
+        };
+    }
+    for (id, object) in server.all(|_| true) {
+        is_busy |= foreground(server, &id, &object);
+    }
+    is_busy
+}
+
+fn status(server: &Server, path: &str, object: &Value, status: &Value) -> bool {
+    if object.get("status") == Some(status) {
+        return false;
+    }
+    let body = json!({"status": status});
+    server.act(Actor::System, "PATCH", &format!("{path}/status"), body);
+    true
+}
+
+fn namespace(server: &Server, id: &Id, object: &Value) -> bool {
+    if object.pointer("/metadata/deletionTimestamp").is_none() {
+        return false;
+    }
+    let inside = server.all(|inside| inside.namespace == id.name);
+    if inside.is_empty() {
+        let body = json!({"spec": {"finalizers": []}});
+        let path = format!("/api/v1/namespaces/{}", id.name);
+        server.act(Actor::System, "PATCH", &path, body);
+        return true;
+    }
+    for (inside, _) in inside {
+        let root = match inside.group.as_str() {
+            "" => "/api/v1".to_owned(),
+            group => format!("/apis/{group}/{}", version(group)),
+        };
+        let path = format!(
+            "{root}/namespaces/{}/{}/{}",
+            id.name, inside.plural, inside.name
+        );
+        server.act(Actor::System, "DELETE", &path, Value::Null);
+    }
+    true
+}
+
+fn version(group: &str) -> &str {
+    match group {
+        "autoscaling" => "v2",
+        _ => "v1",
+    }
+}
+
+fn fate(object: &Value) -> &str {
+    let template = format!(
+        "/spec/template/metadata/annotations/{}",
+        FATE.replace('/', "~1")
+    );
+    let own = format!("/metadata/annotations/{}", FATE.replace('/', "~1"));
+    let found = object.pointer(&template).or_else(|| object.pointer(&own));
+    found.and_then(Value::as_str).unwrap_or("ready")
+}
+
+fn deployment(server: &Server, id: &Id, object: &Value) -> bool {
+    let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
+    let replicas = replicas.unwrap_or(1);
+    let generation = object["metadata"]["generation"].clone();
+    let ready = fate(object) == "ready";
+    let (up, available) = match ready {
+        true => (replicas, "True"),
+        false => (0, "False"),
+    };
+    let wanted = json!({
+        "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
+        "readyReplicas": up, "availableReplicas": up, "unavailableReplicas": replicas - up,
+        "conditions": [
+            {"type": "Available", "status": available, "reason": "MinimumReplicas"},
+            {"type": "Progressing", "status": "True", "reason":
+                if ready { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" }},
+        ],
+    });
+    let path = format!(
+        "/apis/apps/v1/namespaces/{}/deployments/{}",
+        id.namespace, id.name
+    );
+    status(server, &path, object, &wanted)
+}
+
+fn job(server: &Server, id: &Id, object: &Value) -> bool {
+    if object.pointer("/status/conditions").is_some() {
+        return false;
+    }
+    let wanted = match fate(object) {
+        "fails" => json!({"failed": 1, "conditions": [
+            {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}),
+        "never" => json!({"active": 1}),
+        _ => json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}),
+    };
+    let path = format!(
+        "/apis/batch/v1/namespaces/{}/jobs/{}",
+        id.namespace, id.name
+    );
+    status(server, &path, object, &wanted)
+}
+
+fn definition(server: &Server, id: &Id, object: &Value) -> bool {
+    let wanted = json!({
+        "acceptedNames": object["spec"]["names"], "storedVersions": ["v1"],
+        "conditions": [{"type": "NamesAccepted", "status": "True"},
+                       {"type": "Established", "status": "True"}],
+    });
+    let path = format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
+        id.name
+    );
+    status(server, &path, object, &wanted)
+}
+
+/// Nothing here has dependents, so whoever waits for them goes.
+fn foreground(server: &Server, id: &Id, object: &Value) -> bool {
+    let finalizers = object
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array);
+    let waits = finalizers.is_some_and(|all| all.iter().any(|one| one == "foregroundDeletion"));
+    if !waits {
+        return false;
+    }
+    let root = match id.group.as_str() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/{}", version(group)),
+    };
+    let place = match id.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!("/namespaces/{namespace}"),
+    };
+    let path = format!("{root}{place}/{}/{}", id.plural, id.name);
+    let body = json!({"metadata": {"finalizers": null}});
+    server.act(Actor::System, "PATCH", &path, body);
+    true
+}

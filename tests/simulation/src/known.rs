@@ -1,0 +1,26 @@
+//! Holes that histories have found and nobody has closed yet, by the invariant they break. A hole that is closed leaves this list, so that
+//! whatever brings it back fails.
+
+/// Invariants that are known to be broken. `make test` reports them and goes on; anything else fails it.
+pub const HOLES: &[&str] = &[
+    "deletes what is wanted",
+    "deletes what others made",
+    "deletes what upstream lost",
+    "deletes a needed copy",
+    "history of others purged",
+    "hook runs twice",
+    "no good revision",
+    "no rest",
+    "object flaps",
+    "overwrites with a copy",
+    "ready and not so",
+    "release flaps",
+    "storm",
+    "takes what another release has",
+    "writes at rest",
+];
+
+/// Whether an invariant is known to be broken.
+pub fn is_known(rule: &str) -> bool {
+    HOLES.contains(&rule)
+}

@@ -1,0 +1,63 @@
+//! What the agent logs: read for secrets, and part of what took place.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use crate::book::Book;
+use crate::wire::Wire;
+
+/// Listens to this thread until the guard is dropped.
+pub fn listen(wire: &Wire, book: &Arc<Mutex<Book>>) -> DefaultGuard {
+    tracing::subscriber::set_default(Listener {
+        wire: wire.clone(),
+        book: Arc::clone(book),
+    })
+}
+
+struct Listener {
+    wire: Wire,
+    book: Arc<Mutex<Book>>,
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).expect("writing to a String cannot fail");
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::DEBUG
+            && ["agent", "release", "chart"]
+                .iter()
+                .any(|name| metadata.target().starts_with(name))
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(format!("log: {}", event.metadata().level()));
+        event.record(&mut line);
+        self.book
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .read("the log", &line.0);
+        self.wire.note(&line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}

@@ -1,0 +1,457 @@
+//! What lies between the agent and its API servers: time, faults, and the end of a process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, stream};
+use http::{HeaderMap, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use kube::client::Body;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tower::BoxError;
+
+use crate::apiserver::{Actor, Answer, Next, Request, Server, Watch, Who};
+use crate::dice::Dice;
+
+/// A watch that has been silent for so long tells its version.
+const BOOKMARK: Duration = Duration::from_secs(60);
+
+/// What goes wrong on the way, in percent of the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The request never arrives: the connection breaks.
+    pub lost_requests: u64,
+    /// It is carried out, and the connection breaks before the answer comes.
+    pub lost_answers: u64,
+    /// The server answers with 500, 503 or 429.
+    pub errors: u64,
+    /// Requests take up to this many milliseconds.
+    pub slowest: u64,
+    /// Watches tell up to this many milliseconds late.
+    pub lag: u64,
+}
+
+/// What has come about on the wire.
+pub struct Traffic {
+    dice: Dice,
+    pub faults: Faults,
+    /// Servers nobody reaches, by name.
+    pub down: BTreeSet<&'static str>,
+    /// The lives of the agent that have not ended.
+    alive: BTreeSet<u32>,
+    /// A life ends after so many of its requests.
+    doom: BTreeMap<u32, u64>,
+    /// Lives that have just ended that way.
+    pub ended: Vec<u32>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// The same by what was asked, since it was last taken.
+    pub tally: BTreeMap<String, u64>,
+    /// Everything that took place, for printing and comparing.
+    pub log: Log,
+    begun: Instant,
+}
+
+/// What took place, line by line; only its hash where nobody reads it.
+pub struct Log {
+    hash: Sha256,
+    pub lines: Option<Vec<String>>,
+}
+
+impl Log {
+    fn new(keeps: bool) -> Self {
+        Self {
+            hash: Sha256::new(),
+            lines: keeps.then(Vec::new),
+        }
+    }
+
+    /// Adds a line.
+    pub fn add(&mut self, line: &str) {
+        self.hash.update(line.as_bytes());
+        self.hash.update(b"\n");
+        if let Some(lines) = &mut self.lines {
+            lines.push(line.to_owned());
+        }
+    }
+
+    /// The hash of all lines.
+    pub fn digest(&self) -> String {
+        let hash = self.hash.clone().finalize();
+        hash.iter().take(8).fold(String::new(), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String cannot fail");
+            text
+        })
+    }
+}
+
+/// The wire; clones share it.
+#[derive(Clone)]
+pub struct Wire {
+    traffic: Arc<Mutex<Traffic>>,
+    /// Told when a life ends by itself.
+    pub deaths: Arc<Notify>,
+}
+
+impl Wire {
+    /// A wire whose chance is `seed`'s.
+    pub fn new(seed: u64, keeps_log: bool) -> Self {
+        let traffic = Traffic {
+            dice: Dice::of(seed, "wire"),
+            faults: Faults::default(),
+            down: BTreeSet::new(),
+            alive: BTreeSet::new(),
+            doom: BTreeMap::new(),
+            ended: Vec::new(),
+            requests: 0,
+            tally: BTreeMap::new(),
+            log: Log::new(keeps_log),
+            begun: Instant::now(),
+        };
+        Self {
+            traffic: Arc::new(Mutex::new(traffic)),
+            deaths: Arc::new(Notify::new()),
+        }
+    }
+
+    /// What is known of the traffic.
+    pub fn lock(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line to the log.
+    pub fn note(&self, line: &str) {
+        let mut traffic = self.lock();
+        let at = traffic.begun.elapsed().as_millis();
+        traffic.log.add(&format!("{at:>8} {line}"));
+    }
+
+    /// A life of the agent begins.
+    pub fn begin(&self, life: u32) {
+        self.lock().alive.insert(life);
+    }
+
+    /// A life ends: nothing of it reaches anything any more.
+    pub fn end(&self, life: u32) {
+        let mut traffic = self.lock();
+        traffic.alive.remove(&life);
+        traffic.doom.remove(&life);
+    }
+
+    /// A life ends after so many more requests.
+    pub fn doom(&self, life: u32, requests: u64) {
+        self.lock().doom.insert(life, requests);
+    }
+
+    fn is_alive(&self, who: &Who) -> bool {
+        who.agent()
+            .is_none_or(|life| self.lock().alive.contains(&life))
+    }
+
+    /// How long one way takes.
+    fn way(&self) -> Duration {
+        let mut traffic = self.lock();
+        let slowest = traffic.faults.slowest.max(4);
+        // Most are quick; some take as long as it gets.
+        let bound = match traffic.dice.chance(85) {
+            true => slowest.min(8),
+            false => slowest,
+        };
+        Duration::from_millis(1 + traffic.dice.below(bound))
+    }
+
+    fn lag(&self) -> Duration {
+        let mut traffic = self.lock();
+        let bound = match traffic.dice.chance(80) {
+            true => 20,
+            false => traffic.faults.lag.max(20),
+        };
+        Duration::from_millis(1 + traffic.dice.below(bound))
+    }
+
+    fn chance(&self, percent: impl Fn(&Faults) -> u64) -> bool {
+        let mut traffic = self.lock();
+        let percent = percent(&traffic.faults);
+        percent != 0 && traffic.dice.chance(percent)
+    }
+
+    /// Counts a request; its life may end with it.
+    fn counted(&self, request: &Request, server: &'static str, answer: &Answer) {
+        let line = format!(
+            "{server:<8} {} {} -> {}",
+            name(request.who.actor),
+            request.describe(),
+            answer.code
+        );
+        let mut traffic = self.lock();
+        traffic.requests += 1;
+        let at = traffic.begun.elapsed().as_millis();
+        traffic.log.add(&format!("{at:>8} {line}"));
+        let asked = format!("{server} {}", request.describe());
+        *traffic.tally.entry(asked).or_default() += 1;
+        let Some(life) = request.who.agent() else {
+            return;
+        };
+        let Some(left) = traffic.doom.get_mut(&life) else {
+            return;
+        };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            traffic.doom.remove(&life);
+            traffic.alive.remove(&life);
+            traffic.ended.push(life);
+            traffic
+                .log
+                .add(&format!("{at:>8} kill -9 {}", name(request.who.actor)));
+            drop(traffic);
+            self.deaths.notify_one();
+        }
+    }
+}
+
+/// How an actor is printed.
+pub fn name(actor: Actor) -> String {
+    match actor {
+        Actor::Agent(life) => format!("agent{life}"),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// The body of an answer.
+type Answered = UnsyncBoxBody<Bytes, BoxError>;
+
+/// One connection: from a life of the agent to a server.
+#[derive(Clone)]
+pub struct Line {
+    pub wire: Wire,
+    pub server: Server,
+    /// Name of the server.
+    pub to: &'static str,
+    pub life: u32,
+}
+
+fn broken() -> BoxError {
+    std::io::Error::new(
+        std::io::ErrorKind::ConnectionReset,
+        "connection reset by peer",
+    )
+    .into()
+}
+
+/// The end of a process: nothing more happens.
+async fn never<T>() -> T {
+    std::future::pending().await
+}
+
+impl tower::Service<http::Request<Body>> for Line {
+    type Response = Response<Answered>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Answered>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let line = self.clone();
+        async move { line.carry(request).await }.boxed()
+    }
+}
+
+impl Line {
+    async fn carry(self, request: http::Request<Body>) -> Result<Response<Answered>, BoxError> {
+        let request = self.read(request).await?;
+        sleep(self.wire.way()).await;
+        if !self.wire.is_alive(&request.who) {
+            return never().await;
+        }
+        if self.wire.lock().down.contains(self.to) {
+            let refused = std::io::ErrorKind::ConnectionRefused;
+            return Err(std::io::Error::new(refused, "connection refused").into());
+        }
+        if self.wire.chance(|faults| faults.lost_requests) {
+            self.wire.note(&format!("lost: {}", request.describe()));
+            return Err(broken());
+        }
+        if request.is_watch() {
+            return self.watch(request).await;
+        }
+        let answer = match self.wire.chance(|faults| faults.errors) {
+            true => self.trouble(),
+            false => self.server.ask(&request),
+        };
+        self.wire.counted(&request, self.to, &answer);
+        sleep(self.wire.way()).await;
+        if !self.wire.is_alive(&request.who) {
+            return never().await;
+        }
+        if self.wire.chance(|faults| faults.lost_answers) {
+            self.wire.note("its answer is lost");
+            return Err(broken());
+        }
+        respond(&answer)
+    }
+
+    fn trouble(&self) -> Answer {
+        let nothing = serde_json::Value::Null;
+        let which = self.wire.lock().dice.below(3);
+        match which {
+            0 => Answer::failure(
+                500,
+                "InternalError",
+                "etcdserver: request timed out",
+                &nothing,
+            ),
+            1 => Answer::failure(
+                503,
+                "ServiceUnavailable",
+                "apiserver is shutting down",
+                &nothing,
+            ),
+            _ => Answer::failure(429, "TooManyRequests", "too many requests", &nothing),
+        }
+    }
+
+    async fn read(&self, request: http::Request<Body>) -> Result<Request, BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map_err(BoxError::from)?.to_bytes();
+        let body = match body.is_empty() {
+            true => serde_json::Value::Null,
+            false => serde_json::from_slice(&body)?,
+        };
+        let header = |name: &str| header(&parts.headers, name);
+        let account = header("impersonate-user");
+        let account = account.rsplit(':').next().unwrap_or_default();
+        let who = Who {
+            actor: Actor::Agent(self.life),
+            account: account.to_owned(),
+        };
+        let uri = parts.uri.path_and_query().map_or("/", |uri| uri.as_str());
+        let mut request = Request::new(who, parts.method.as_str(), uri, body);
+        request.accept = header("accept");
+        request.content_type = header("content-type");
+        request.user_agent = header("user-agent");
+        let token = header("authorization");
+        token
+            .trim_start_matches("Bearer ")
+            .clone_into(&mut request.token);
+        Ok(request)
+    }
+
+    async fn watch(self, request: Request) -> Result<Response<Answered>, BoxError> {
+        let begun = self.server.watch(&request);
+        let answer = match &begun {
+            Ok(_) => Answer::ok(Bytes::new()),
+            Err(refused) => refused.clone(),
+        };
+        self.wire.counted(&request, self.to, &answer);
+        sleep(self.wire.way()).await;
+        if !self.wire.is_alive(&request.who) {
+            return never().await;
+        }
+        let Ok(watch) = begun else {
+            return respond(&answer);
+        };
+        let seconds = request.query.get("timeoutSeconds");
+        let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+        let telling = Telling {
+            line: self,
+            who: request.who,
+            watch,
+            until: Instant::now() + Duration::from_secs(seconds.unwrap_or(1800)),
+            is_over: false,
+        };
+        let parts = stream::unfold(telling, |mut telling| async move {
+            let part = telling.part().await?;
+            Some((part.map(Frame::data), telling))
+        });
+        let body = StreamBody::new(parts).boxed_unsync();
+        Ok(Response::builder()
+            .header("content-type", "application/json")
+            .body(body)?)
+    }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> String {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
+}
+
+fn respond(answer: &Answer) -> Result<Response<Answered>, BoxError> {
+    Ok(Response::builder()
+        .status(answer.code)
+        .header("content-type", "application/json")
+        .body(
+            Full::new(answer.text.clone())
+                .map_err(|never| match never {})
+                .boxed_unsync(),
+        )?)
+}
+
+/// A watch on its way.
+struct Telling {
+    line: Line,
+    who: Who,
+    watch: Watch,
+    until: Instant,
+    is_over: bool,
+}
+
+impl Telling {
+    async fn part(&mut self) -> Option<Result<Bytes, BoxError>> {
+        let wire = self.line.wire.clone();
+        while !self.is_over {
+            if !wire.is_alive(&self.who) {
+                return never().await;
+            }
+            if wire.lock().down.contains(self.line.to) {
+                self.is_over = true;
+                return Some(Err(broken()));
+            }
+            let server = self.line.server.clone();
+            match server.next(&mut self.watch) {
+                Next::Part(text) => {
+                    sleep(wire.lag()).await;
+                    if !wire.is_alive(&self.who) {
+                        return never().await;
+                    }
+                    if wire.chance(|faults| faults.lost_answers) {
+                        self.is_over = true;
+                        return Some(Err(broken()));
+                    }
+                    return Some(Ok(text));
+                }
+                Next::Last(text) => {
+                    self.is_over = true;
+                    return Some(Ok(text));
+                }
+                Next::Broken => {
+                    self.is_over = true;
+                    return Some(Err(broken()));
+                }
+                Next::Nothing => {
+                    tokio::select! {
+                        biased;
+                        () = server.news() => {}
+                        () = sleep(BOOKMARK) => {
+                            if let Some(bookmark) = server.bookmark(&mut self.watch) {
+                                return Some(Ok(bookmark));
+                            }
+                        }
+                        () = tokio::time::sleep_until(self.until) => return None,
+                    }
+                }
+            }
+        }
+        None
+    }
+}

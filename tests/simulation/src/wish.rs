@@ -1,0 +1,488 @@
+//! What upstream wants of a bundle, in the small world of the simulation: few names, so that bundles meet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::apiserver::Id;
+use crate::controllers::FATE;
+use crate::dice::Dice;
+
+/// Where the agent lives.
+pub const SYSTEM: &str = "cattle-fleet-system";
+/// Where upstream keeps this cluster's BundleDeployments.
+pub const CLUSTER: &str = "cluster-fleet-default-c1";
+/// Namespaces that releases go to.
+pub const NAMESPACES: [&str; 2] = ["apps", "data"];
+/// Bundles there may be.
+pub const BUNDLES: usize = 4;
+/// The accounts bundles may name; the first is none.
+pub const ACCOUNTS: [&str; 3] = ["", "deployer", "other"];
+/// What every secret value begins with.
+pub const CANARY: &str = "canary-";
+
+/// One object of a chart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    pub kind: Sort,
+    pub name: u8,
+    /// What is written into it.
+    pub value: u8,
+    pub fate: Fate,
+}
+
+/// Kinds of pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sort {
+    ConfigMap,
+    Secret,
+    Deployment,
+    Service,
+    /// A job that runs before installs and upgrades, or after them.
+    PreHook,
+    PostHook,
+    /// A job that runs before the release goes.
+    DeleteHook,
+}
+
+/// What becomes of a piece once it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    Ready,
+    /// Its pods never come up, or its job fails.
+    Fails,
+    /// The API server refuses it.
+    Refused,
+}
+
+impl Sort {
+    fn plural(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ConfigMap => ("", "configmaps"),
+            Self::Secret => ("", "secrets"),
+            Self::Service => ("", "services"),
+            Self::Deployment => ("apps", "deployments"),
+            Self::PreHook | Self::PostHook | Self::DeleteHook => ("batch", "jobs"),
+        }
+    }
+
+    /// Whether it is a hook.
+    pub fn is_hook(self) -> bool {
+        matches!(self, Self::PreHook | Self::PostHook | Self::DeleteHook)
+    }
+}
+
+impl Piece {
+    /// Name of the object.
+    pub fn object_name(&self) -> String {
+        let letter = match self.kind {
+            Sort::ConfigMap => 'c',
+            Sort::Secret => 's',
+            Sort::Deployment => 'd',
+            Sort::Service => 'v',
+            Sort::PreHook => 'p',
+            Sort::PostHook => 'q',
+            Sort::DeleteHook => 'r',
+        };
+        format!("{letter}{}", self.name)
+    }
+
+    /// Its place in a namespace.
+    pub fn id(&self, namespace: &str) -> Id {
+        let (group, plural) = self.kind.plural();
+        Id::new(group, plural, namespace, &self.object_name())
+    }
+
+    /// The object as the chart has it.
+    pub fn object(&self) -> Value {
+        let name = self.object_name();
+        let value = format!("v{}", self.value);
+        let fate = match self.fate {
+            Fate::Fails => "fails",
+            _ => "ready",
+        };
+        let mut object = match self.kind {
+            Sort::ConfigMap => json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                "data": {"value": value, "same": "1"},
+            }),
+            Sort::Secret => json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+                "stringData": {"password": format!("{CANARY}{name}-{value}")},
+            }),
+            Sort::Service => json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+                "spec": {"ports": [{"port": 80 + u32::from(self.value)}], "selector": {"app": name}},
+            }),
+            Sort::Deployment => json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {
+                    "replicas": 1, "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {"labels": {"app": name}, "annotations": {FATE: fate}},
+                        "spec": {"containers": [{"name": "main", "image": format!("image:{value}")}]},
+                    },
+                },
+            }),
+            Sort::PreHook | Sort::PostHook | Sort::DeleteHook => {
+                let (events, policy) = match self.kind {
+                    Sort::PreHook => ("pre-install,pre-upgrade", "before-hook-creation"),
+                    Sort::PostHook => ("post-install,post-upgrade", "hook-succeeded"),
+                    _ => ("pre-delete", "before-hook-creation,hook-succeeded"),
+                };
+                json!({
+                    "apiVersion": "batch/v1", "kind": "Job",
+                    "metadata": {"name": name, "annotations": {
+                        "helm.sh/hook": events, "helm.sh/hook-delete-policy": policy, FATE: fate}},
+                    "spec": {"template": {"spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "main", "image": format!("image:{value}")}]}}},
+                })
+            }
+        };
+        if self.fate == Fate::Refused {
+            let field = match self.kind {
+                Sort::ConfigMap | Sort::Secret => "data",
+                _ => "spec",
+            };
+            object[field]["refuse"] = "true".into();
+        }
+        object
+    }
+}
+
+/// What upstream wants of one bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub namespace: usize,
+    /// Which of the release names; names are shared, so that bundles want the same.
+    pub release: u8,
+    pub pieces: BTreeSet<Piece>,
+    pub take_ownership: bool,
+    pub atomic: bool,
+    pub force: bool,
+    pub correct_drift: bool,
+    pub keep_resources: bool,
+    pub account: usize,
+    pub namespace_label: Option<u8>,
+    /// Secrets that are copied downstream.
+    pub copies: BTreeSet<u8>,
+    pub max_history: u8,
+    /// Counts force syncs.
+    pub sync: i64,
+    /// The Content is not there, and the options name a chart that is no part of it.
+    pub is_missing: bool,
+}
+
+impl Wish {
+    /// A wish as chance has it.
+    pub fn draw(dice: &mut Dice, bundle: usize) -> Self {
+        let mut pieces = BTreeSet::new();
+        for _ in 0..dice.between(1, 3) {
+            put(&mut pieces, draw_piece(dice, bundle));
+        }
+        Self {
+            namespace: dice.index(NAMESPACES.len()),
+            // Mostly a name of its own.
+            release: match dice.chance(80) {
+                true => u8::try_from(bundle).unwrap_or(0),
+                false => u8::try_from(dice.index(BUNDLES)).unwrap_or(0),
+            },
+            pieces,
+            take_ownership: dice.chance(30),
+            atomic: dice.chance(30),
+            force: dice.chance(15),
+            correct_drift: dice.chance(60),
+            keep_resources: dice.chance(10),
+            account: dice.index(ACCOUNTS.len()),
+            namespace_label: dice.chance(25).then(|| u8::try_from(bundle).unwrap_or(0)),
+            copies: (0..2).filter(|_| dice.chance(20)).collect(),
+            max_history: *dice.pick(&[0, 2, 3]),
+            sync: 0,
+            is_missing: false,
+        }
+    }
+
+    /// The same bundle, changed a little.
+    pub fn change(&self, dice: &mut Dice, bundle: usize) -> Self {
+        let mut next = self.clone();
+        for _ in 0..dice.between(1, 2) {
+            match dice.below(12) {
+                0..=3 => {
+                    // Another value in one of the objects.
+                    let pieces: Vec<_> = next.pieces.iter().cloned().collect();
+                    let old = dice.pick(&pieces).clone();
+                    next.pieces.remove(&old);
+                    next.pieces.insert(Piece {
+                        value: u8::try_from(dice.below(4)).unwrap_or(0),
+                        ..old
+                    });
+                }
+                4 => {
+                    put(&mut next.pieces, draw_piece(dice, bundle));
+                }
+                5 => {
+                    if next.pieces.len() > 1 {
+                        next.pieces.pop_first();
+                    }
+                }
+                6 | 7 => {
+                    let pieces: Vec<_> = next.pieces.iter().cloned().collect();
+                    let old = dice.pick(&pieces).clone();
+                    next.pieces.remove(&old);
+                    let fate = *dice.pick(&[Fate::Ready, Fate::Fails, Fate::Refused]);
+                    next.pieces.insert(Piece { fate, ..old });
+                }
+                8 => next.take_ownership = !next.take_ownership,
+                9 => next.sync += 1,
+                10 => match dice.below(4) {
+                    0 => next.release = u8::try_from(dice.index(BUNDLES)).unwrap_or(0),
+                    1 => next.namespace = dice.index(NAMESPACES.len()),
+                    2 => next.atomic = !next.atomic,
+                    _ => next.correct_drift = !next.correct_drift,
+                },
+                _ => next.copies = (0..2).filter(|_| dice.chance(40)).collect(),
+            }
+        }
+        next
+    }
+
+    /// Name of its release.
+    pub fn release_name(&self) -> String {
+        format!("r{}", self.release)
+    }
+
+    /// Namespace of its release.
+    pub fn release_namespace(&self) -> &'static str {
+        NAMESPACES[self.namespace]
+    }
+
+    /// The places of its objects, hooks left out.
+    pub fn ids(&self) -> impl Iterator<Item = Id> + '_ {
+        let plain = self.pieces.iter().filter(|piece| !piece.kind.is_hook());
+        plain.map(|piece| piece.id(self.release_namespace()))
+    }
+
+    /// The Content: its name and object.
+    pub fn content(&self) -> (String, Value) {
+        let resources: Vec<Value> = self
+            .pieces
+            .iter()
+            .map(|piece| {
+                json!({
+                    "name": format!("templates/{}.yaml", piece.object_name()),
+                    "content": piece.object().to_string(),
+                })
+            })
+            .chain([json!({
+                "name": "Chart.yaml",
+                "content": "apiVersion: v2\nname: shop\nversion: 1.0.0\n",
+            })])
+            .collect();
+        let manifest = json!({"resources": resources}).to_string();
+        let hash: String = Sha256::digest(manifest.as_bytes())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed
+            .write_all(manifest.as_bytes())
+            .expect("a Vec takes everything");
+        let packed = packed.finish().expect("a Vec takes everything");
+        let name = format!("s-{}", &hash[..32]);
+        let object = json!({
+            "apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Content",
+            "metadata": {"name": name}, "content": STANDARD.encode(packed), "sha256sum": hash,
+        });
+        (name, object)
+    }
+
+    /// The BundleDeployment's spec.
+    pub fn spec(&self, generation: i64) -> Value {
+        let (content, _) = self.content();
+        let mut helm = Map::new();
+        helm.insert("releaseName".to_owned(), self.release_name().into());
+        helm.insert("timeoutSeconds".to_owned(), 5.into());
+        for (name, is_set) in [
+            ("takeOwnership", self.take_ownership),
+            ("atomic", self.atomic),
+            ("force", self.force),
+        ] {
+            if is_set {
+                helm.insert(name.to_owned(), true.into());
+            }
+        }
+        if self.max_history != 0 {
+            helm.insert("maxHistory".to_owned(), self.max_history.into());
+        }
+        if self.is_missing {
+            helm.insert("repo".to_owned(), "https://charts".into());
+            helm.insert("chart".to_owned(), "other".into());
+        }
+        let mut options = json!({
+            "defaultNamespace": self.release_namespace(), "helm": helm,
+        });
+        if self.account != 0 {
+            options["serviceAccount"] = ACCOUNTS[self.account].into();
+        }
+        if self.keep_resources {
+            options["keepResources"] = true.into();
+        }
+        if self.sync != 0 {
+            options["forceSyncGeneration"] = self.sync.into();
+        }
+        if let Some(label) = self.namespace_label {
+            options["namespaceLabels"] = json!({format!("team{label}"): "yes"});
+        }
+        if !self.copies.is_empty() {
+            let copies = self.copies.iter();
+            let copies =
+                copies.map(|copy| json!({"kind": "Secret", "name": format!("pull{copy}")}));
+            options["downstreamResources"] = copies.collect();
+        }
+        if self.correct_drift {
+            options["correctDrift"] = json!({"enabled": true});
+        }
+        let hash = Sha256::digest(options.to_string().as_bytes());
+        let hash: String = hash
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let id = format!("{content}:{hash}");
+        let mut spec = json!({
+            "deploymentID": id, "stagedDeploymentID": id,
+            "options": options, "stagedOptions": options,
+        });
+        if self.correct_drift {
+            spec["correctDrift"] = json!({"enabled": true});
+        }
+        if !self.copies.is_empty() {
+            spec["downstreamResourcesGeneration"] = generation.into();
+        }
+        spec
+    }
+
+    /// In a line, for people.
+    pub fn describe(&self) -> String {
+        let pieces: Vec<String> = self
+            .pieces
+            .iter()
+            .map(|piece| {
+                let fate = match piece.fate {
+                    Fate::Ready => "",
+                    Fate::Fails => "!fails",
+                    Fate::Refused => "!refused",
+                };
+                format!("{}=v{}{fate}", piece.object_name(), piece.value)
+            })
+            .collect();
+        let switches = [
+            ("takeOwnership", self.take_ownership),
+            ("atomic", self.atomic),
+            ("force", self.force),
+            ("correctDrift", self.correct_drift),
+            ("keepResources", self.keep_resources),
+            ("contentMissing", self.is_missing),
+        ];
+        let switches: Vec<&str> = switches
+            .into_iter()
+            .filter_map(|(name, is_set)| is_set.then_some(name))
+            .collect();
+        let mut more = String::new();
+        if self.account != 0 {
+            more += &format!(" as {}", ACCOUNTS[self.account]);
+        }
+        if !self.copies.is_empty() {
+            more += &format!(" copies {:?}", self.copies);
+        }
+        if let Some(label) = self.namespace_label {
+            more += &format!(" label team{label}");
+        }
+        if self.sync != 0 {
+            more += &format!(" sync {}", self.sync);
+        }
+        format!(
+            "{}/{} [{}] {}{more}",
+            self.release_namespace(),
+            self.release_name(),
+            pieces.join(" "),
+            switches.join(" "),
+        )
+    }
+}
+
+/// A chart has one object of a name.
+fn put(pieces: &mut BTreeSet<Piece>, piece: Piece) {
+    pieces.retain(|other| (other.kind, other.name) != (piece.kind, piece.name));
+    pieces.insert(piece);
+}
+
+fn draw_piece(dice: &mut Dice, bundle: usize) -> Piece {
+    let kind = *dice.pick(&[
+        Sort::ConfigMap,
+        Sort::ConfigMap,
+        Sort::Secret,
+        Sort::Deployment,
+        Sort::Deployment,
+        Sort::Service,
+        Sort::PreHook,
+        Sort::PostHook,
+        Sort::DeleteHook,
+    ]);
+    // Mostly names of its own; some that others have too.
+    let name = match dice.chance(75) {
+        true => bundle * 2 + dice.index(2),
+        false => dice.index(3),
+    };
+    let fate = match dice.below(10) {
+        0 => Fate::Fails,
+        1 => Fate::Refused,
+        _ => Fate::Ready,
+    };
+    Piece {
+        kind,
+        name: u8::try_from(name).unwrap_or(0),
+        value: u8::try_from(dice.below(4)).unwrap_or(0),
+        fate,
+    }
+}
+
+/// Name of a bundle.
+pub fn bundle_name(bundle: usize) -> String {
+    format!("b{bundle}")
+}
+
+/// What is wanted of all bundles, and what was once.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// As somebody wants it now, whatever upstream's state has become.
+    pub now: BTreeMap<usize, Wish>,
+    /// Everything that was ever wanted of a bundle.
+    pub ever: BTreeMap<usize, Vec<Wish>>,
+}
+
+impl Wishes {
+    /// Somebody wants this of a bundle.
+    pub fn want(&mut self, bundle: usize, wish: &Wish) {
+        self.now.insert(bundle, wish.clone());
+        self.ever.entry(bundle).or_default().push(wish.clone());
+    }
+
+    /// The bundles whose release this is or was.
+    pub fn of_release(&self, namespace: &str, name: &str) -> Vec<usize> {
+        let is_it =
+            |wish: &Wish| wish.release_namespace() == namespace && wish.release_name() == name;
+        let found = self
+            .ever
+            .iter()
+            .filter(|(_, wishes)| wishes.iter().any(is_it));
+        found.map(|(bundle, _)| *bundle).collect()
+    }
+}
