@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::report::metrics::{Controller, Metrics};
+use crate::report::metrics::{Controller, Metrics, Outcome};
 
 /// What a bundle is woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,17 @@ pub enum Requeue {
     FullAfter(Duration),
     /// Come back after a back-off.
     Retry,
+}
+
+impl Requeue {
+    /// What it counts as among the figures.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::Idle => Outcome::Success,
+            Self::After(_) | Self::FullAfter(_) => Outcome::RequeueAfter,
+            Self::Retry => Outcome::Error,
+        }
+    }
 }
 
 /// Which passes may be begun: each kind has its own number of workers.

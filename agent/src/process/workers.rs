@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controllers::bundle_deployment::reconcile::Reconciler;
 use crate::controllers::queue::{FreeWorkers, Queue, ReconcileKind, Requeue};
 use crate::process::memory;
-use crate::report::metrics::{Controller, Metrics, Outcome};
+use crate::report::metrics::{Controller, Metrics};
 
 /// How long reconciles in progress may go on after a termination was requested.
 const GRACE: Duration = Duration::from_secs(5);
@@ -100,12 +100,7 @@ impl Workers {
             self.metrics.panicked(controller);
             Requeue::Retry
         });
-        let outcome = match next {
-            Requeue::Idle => Outcome::Success,
-            Requeue::After(_) | Requeue::FullAfter(_) => Outcome::RequeueAfter,
-            Requeue::Retry => Outcome::Error,
-        };
-        running.end(outcome);
+        running.end(next.outcome());
         self.queue.finish(&name, kind, next);
         kind
     }

@@ -21,12 +21,13 @@ use release::storage::Storage;
 use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
 
+use super::outcome::{Cause, Halt, InputError};
 use super::plan::DeployReason;
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
 use crate::bundle;
-use crate::bundle::{BundleError, FleetPostRenderer, Package, Scope, Scopes, SetId};
+use crate::bundle::{FleetPostRenderer, Package, Scope, Scopes, SetId};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 use crate::report::events::{Events, Reason};
@@ -45,46 +46,13 @@ pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
     if desired > 0 { desired } else { MAX_HISTORY }
 }
 
-/// A deploy that did not work, in the words of the Deployed condition.
-#[derive(Debug)]
-pub enum DeployFailure {
-    /// Upstream has not delivered something yet that it delivers after the BundleDeployment.
-    NotYet(String),
-    /// Everything else.
-    Failed(String),
-}
-
-/// A deploy that did not work: what it failed at, in a word and in words.
-#[derive(Debug)]
-pub struct Failed {
-    pub reason: Reason,
-    pub failure: DeployFailure,
-}
-
-impl Failed {
-    /// Blots out what the text quotes of values and Secrets.
-    fn without(mut self, secrets: &SensitiveData) -> Self {
-        let (DeployFailure::NotYet(text) | DeployFailure::Failed(text)) = &mut self.failure;
-        *text = secrets.redact(text);
-        self
-    }
-
-    fn at(reason: Reason) -> impl FnOnce(DeployFailure) -> Self {
-        move |failure| Self { reason, failure }
-    }
-}
-
-impl From<DeployError> for Failed {
-    fn from(cause: DeployError) -> Self {
-        let reason = match error::api_code(&cause) {
-            Some(403) => Reason::Forbidden,
-            _ => reason(&cause),
-        };
-        Self {
-            reason,
-            failure: DeployFailure::new(cause),
-        }
-    }
+/// What a failed deploy is told as.
+fn halt(cause: DeployError) -> Halt {
+    let reason = match error::api_code(&cause) {
+        Some(403) => Reason::Forbidden,
+        _ => reason(&cause),
+    };
+    Halt::at(Cause::Deploy(reason))(cause)
 }
 
 fn reason(cause: &DeployError) -> Reason {
@@ -98,12 +66,6 @@ fn reason(cause: &DeployError) -> Reason {
         DeployError::Undone { source, .. } => reason(source),
         DeployError::Namespace { .. } => Reason::NamespaceRefused,
         _ => Reason::ApplyFailed,
-    }
-}
-
-impl DeployFailure {
-    pub(super) fn new(cause: impl std::error::Error + 'static) -> Self {
-        Self::Failed(error::chain(&cause))
     }
 }
 
@@ -159,7 +121,7 @@ impl Deployer {
     ///
     /// # Errors
     /// See [`ValuesReader::fill`].
-    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, DeployFailure> {
+    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, InputError> {
         self.values.fill(bundle).await
     }
 
@@ -177,12 +139,13 @@ impl Deployer {
         impersonated: &DeploymentClient,
         records: &Storage,
         known: Option<&Release>,
-    ) -> Result<Deployed, Failed> {
+    ) -> Result<Deployed, Halt> {
         let bundle = &filled.bundle;
         let values = self.values.of(impersonated, filled).await;
-        let values = Arc::new(values.map_err(Failed::at(Reason::ValuesFailed))?);
+        let values_failed = InputError::at(Cause::Deploy(Reason::ValuesFailed));
+        let values = Arc::new(values.map_err(values_failed)?);
         let chart = self.package(bundle, impersonated).await;
-        let mut chart = chart.map_err(Failed::at(Reason::SourceFailed))?;
+        let mut chart = chart.map_err(InputError::at(Cause::Deploy(Reason::SourceFailed)))?;
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
@@ -194,7 +157,7 @@ impl Deployer {
             .cluster()
             .fresh_discovery()
             .await
-            .map_err(DeployError::Discovery)?;
+            .map_err(|failed| halt(DeployError::Discovery(failed)))?;
         let options = &bundle.spec.options;
         let helm = options.helm.clone().unwrap_or_default();
         let rendering = Rendering {
@@ -239,7 +202,7 @@ impl Deployer {
         let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
         let deployed = deployed.map_err(|cause| {
             let secrets = sensitive.secrets(&values, &chart);
-            Failed::from(cause).without(&secrets)
+            halt(cause).redacted(&secrets)
         })?;
         for conflict in &deployed.conflicts {
             self.tell_conflict(bundle.name(), conflict);
@@ -279,7 +242,7 @@ impl Deployer {
         &self,
         bundle: &Arc<BundleDeployment>,
         impersonated: &DeploymentClient,
-    ) -> Result<Chart, DeployFailure> {
+    ) -> Result<Chart, InputError> {
         let upstream = UpstreamObjects(&self.upstream);
         let loaded = bundle::load(bundle, &upstream, &self.fetcher).await?;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
@@ -287,21 +250,11 @@ impl Deployer {
             .cluster()
             .host()
             .work(move || loaded.package(&bundle, &namespace));
-        let Package { chart, warnings } = package.await.map_err(DeployFailure::new)??;
+        let Package { chart, warnings } = package.await.map_err(InputError::new)??;
         for warning in warnings {
             tracing::debug!(%warning, "loading a chart");
         }
         Ok(chart)
-    }
-}
-
-impl From<BundleError> for DeployFailure {
-    fn from(cause: BundleError) -> Self {
-        match cause {
-            // The controller copies it next to the BundleDeployment, a moment after it.
-            BundleError::Missing { kind: "secret", .. } => Self::NotYet(error::chain(&cause)),
-            cause => Self::new(cause),
-        }
     }
 }
 

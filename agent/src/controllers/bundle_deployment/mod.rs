@@ -8,6 +8,7 @@ pub mod names;
 pub mod namespace;
 pub mod observation_cache;
 pub mod observe;
+pub mod outcome;
 pub mod plan;
 pub mod reconcile;
 pub mod status;

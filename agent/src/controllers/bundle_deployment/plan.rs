@@ -4,17 +4,16 @@
 //! texts are upstream's.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, Selector, SelectorExt as _};
-use regex::RegexSet;
 
 use super::status::{self, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
     BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE,
 };
+use crate::ledger::ReleaseKey;
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,29 +209,6 @@ pub fn is_overwritten(spec: &BundleDeploymentSpec, status: &BundleDeploymentStat
     })
 }
 
-/// Deploy errors upstream shows as "not ready" under a successful Deployed condition
-/// (`deployer.go`). It never tries those again; here they are retried like any other.
-static SHOWN_AS_NOT_READY: LazyLock<RegexSet> = LazyLock::new(|| {
-    RegexSet::new([
-        "timed out waiting for the condition",
-        "error validating data",
-        "chart requires kubeVersion",
-        "annotation validation error",
-        "failed, and has been rolled back due to atomic being set",
-        "YAML parse error",
-        "MalformedYAMLError",
-        "unknown field",
-        "Forbidden: updates to [0-9A-Za-z]+ spec for fields other than [0-9A-Za-z ']+ are forbidden",
-        "Forbidden: spec is immutable after creation",
-    ])
-    .expect("the patterns are constant and valid")
-});
-
-/// Whether upstream shows this deploy error as "not ready".
-pub fn is_shown_as_not_ready(message: &str) -> bool {
-    SHOWN_AS_NOT_READY.is_match(message)
-}
-
 /// Whether this bundle asked to be installed once, and was.
 pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool {
     bundle.annotation(ANNOTATION_INSTALL_ONCE) == Some("true")
@@ -299,6 +275,24 @@ pub struct ReleaseId {
 }
 
 impl ReleaseId {
+    /// A revision of a release.
+    pub fn new(key: &ReleaseKey, revision: i64) -> Self {
+        let ReleaseKey { namespace, name } = key.clone();
+        Self {
+            namespace,
+            name,
+            revision,
+        }
+    }
+
+    /// The release, whatever its revision.
+    pub fn key(&self) -> ReleaseKey {
+        ReleaseKey {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
     /// Parses `<namespace>/<name>:<revision>`.
     pub fn parse(text: &str) -> Option<Self> {
         let (path, revision) = text.rsplit_once(':')?;
@@ -475,18 +469,6 @@ mod tests {
             facts_changed: true,
         };
         assert_eq!(deploy_reason(&bundle, facts), reason);
-    }
-
-    #[rstest]
-    #[case(r#"strict decoding error: unknown field "spec.x""#, true)]
-    #[case("MalformedYAMLError on f.yaml: x", true)]
-    #[case("chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3", true)]
-    #[case("Pod is invalid: spec: Forbidden: spec is immutable after creation", true)]
-    #[case("dial tcp: connection refused", false)]
-    #[case("resource not found", false)]
-    #[case("label validation error: missing key", false)]
-    fn deploy_errors_shown_as_not_ready(#[case] message: &str, #[case] expected: bool) {
-        assert_eq!(is_shown_as_not_ready(message), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use release::model::Release;
 use serde_json::{Map, Value};
 use templating::SystemHost;
 
-use super::deploy::DeployFailure;
+use super::outcome::InputError;
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
 use crate::client::identity::DeploymentClient;
 use crate::config::ClusterValuesMode;
@@ -51,8 +51,8 @@ impl ValuesReader {
     ///
     /// # Errors
     /// The mode is unknown, a fact cannot be read, or a template fails; then the sources that were asked are named.
-    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, DeployFailure> {
-        let mode = self.mode.for_bundle(bundle).map_err(DeployFailure::new)?;
+    pub async fn fill(&self, bundle: &Arc<BundleDeployment>) -> Result<Filled, InputError> {
+        let mode = self.mode.for_bundle(bundle).map_err(InputError::new)?;
         let fills_values = mode.fills_values(&bundle.spec);
         let fills_coordinates = mode != ClusterValuesMode::Never && values::has_templates(bundle);
         if !fills_values && !fills_coordinates {
@@ -72,7 +72,7 @@ impl ValuesReader {
             self.facts.reads_nothing(bundle.name());
             (Arc::default(), None)
         } else {
-            let gathered = self.facts.current().await.map_err(DeployFailure::new)?;
+            let gathered = self.facts.current().await.map_err(InputError::new)?;
             let digest = gathered.digest(&reads);
             // Before rendering: a bundle that misses a key waits for just that.
             self.facts.remember(bundle.name(), reads, &digest);
@@ -81,7 +81,7 @@ impl ValuesReader {
         let failed = |failed: TemplateError| {
             let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
             let message = secrets.redact(&failed.masked());
-            DeployFailure::Failed(format!("{message}; {}", gathered.summary()))
+            InputError::Failed(format!("{message}; {}", gathered.summary()))
         };
         let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
         let values = match fills_values {
@@ -101,7 +101,7 @@ impl ValuesReader {
     async fn templates(
         &self,
         bundle: &BundleDeployment,
-    ) -> Result<Option<HelmOptions>, DeployFailure> {
+    ) -> Result<Option<HelmOptions>, InputError> {
         let mut helm = bundle.spec.options.helm.clone();
         if !bundle.spec.values_hash.is_empty() {
             helm.get_or_insert_default().values = self.stored(bundle).await?;
@@ -117,7 +117,7 @@ impl ValuesReader {
         &self,
         impersonated: &DeploymentClient,
         filled: &Filled,
-    ) -> Result<Map<String, Value>, DeployFailure> {
+    ) -> Result<Map<String, Value>, InputError> {
         let spec = &filled.bundle.spec;
         let mut merged = match &filled.values {
             Some(values) => values.clone(),
@@ -136,7 +136,7 @@ impl ValuesReader {
             let over = over.map_err(|failed| {
                 let mut secrets = SensitiveData::default();
                 secrets.add_content(content.as_deref().unwrap_or_default());
-                DeployFailure::Failed(secrets.redact(&error::chain(&failed)))
+                InputError::Failed(secrets.redact(&error::chain(&failed)))
             });
             values::merge(&mut merged, over?);
         }
@@ -147,17 +147,17 @@ impl ValuesReader {
     async fn stored(
         &self,
         bundle: &BundleDeployment,
-    ) -> Result<Option<Map<String, Value>>, DeployFailure> {
+    ) -> Result<Option<Map<String, Value>>, InputError> {
         let secrets = Api::<Secret>::namespaced(self.upstream.clone(), bundle.namespace());
         let secret = secrets.get(bundle.name()).await.map_err(|failed| {
             match error::has_code(&failed, 404) {
-                true => DeployFailure::NotYet(error::text(&failed)),
-                false => DeployFailure::new(failed),
+                true => InputError::NotYet(error::text(&failed)),
+                false => InputError::new(failed),
             }
         })?;
         values::stored(&secret, &bundle.spec.values_hash)
             .map(|stored| stored.values)
-            .map_err(|failed| DeployFailure::NotYet(error::chain(&failed)))
+            .map_err(|failed| InputError::NotYet(error::chain(&failed)))
     }
 }
 
@@ -165,7 +165,7 @@ impl ValuesReader {
 async fn read(
     impersonated: &DeploymentClient,
     reference: &Reference,
-) -> Result<Option<Vec<u8>>, DeployFailure> {
+) -> Result<Option<Vec<u8>>, InputError> {
     let Reference {
         kind,
         namespace,
@@ -175,7 +175,7 @@ async fn read(
     Ok(match kind {
         ReferenceKind::ConfigMap => {
             let maps = Api::<ConfigMap>::namespaced(impersonated.client(), namespace);
-            let map = maps.get(name).await.map_err(DeployFailure::new)?;
+            let map = maps.get(name).await.map_err(InputError::new)?;
             map.data
                 .unwrap_or_default()
                 .remove(key)
@@ -183,7 +183,7 @@ async fn read(
         }
         ReferenceKind::Secret => {
             let secrets = Api::<Secret>::namespaced(impersonated.client(), namespace);
-            let secret = secrets.get(name).await.map_err(DeployFailure::new)?;
+            let secret = secrets.get(name).await.map_err(InputError::new)?;
             secret
                 .data
                 .unwrap_or_default()

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use release::model::Release;
@@ -22,15 +21,16 @@ use tokio::time::Instant;
 
 use super::claims::{self, ReleaseLocks};
 use super::correct::Attempts;
-use super::deploy::{DeployFailure, Deployer};
+use super::deploy::Deployer;
 use super::downstream_resources;
 use super::names;
 use super::namespace;
 use super::observation_cache::ObservationCache;
+use super::outcome::{Cause, Halt, InputError, Report};
 use super::plan::{self, DependencyProblem, DeployFacts, ReleaseId, TargetNamespace};
-use super::status::{self, DEPLOYED, INSTALLED, MONITORED};
+use super::status;
 use super::values::Filled;
-use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
 use crate::client::identity::{DeploymentClient, Identities, Purpose};
@@ -84,84 +84,48 @@ pub struct Context {
     pub deployer: Deployer,
 }
 
-/// The state of one pass.
+/// One reconcile under way.
 struct ReconcileState {
+    /// With its `${ }` filled in, as soon as they are.
     bundle: Arc<BundleDeployment>,
-    status: BundleDeploymentStatus,
-    /// Whether this pass deployed something.
-    is_new: bool,
-    impersonated: Option<DeploymentClient>,
-    /// What the site says while it holds changes.
+    /// Why the site holds changes, while it does.
     hold: Option<String>,
-    now: Timestamp,
-    next: Requeue,
-    /// To be told as Events.
-    events: Vec<(Reason, String)>,
+    report: Report,
 }
 
 impl ReconcileState {
-    fn fail(&mut self, reason: Reason, what: &str, message: &str) {
-        tracing::warn!(bundle = self.bundle.name(), error = message, "{what}");
-        self.events.push((reason, format!("{what}: {message}")));
-        self.next = Requeue::Retry;
-    }
-
-    /// Whether all there is to tell is that what was just deployed is not ready yet.
-    fn comes_up(&self) -> bool {
-        self.is_new
-            && self.next == Requeue::Idle
-            && !self.status.ready
-            && self.status.non_modified
-            && self.status.condition(MONITORED) == "True"
-            && plan::should_monitor(&self.bundle, &self.status)
-    }
-
-    fn deployed(&mut self, outcome: Result<(), &str>) {
-        self.status.set_condition(DEPLOYED, outcome, self.now);
-    }
-}
-
-/// What decides about a deploy, besides the bundle itself.
-fn deploy_facts(
-    state: &ReconcileState,
-    filled: &Filled,
-    stored: Option<&Release>,
-    downstream_resources_changed: bool,
-) -> DeployFacts {
-    DeployFacts {
-        release_exists: stored.is_some(),
-        downstream_resources_changed,
-        overwritten: plan::is_overwritten(&state.bundle.spec, &state.bundle.status),
-        facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
-    }
-}
-
-/// The current release, as far as this pass has it in hand already.
-#[derive(Default)]
-struct Current {
-    release: Option<Release>,
-    /// It was looked for, and is not there.
-    is_missing: bool,
-    /// Its objects, if this pass wrote all there are.
-    applied: Vec<Value>,
-}
-
-impl Current {
-    /// What was found in storage. Its objects are not in hand.
-    fn stored(release: Option<Release>) -> Self {
-        Self {
-            is_missing: release.is_none(),
-            release,
-            applied: Vec::new(),
+    /// What decides about a deploy, besides the bundle itself.
+    fn deploy_facts(
+        &self,
+        filled: &Filled,
+        stored: Option<&Release>,
+        downstream_resources_changed: bool,
+    ) -> DeployFacts {
+        DeployFacts {
+            release_exists: stored.is_some(),
+            downstream_resources_changed,
+            overwritten: plan::is_overwritten(&self.bundle.spec, &self.bundle.status),
+            facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
         }
     }
 }
 
-/// How a pass goes on after a step.
-enum Step {
-    On,
-    /// Nothing more to do in this pass.
-    End,
+/// The release that live objects are compared with, as far as it was read by now.
+enum Current {
+    /// Nobody has looked for it yet.
+    Unread,
+    /// It is not in storage.
+    Missing,
+    /// As it is in storage.
+    Stored(Release),
+    /// Deployed a moment ago, with the answers to what was written, if that is all there can be.
+    Deployed(Release, Vec<Value>),
+}
+
+impl Current {
+    fn stored(release: Option<Release>) -> Self {
+        release.map_or(Self::Missing, Self::Stored)
+    }
 }
 
 impl Reconciler {
@@ -180,56 +144,121 @@ impl Reconciler {
         }
     }
 
-    /// Runs one pass and tells how to follow it up.
+    /// Brings one BundleDeployment to what its spec wants, and says when to come back to it.
+    ///
+    /// # Expected flow
+    /// The steps of `bundledeployment_controller.go`, in its order (numbers are those of `tests/fixtures/requirements.tsv`):
+    /// 1. A BundleDeployment that is not there may have releases to remove (4.6).
+    /// 2. One that is paused, off schedule or waiting for values is left alone (4.7).
+    /// 3. [`ReconcileKind::Full`]: `${ }` is filled in; names, target namespace, release and account are checked (4.8 to 4.12); downstream
+    ///    resources are copied (4.13); dependencies are checked (4.18); what changed is deployed (4.23).
+    /// 4. Live objects are compared with the release, and corrected where that is wanted (4.28 to 4.34).
+    /// 5. The status is sent upstream if it changed, Events are handed over.
+    ///
+    /// # Guarantees
+    /// - Status is written once, at the end; before drift is corrected it is written as well, so that upstream learns of the drift. What was
+    ///   just deployed and is not ready yet is told a moment later, mostly as ready.
+    /// - Equal content leads to no write, downstream or upstream.
+    /// - Nothing is deployed or corrected of a release that another bundle has.
+    ///
+    /// # Assumptions
+    /// One bundle is never reconciled twice at once; [`Queue`](crate::controllers::queue::Queue) sees to that.
+    ///
+    /// # Errors
+    /// None come out: a step that fails ends in a [`Halt`], which [`Report`] turns into a condition, an Event and a [`Requeue`].
     ///
     /// # Cancellation
-    /// Safe at every step: what was begun is found and finished by the next pass.
-    pub async fn reconcile(&self, name: &str, pass: ReconcileKind) -> Requeue {
+    /// Safe: every `.await` may be the last. What was begun is found and finished by the next reconcile.
+    pub async fn reconcile(&self, name: &str, kind: ReconcileKind) -> Requeue {
         let Some(bundle) = self.context.store.get(name) else {
             return self.gone(name).await;
         };
         self.context.collector.is_back(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
-            tracing::debug!(name, ?reason, "standing still");
+            tracing::debug!(name, ?reason, "suspended");
             self.context.drift.clear(name);
             return Requeue::Idle;
         }
         let held = self.observation_cache.take_held(&bundle);
+        let status = held.unwrap_or_else(|| bundle.status.clone());
+        let hold = self.context.facts.hold(name).await;
+        let now = self.context.identities.agent().now();
         let mut state = ReconcileState {
-            status: held.unwrap_or_else(|| bundle.status.clone()),
+            report: Report::new(&bundle, status, self.timing, now),
             bundle,
-            is_new: false,
-            impersonated: None,
-            hold: self.context.facts.hold(name).await,
-            now: self.context.identities.agent().now(),
-            next: Requeue::Idle,
-            events: Vec::new(),
+            hold,
         };
         let set = SetId::new(name, &self.scope);
         self.context.drift.begin(name, set.hash());
-        match pass {
+        let outcome = match kind {
             ReconcileKind::Full => self.full(&mut state).await,
-            // What another bundle has is not this one's to look at or to put right.
-            ReconcileKind::Drift if self.conflicting_bundle(&state).is_some() => {}
-            ReconcileKind::Drift => {
-                if !self.monitor_changed(&mut state).await {
-                    self.monitor(&mut state, Current::default()).await;
-                }
-            }
-        }
+            ReconcileKind::Drift => self.drift(&mut state).await,
+        };
+        self.note(&mut state, outcome);
         self.context.drift.end(name);
-        if state.comes_up() {
+        if state.report.is_coming_up(&state.bundle) {
             // Most are ready a moment later: one write tells both.
-            self.observation_cache
-                .hold(&state.bundle, state.status.clone());
+            let status = state.report.status().clone();
+            self.observation_cache.hold(&state.bundle, status);
             self.context.drift.monitor_after(name, HOLD);
         } else {
-            self.write_status(&mut state).await;
+            let written = self.write_status(&state).await;
+            self.note(&mut state, written);
         }
-        for (reason, text) in state.events {
+        let (events, requeue) = state.report.finish();
+        for (reason, text) in events {
             self.context.events.emit(reason, name, text);
         }
-        state.next
+        requeue
+    }
+
+    /// The steps of a full reconcile.
+    async fn full(&self, state: &mut ReconcileState) -> Result<(), Halt> {
+        let filled = self.context.deployer.fill(&state.bundle).await;
+        let filled = match filled.map_err(InputError::at(Cause::FillIn)) {
+            Ok(filled) => filled,
+            Err(halt) => {
+                self.report(state, &halt);
+                // What was deployed before is still there to be looked at.
+                return self.monitor(state, None, Current::Unread).await;
+            }
+        };
+        state.bundle = Arc::clone(&filled.bundle);
+        self.check_names(state)?;
+        self.check_target_namespace(state).await?;
+        self.check_release_is_free(state)?;
+        let impersonated = self.impersonate(state).await?;
+        let current = match state.hold.clone() {
+            Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,
+            None => {
+                let copied = self.copy_resources(state, &impersonated).await?;
+                self.check_dependencies(state)?;
+                let deploy = self.deploy_if_needed(state, &impersonated, &filled, copied);
+                deploy.await?
+            }
+        };
+        self.monitor(state, Some(impersonated), current).await
+    }
+
+    /// Looks at live objects alone. What another bundle has is not this one's to look at or to put right.
+    async fn drift(&self, state: &mut ReconcileState) -> Result<(), Halt> {
+        if self.conflicting_bundle(state).is_some() || self.monitor_changed(state).await {
+            return Ok(());
+        }
+        self.monitor(state, None, Current::Unread).await
+    }
+
+    /// Reports a halt, where there is one.
+    fn note(&self, state: &mut ReconcileState, outcome: Result<(), Halt>) {
+        if let Err(halt) = outcome {
+            self.report(state, &halt);
+        }
+    }
+
+    /// Reports a halt. What upstream has not delivered yet is told in the status once it is late.
+    fn report(&self, state: &mut ReconcileState, halt: &Halt) {
+        let is_late = halt.waits_for_upstream() && self.waited(state.bundle.name()) > PATIENCE;
+        state.report.halt(halt, is_late);
     }
 
     /// Forgets what is remembered of bundles that have come to rest, and of their charts.
@@ -287,14 +316,6 @@ impl Reconciler {
             .elapsed()
     }
 
-    /// Upstream has not delivered something yet; told once it is late.
-    fn not_yet(&self, state: &mut ReconcileState, what: &str, message: &str) {
-        if self.waited(state.bundle.name()) > PATIENCE {
-            state.deployed(Err(message));
-        }
-        state.fail(Reason::WaitingForUpstream, what, message);
-    }
-
     /// The bundle is gone for good.
     fn forget_facts(&self, name: &str) {
         self.context.facts.forget(name);
@@ -313,112 +334,32 @@ impl Reconciler {
             .remove(name);
     }
 
-    /// Everything, in upstream's order.
-    async fn full(&self, state: &mut ReconcileState) {
-        let filled = match self.context.deployer.fill(&state.bundle).await {
-            Ok(filled) => filled,
-            Err(failure) => {
-                self.not_filled(state, failure);
-                return self.monitor(state, Current::default()).await;
-            }
-        };
-        state.bundle = Arc::clone(&filled.bundle);
-        if let Err(message) = names::check(&state.bundle.spec) {
-            state.deployed(Err(&message));
-            return state.fail(Reason::NamespaceRefused, "a name", &message);
-        }
-        if matches!(self.check_target_namespace(state).await, Step::End) {
-            return;
-        }
-        if let Some(conflicting_bundle) = self.conflicting_bundle(state) {
-            return self.refuse(state, &claims::desired(&state.bundle), &conflicting_bundle);
-        }
+    fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
+        names::check(&state.bundle.spec).map_err(|message| Halt::new(Cause::Name, message))
+    }
+
+    async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
         let options = &state.bundle.spec.options;
-        let impersonated = match self
-            .context
-            .identities
-            .deployment(&options.service_account, Purpose::Deploy)
-            .await
-        {
-            Ok(impersonated) => impersonated,
-            Err(failed) => {
-                let message = error::chain(&failed);
-                state.deployed(Err(&message));
-                return state.fail(
-                    Reason::AccountMissing,
-                    "no account to deploy with",
-                    &message,
-                );
-            }
+        let Some(selector) = &options.allowed_target_namespace_selector else {
+            return Ok(());
         };
-        state.impersonated = Some(impersonated.clone());
-        if let Some(hold) = state.hold.clone() {
-            return self.held(state, &impersonated, &filled, &hold).await;
+        let name = options.release_namespace();
+        // A check upon the bundle, so not with the bundle's own rights.
+        let namespaces = Api::<Namespace>::all(self.context.identities.agent().client());
+        let found = match namespaces.get_metadata_opt(name).await {
+            Ok(Some(found)) => TargetNamespace::Labelled(found.metadata.labels.unwrap_or_default()),
+            Ok(None) => TargetNamespace::Missing,
+            Err(failed) => TargetNamespace::Unreadable(error::text(&failed)),
+        };
+        plan::check_target_namespace(selector, name, &found)
+            .map_err(|message| Halt::new(Cause::TargetNamespace, message))
+    }
+
+    fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
+        match self.conflicting_bundle(state) {
+            None => Ok(()),
+            Some(other) => Err(self.refuse(state, &claims::desired(&state.bundle), &other)),
         }
-        let downstream_resources_changed = match downstream_resources::copy_all(
-            &self.upstream.client,
-            &impersonated,
-            &state.bundle,
-        )
-        .await
-        {
-            Ok(changed) => changed,
-            Err(failed) => {
-                let what = "cannot copy resources from upstream";
-                return self.not_yet(state, what, &error::chain(&failed));
-            }
-        };
-        state.status.downstream_resources_generation =
-            state.bundle.spec.downstream_resources_generation;
-        if matches!(self.check_dependencies(state), Step::End) {
-            return;
-        }
-        let stored = match self.stored(state, &impersonated).await {
-            Ok(stored) => stored,
-            Err(failed) => {
-                let message = error::chain(&failed);
-                state
-                    .status
-                    .set_condition(MONITORED, Err(&message), state.now);
-                return state.fail(Reason::MonitorFailed, "cannot read the release", &message);
-            }
-        };
-        let facts = deploy_facts(
-            state,
-            &filled,
-            stored.as_ref(),
-            downstream_resources_changed,
-        );
-        let current = match plan::deploy_reason(&state.bundle, facts) {
-            None => {
-                if plan::is_installed_once(&state.bundle, facts) {
-                    let id = &state.bundle.spec.deployment_id;
-                    state.status.applied_deployment_id.clone_from(id);
-                }
-                self.confirm(state, &impersonated).await;
-                Current::stored(stored)
-            }
-            Some(reason) => {
-                tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
-                let deployed = self.deploy(state, &filled, reason, &impersonated, stored.as_ref());
-                match deployed.await {
-                    Some(deployed) => {
-                        // Only before a first one can nothing be left over.
-                        let is_first = deployed.release.revision == 1;
-                        Current {
-                            release: Some(deployed.release),
-                            is_missing: false,
-                            applied: Some(deployed.applied)
-                                .filter(|_| is_first)
-                                .unwrap_or_default(),
-                        }
-                    }
-                    // What was deployed before is still there to be looked at.
-                    None => Current::stored(stored),
-                }
-            }
-        };
-        self.monitor(state, current).await;
     }
 
     /// The other bundle that has the release this one wants.
@@ -441,96 +382,107 @@ impl Reconciler {
         claims::conflicting_bundle(&state.bundle, &key, owner.as_deref(), others)
     }
 
-    /// Two bundles want one release, and the other one has it.
-    fn refuse(&self, state: &mut ReconcileState, key: &ReleaseKey, conflicting_bundle: &str) {
+    /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
+    fn refuse(&self, state: &ReconcileState, key: &ReleaseKey, other: &str) -> Halt {
         let ReleaseKey { namespace, name } = key;
-        let message = format!("release {namespace}/{name} belongs to bundle {conflicting_bundle}");
         self.context.drift.clear(state.bundle.name());
-        state.deployed(Err(&message));
-        state.fail(Reason::ReleaseTaken, "not deploying", &message);
+        Halt::new(
+            Cause::ReleaseTaken,
+            format!("release {namespace}/{name} belongs to bundle {other}"),
+        )
     }
 
-    /// `${ }` could not be filled in: nothing is deployed, what is there is looked at.
-    fn not_filled(&self, state: &mut ReconcileState, failure: DeployFailure) {
-        match failure {
-            DeployFailure::NotYet(message) => {
-                self.not_yet(state, "waiting for upstream", &message);
-            }
-            DeployFailure::Failed(message) => {
-                state.deployed(Err(&message));
-                state.fail(Reason::ValuesFailed, "cannot fill in values", &message);
-            }
-        }
+    async fn impersonate(&self, state: &ReconcileState) -> Result<DeploymentClient, Halt> {
+        let account = &state.bundle.spec.options.service_account;
+        let identities = &self.context.identities;
+        let impersonated = identities.deployment(account, Purpose::Deploy).await;
+        impersonated.map_err(Halt::at(Cause::DeployAccount))
     }
 
-    /// The site lets nothing change: what would be deployed is told, and what is there is looked at.
-    async fn held(
+    /// The site lets nothing change: what would be deployed is told, what is there is given back.
+    async fn hold(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         filled: &Filled,
         hold: &str,
-    ) {
-        let stored = match self.stored(state, impersonated).await {
-            Ok(stored) => stored,
-            Err(failed) => {
-                let message = error::chain(&failed);
-                return state.fail(Reason::MonitorFailed, "cannot read the release", &message);
-            }
-        };
-        let facts = deploy_facts(state, filled, stored.as_ref(), false);
+    ) -> Result<Current, Halt> {
+        let stored = self.stored(state, impersonated).await;
+        let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
+        let facts = state.deploy_facts(filled, stored.as_ref(), false);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
-            state.deployed(Err(hold));
+            state.report.deploy_held(hold);
         }
-        self.monitor(state, Current::stored(stored)).await;
+        Ok(Current::stored(stored))
     }
 
-    async fn check_target_namespace(&self, state: &mut ReconcileState) -> Step {
-        let options = &state.bundle.spec.options;
-        let Some(selector) = &options.allowed_target_namespace_selector else {
-            return Step::On;
-        };
-        let name = options.release_namespace();
-        // A check upon the bundle, so not with the bundle's own rights.
-        let namespaces = Api::<Namespace>::all(self.context.identities.agent().client());
-        let found = match namespaces.get_metadata_opt(name).await {
-            Ok(Some(found)) => TargetNamespace::Labelled(found.metadata.labels.unwrap_or_default()),
-            Ok(None) => TargetNamespace::Missing,
-            Err(failed) => TargetNamespace::Unreadable(error::text(&failed)),
-        };
-        match plan::check_target_namespace(selector, name, &found) {
-            Ok(()) => Step::On,
-            Err(message) => {
-                state.deployed(Err(&message));
-                state.fail(Reason::NamespaceRefused, "target namespace", &message);
-                Step::End
-            }
-        }
+    /// Copies downstream resources. Whether one that was there was changed.
+    async fn copy_resources(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+    ) -> Result<bool, Halt> {
+        let (upstream, bundle) = (&self.upstream.client, &state.bundle);
+        let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
+        let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
+        let generation = bundle.spec.downstream_resources_generation;
+        state.report.resources_copied(generation);
+        Ok(changed)
     }
 
-    fn check_dependencies(&self, state: &mut ReconcileState) -> Step {
+    fn check_dependencies(&self, state: &ReconcileState) -> Result<(), Halt> {
         if state.bundle.spec.depends_on.is_empty() {
-            return Step::On;
+            return Ok(());
         }
         let others = self.context.store.all();
-        let Err(problem) =
-            plan::check_dependencies(&state.bundle, others.iter().map(AsRef::as_ref))
-        else {
-            return Step::On;
-        };
-        let message = problem.message();
-        state.deployed(Err(&message));
-        match problem {
-            DependencyProblem::NotReady(_) => {
-                state.events.push((Reason::DependencyNotReady, message));
-                state.next = Requeue::After(self.timing.dependency_retry);
+        let others = others.iter().map(AsRef::as_ref);
+        plan::check_dependencies(&state.bundle, others).map_err(|problem| {
+            let cause = match problem {
+                DependencyProblem::NotReady(_) => Cause::DependencyNotReady,
+                DependencyProblem::Unknown(_) => Cause::DependencyUnknown,
+            };
+            Halt::new(cause, problem.message())
+        })
+    }
+
+    /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
+    /// there to be looked at.
+    async fn deploy_if_needed(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        filled: &Filled,
+        resources_changed: bool,
+    ) -> Result<Current, Halt> {
+        let stored = self.stored(state, impersonated).await;
+        let stored = stored.map_err(Halt::at(Cause::ReadRelease))?;
+        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
+        let Some(reason) = plan::deploy_reason(&state.bundle, facts) else {
+            if plan::is_installed_once(&state.bundle, facts) {
+                state.report.installed_once();
             }
-            DependencyProblem::Unknown(_) => {
-                state.fail(Reason::DependencyNotReady, "dependencies", &message);
+            self.confirm(state, impersonated).await;
+            return Ok(Current::stored(stored));
+        };
+        tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
+        let known = stored.as_ref();
+        let deployed = self.deploy(state, filled, reason, impersonated, known);
+        match deployed.await {
+            Ok(deployed) => {
+                // Only before a first one can nothing be left over.
+                let is_first = deployed.release.revision == 1;
+                let applied = match is_first {
+                    true => deployed.applied,
+                    false => Vec::new(),
+                };
+                Ok(Current::Deployed(deployed.release, applied))
+            }
+            Err(halt) => {
+                self.report(state, &halt);
+                Ok(Current::stored(stored))
             }
         }
-        Step::End
     }
 
     /// The release a status names, if it is in storage as it was written. A revision that nobody took note of was written by another
@@ -540,20 +492,17 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
     ) -> Result<Option<Release>, StorageError> {
-        let Some(id) = ReleaseId::parse(&state.status.release) else {
+        let Some(id) = ReleaseId::parse(&state.report.status().release) else {
             return Ok(None);
         };
-        let key = ReleaseKey {
-            namespace: id.namespace,
-            name: id.name,
-        };
+        let key = id.key();
         let known = self.context.ledger.get(&key).unwrap_or_default();
         let storage = self.records(&state.bundle, impersonated, &key.namespace);
         let release = match storage.get(&key.name, id.revision).await {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
-                self.not_proven(state, &key, id.revision);
+                state.report.record_changed(&id);
                 return Ok(None);
             }
             Err(failed) => return Err(failed),
@@ -565,16 +514,6 @@ impl Reconciler {
             self.context.ledger.adopt_revision(key, entry);
         }
         Ok(Some(release))
-    }
-
-    fn not_proven(&self, state: &mut ReconcileState, key: &ReleaseKey, revision: i64) {
-        let text = format!(
-            "the record of release {}/{} revision {revision} is not the one that was written: \
-             deploying anew",
-            key.namespace, key.name
-        );
-        tracing::warn!(bundle = state.bundle.name(), "{text}");
-        state.events.push((Reason::RecordChanged, text));
     }
 
     fn records(
@@ -596,37 +535,28 @@ impl Reconciler {
         if state.bundle.metadata.deletion_timestamp.is_some() {
             return;
         }
-        state.status.set_condition(INSTALLED, Ok(()), state.now);
-        state.deployed(Ok(()));
-        if let Some(id) = ReleaseId::parse(&state.status.release) {
+        state.report.confirmed();
+        if let Some(id) = ReleaseId::parse(&state.report.status().release) {
             // Releases of another agent are taken over by being entered.
-            self.enter(state, impersonated, &id, true).await;
+            let entered = self.enter(state, impersonated, id.key(), true).await;
+            self.note(state, entered);
         }
-        if let Err(failed) = namespace::label(impersonated, &state.bundle.spec.options).await {
-            self.namespace_failed(state, &failed);
-        }
+        let labelled = namespace::label(impersonated, &state.bundle.spec.options).await;
+        self.note(state, labelled.map_err(Halt::from));
         self.forget(state.bundle.name());
     }
 
+    /// Writes into the ledger whose the release is.
     async fn enter(
         &self,
-        state: &mut ReconcileState,
+        state: &ReconcileState,
         impersonated: &DeploymentClient,
-        id: &ReleaseId,
+        key: ReleaseKey,
         is_deployed: bool,
-    ) {
-        let key = ReleaseKey {
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-        };
+    ) -> Result<(), Halt> {
         let entry = self.entry(state, impersonated, &key, is_deployed);
-        if let Err(failed) = self.context.ledger.record(key, entry).await {
-            state.fail(
-                Reason::ApplyFailed,
-                "cannot write the ledger",
-                &error::text(&failed),
-            );
-        }
+        let recorded = self.context.ledger.record(key, entry).await;
+        recorded.map_err(Halt::at(Cause::Ledger))
     }
 
     fn entry(
@@ -655,23 +585,23 @@ impl Reconciler {
         }
     }
 
-    /// Sends the status upstream if it says anything new.
-    async fn write_status(&self, state: &mut ReconcileState) {
-        let name = state.bundle.name();
+    /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.
+    async fn write_status(&self, state: &ReconcileState) -> Result<(), Halt> {
+        let (name, status) = (state.bundle.name(), state.report.status());
         let known = self
             .context
             .store
             .get(name)
             .filter(|now| now.metadata.uid == state.bundle.metadata.uid);
-        let Some(known) = known else { return };
-        let Some(patch) = status::patch(&known.status, &state.status) else {
-            return;
+        let Some(known) = known else { return Ok(()) };
+        let Some(patch) = status::patch(&known.status, status) else {
+            return Ok(());
         };
         let bundles = Api::<BundleDeployment>::namespaced(
             self.upstream.client.clone(),
             state.bundle.namespace(),
         );
-        self.context.store.writing(name, &state.status);
+        self.context.store.writing(name, status);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => self.context.store.wrote(name, answer),
@@ -680,13 +610,9 @@ impl Reconciler {
                 if !matches!(failed, kube::Error::Api(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
-                let message = error::text(&failed);
-                state.fail(
-                    Reason::WaitingForUpstream,
-                    "failed final update to bundledeployment status",
-                    &message,
-                );
+                return Err(Halt::at(Cause::UpdateStatus)(failed));
             }
         }
+        Ok(())
     }
 }

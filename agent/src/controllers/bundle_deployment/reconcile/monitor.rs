@@ -1,7 +1,6 @@
 //! Looking at what was deployed: observing live objects, correcting what drifted.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DeleteParams;
@@ -12,89 +11,72 @@ use release::model::Release;
 use serde_json::Value;
 
 use super::{Current, ReconcileState, Reconciler};
-use crate::api::{BundleDeployment, ModifiedStatus};
+use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
-use crate::controllers::bundle_deployment::status::{MONITORED, Observation, READY};
+use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::status::{Observation, READY};
 use crate::controllers::bundle_deployment::{correct, deploy, plan};
 use crate::controllers::queue::Requeue;
 use crate::error;
-use crate::report::events::Reason;
 
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
 
 impl Reconciler {
-    /// Compares live objects with the release and corrects them where that is wanted.
-    pub(super) async fn monitor(&self, state: &mut ReconcileState, current: Current) {
-        let is_wanted = plan::should_monitor(&state.bundle, &state.status);
+    /// Compares live objects with the release and corrects them where that is wanted. `impersonated` is the bundle's account, where it was
+    /// looked up already.
+    pub(super) async fn monitor(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: Option<DeploymentClient>,
+        current: Current,
+    ) -> Result<(), Halt> {
+        let is_wanted = plan::should_monitor(&state.bundle, state.report.status());
         // While the site holds changes, what was deployed before them is what there is to report.
-        let is_held = state.hold.is_some() && !state.status.release.is_empty();
+        let is_held = state.hold.is_some() && !state.report.status().release.is_empty();
         if !is_wanted && !is_held {
-            return;
+            return Ok(());
         }
         let bundle = Arc::clone(&state.bundle);
-        let impersonated = match &state.impersonated {
-            Some(impersonated) => impersonated.clone(),
-            None => match self
-                .context
-                .identities
-                .deployment(&bundle.spec.options.service_account, Purpose::Monitor)
-                .await
-            {
-                Ok(impersonated) => impersonated,
-                Err(failed) => {
-                    let message = error::chain(&failed);
-                    return state.fail(Reason::AccountMissing, "no account", &message);
-                }
-            },
+        let impersonated = match impersonated {
+            Some(impersonated) => impersonated,
+            None => {
+                let (identities, options) = (&self.context.identities, &bundle.spec.options);
+                let account = identities.deployment(&options.service_account, Purpose::Monitor);
+                account.await.map_err(Halt::at(Cause::MonitorAccount))?
+            }
         };
-        let release = match current.release {
-            Some(release) => release,
-            None if current.is_missing => return,
-            None => match self.stored(state, &impersonated).await {
-                Ok(Some(release)) => release,
-                // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
-                Ok(None) if is_held || state.next == Requeue::Retry => return,
-                Ok(None) => {
-                    // A record that vanished: a full pass adopts what is live.
-                    state.next = Requeue::FullAfter(Duration::ZERO);
-                    return;
-                }
-                Err(failed) => {
-                    let message = error::chain(&failed);
-                    return state.fail(Reason::MonitorFailed, "no release", &message);
-                }
-            },
-        };
-        match self
-            .observe(state, &impersonated, &release, current.applied)
-            .await
-        {
-            Ok(desired) => {
-                state.status.set_condition(MONITORED, Ok(()), state.now);
-                if state.hold.is_none() {
-                    self.adopt_agent(state, &impersonated).await;
-                    if bundle.metadata.deletion_timestamp.is_none()
-                        && plan::is_overwritten(&bundle.spec, &state.status)
-                    {
-                        state.next = Requeue::FullAfter(self.timing.overwrite_retry);
+        let (release, applied) = match current {
+            Current::Deployed(release, applied) => (release, applied),
+            Current::Stored(release) => (release, Vec::new()),
+            Current::Missing => return Ok(()),
+            Current::Unread => {
+                let stored = self.stored(state, &impersonated).await;
+                match stored.map_err(Halt::at(Cause::MonitorRelease))? {
+                    Some(release) => (release, Vec::new()),
+                    // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
+                    None if is_held || state.report.requeue() == Requeue::Retry => return Ok(()),
+                    None => {
+                        state.report.record_vanished();
+                        return Ok(());
                     }
-                    self.correct(state, &impersonated, &release, &desired).await;
                 }
             }
-            Err(message) => {
-                state
-                    .status
-                    .set_condition(MONITORED, Err(&message), state.now);
-                state.fail(
-                    Reason::MonitorFailed,
-                    "cannot monitor deployed bundle",
-                    &message,
-                );
-            }
+        };
+        let observed = self.observe(state, &impersonated, &release, applied).await;
+        let desired = observed.map_err(|message| Halt::new(Cause::Monitor, message))?;
+        if state.hold.is_some() {
+            return Ok(());
         }
+        self.adopt_agent(state, &impersonated).await;
+        if bundle.metadata.deletion_timestamp.is_none()
+            && plan::is_overwritten(&bundle.spec, state.report.status())
+        {
+            state.report.overwritten_missing();
+        }
+        self.correct(state, &impersonated, &release, &desired).await
     }
 
     /// Looks at the live objects and keeps watching them; gives back what is wanted.
@@ -129,17 +111,12 @@ impl Reconciler {
             true => self.former_objects(&bundle, impersonated, release).await,
             false => Vec::new(),
         };
-        let view = self.view(&bundle, &rules, state.now);
+        let view = self.view(&bundle, &rules, state.report.now());
         let found = live.compare(&desired, &former, &differences, &view);
-        if !found.modified.is_empty() && state.bundle.status.non_modified {
-            state
-                .events
-                .push((Reason::DriftFound, names(&found.modified)));
-        }
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
         self.take_in(state, found, owner, &desired);
-        let is_ready = state.status.condition(READY) == "True";
+        let is_ready = state.report.status().condition(READY) == "True";
         let (drift, name) = (&self.context.drift, bundle.name());
         drift.refresh(name, set.hash(), kinds, live.seen(), is_ready);
         Ok(desired)
@@ -150,12 +127,13 @@ impl Reconciler {
     pub(super) async fn monitor_changed(&self, state: &mut ReconcileState) -> bool {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
-        if !state.status.non_modified || !plan::should_monitor(&bundle, &state.status) {
+        let status = state.report.status();
+        if !status.non_modified || !plan::should_monitor(&bundle, status) {
             return false;
         }
         let (Some(events), Some(memory)) = (
             self.context.drift.changes(name),
-            self.observation_cache.of(&bundle, &state.status.release),
+            self.observation_cache.of(&bundle, &status.release),
         ) else {
             return false;
         };
@@ -175,7 +153,7 @@ impl Reconciler {
             return false;
         };
         // What is ready may be without its record by now: somebody deleted it.
-        if state.status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
+        if status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
             return false;
         }
         let set = SetId::new(name, &self.scope);
@@ -189,14 +167,13 @@ impl Reconciler {
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules)
             .await;
-        let view = self.view(&bundle, &rules, state.now);
+        let view = self.view(&bundle, &rules, state.report.now());
         let found = live.compare(desired, &[], &differences, &view);
         if !found.modified.is_empty() {
             return false;
         }
         self.take_in(state, found, owner.clone(), desired);
-        state.status.set_condition(MONITORED, Ok(()), state.now);
-        let is_ready = state.status.condition(READY) == "True";
+        let is_ready = state.report.status().condition(READY) == "True";
         self.context.drift.update(name, live.seen(), is_ready);
         true
     }
@@ -226,14 +203,14 @@ impl Reconciler {
     ) {
         let bundle = &state.bundle;
         if found.modified.is_empty() {
-            let (release, in_sync) = (&state.status.release, observe::in_sync(&found));
+            let (release, in_sync) = (&state.report.status().release, observe::in_sync(&found));
             self.observation_cache
                 .keep(bundle, release, owner, Arc::clone(desired), in_sync);
         } else {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
-        state.status.observe(found, generation, state.now);
+        state.report.observed(found, generation);
     }
 
     /// Objects of the revision before, to tell left-overs from copies of our label. A record that
@@ -263,7 +240,8 @@ impl Reconciler {
             return;
         }
         for extra in state
-            .status
+            .report
+            .status()
             .modified_status
             .iter()
             .filter(|entry| entry.extra)
@@ -282,76 +260,54 @@ impl Reconciler {
         impersonated: &DeploymentClient,
         release: &Release,
         desired: &[Object],
-    ) {
+    ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
-        if state.status.non_modified {
+        if state.report.status().non_modified {
             self.corrections
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(name);
-            return;
+            return Ok(());
         }
         let wish = bundle.spec.correct_drift();
         let is_wanted = wish.enabled || bundle.is_agent_bundle();
         if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
-            return;
+            return Ok(());
         }
-        let due = {
+        let postponed = {
             let mut all = self
                 .corrections
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             all.entry(name.to_owned())
                 .or_default()
-                .due(&state.status.modified_status)
+                .due(&state.report.status().modified_status)
         };
-        if let Some(pause) = due {
-            state.next = Requeue::After(pause);
-            return;
+        if let Some(pause) = postponed {
+            state.report.correction_postponed(pause);
+            return Ok(());
         }
         // Upstream learns what was found before it is put right.
-        self.write_status(state).await;
-        let drifted = &state.status.modified_status;
-        match correct::apply(
-            impersonated.cluster(),
-            release,
-            desired,
-            drifted,
-            wish.force,
-        )
-        .await
-        {
+        let written = self.write_status(state).await;
+        self.note(state, written);
+        let drifted = &state.report.status().modified_status;
+        let cluster = impersonated.cluster();
+        match correct::apply(cluster, release, desired, drifted, wish.force).await {
             Ok(conflicts) => {
-                let text = names(drifted);
-                tracing::info!(bundle = name, objects = drifted.len(), "corrected drift");
-                state.events.push((Reason::DriftCorrected, text));
-                self.tell(state, &conflicts);
-                state.next = Requeue::After(self.timing.drift_delay.min(Duration::from_secs(1)));
+                state.report.corrected(&conflicts);
+                Ok(())
             }
             Err(failed) => {
-                let message = error::chain(&failed);
+                let halt = Halt::at(Cause::Correct)(failed);
                 if wish.keep_fail_history {
                     let kept = deploy::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
-                    correct::record_failure(&records, release, &message, kept, state.now).await;
+                    let now = state.report.now();
+                    correct::record_failure(&records, release, &halt.message, kept, now).await;
                 }
-                state.status.set_condition(READY, Err(&message), state.now);
-                state.fail(
-                    Reason::CorrectionFailed,
-                    "failed reconciling drift",
-                    &message,
-                );
+                Err(halt)
             }
         }
     }
-}
-
-/// Objects by their names alone: what differs in them may be secret.
-fn names(objects: &[ModifiedStatus]) -> String {
-    let names: Vec<_> = objects
-        .iter()
-        .map(|one| format!("{} {}/{}", one.kind, one.namespace, one.name))
-        .collect();
-    names.join(", ")
 }

@@ -1,0 +1,707 @@
+//! What a reconcile came to, and who is told: conditions, Events, the log and the queue. No I/O.
+//!
+//! A step returns what happened: its result, or a [`Halt`]. What that means is decided here alone, and nothing else can write to
+//! the status of a reconcile. The texts of conditions are upstream's.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use objects::conflict::FieldConflict;
+use regex::RegexSet;
+
+use super::namespace::NamespaceError;
+use super::plan::{self, ReleaseId};
+use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
+use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
+use crate::bundle::BundleError;
+use crate::config::Timing;
+use crate::controllers::queue::Requeue;
+use crate::error;
+use crate::report::events::Reason;
+use crate::report::redact::SensitiveData;
+
+/// Why a step got no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halt {
+    /// What was in hand.
+    pub cause: Cause,
+    /// What went wrong with it; quotes no value and no Secret.
+    pub message: String,
+}
+
+/// What a step could not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Fill in the bundle's `${ }`.
+    FillIn,
+    /// Read values, content or credentials, which upstream delivers after the BundleDeployment.
+    WaitForUpstream,
+    /// Use a name of the spec.
+    Name,
+    /// Deploy into the target namespace: its selector does not allow it.
+    TargetNamespace,
+    /// Have the release: it is another bundle's.
+    ReleaseTaken,
+    /// Deploy as the bundle's account.
+    DeployAccount,
+    /// Copy a downstream resource.
+    CopyResources,
+    /// Find the bundles it depends on.
+    DependencyUnknown,
+    /// Wait no longer for the bundles it depends on.
+    DependencyNotReady,
+    /// Read the release before a deploy.
+    ReadRelease,
+    /// Read the release while the site holds changes.
+    ReadHeldRelease,
+    /// Label the namespace: the account lacks a right.
+    NamespaceForbidden,
+    /// Label the namespace.
+    NamespaceLabels,
+    /// Use the name of the release.
+    ReleaseName,
+    /// Deploy; what that failed at.
+    Deploy(Reason),
+    /// Write the ledger.
+    Ledger,
+    /// Remove a release the bundle had under another name.
+    FormerRelease,
+    /// Look at live objects as the bundle's account.
+    MonitorAccount,
+    /// Read the release to compare live objects with.
+    MonitorRelease,
+    /// Compare live objects with the release.
+    Monitor,
+    /// Put drifted objects right.
+    Correct,
+    /// Send the status upstream.
+    UpdateStatus,
+}
+
+/// What follows from a halt.
+struct Effect {
+    status: StatusChange,
+    /// The Event's reason, if there is one.
+    event: Option<Reason>,
+    /// What could not be done; before the message, in Event and log. Empty where the message says it all.
+    what: &'static str,
+    requeue: Requeue,
+}
+
+/// What a halt changes of the status.
+enum StatusChange {
+    None,
+    /// This condition is False.
+    Condition(&'static str),
+    /// Ready and Installed are False, in upstream's words.
+    NotInstalled,
+    /// The same under a successful Deployed condition, and there is no release.
+    DeployedButNotInstalled,
+}
+
+/// Deploy errors upstream shows as "not ready" under a successful Deployed condition
+/// (`deployer.go`). It never tries those again; here they are retried like any other.
+static SHOWN_AS_NOT_READY: LazyLock<RegexSet> = LazyLock::new(|| {
+    RegexSet::new([
+        "timed out waiting for the condition",
+        "error validating data",
+        "chart requires kubeVersion",
+        "annotation validation error",
+        "failed, and has been rolled back due to atomic being set",
+        "YAML parse error",
+        "MalformedYAMLError",
+        "unknown field",
+        "Forbidden: updates to [0-9A-Za-z]+ spec for fields other than [0-9A-Za-z ']+ are forbidden",
+        "Forbidden: spec is immutable after creation",
+    ])
+    .expect("the patterns are constant and valid")
+});
+
+impl Halt {
+    /// A halt with a message of its own.
+    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { cause, message }
+    }
+
+    /// Turns an error into a halt, for `map_err`. The message is the error and its causes.
+    pub fn at<E: std::error::Error + 'static>(cause: Cause) -> impl FnOnce(E) -> Self {
+        move |failed| Self::new(cause, error::chain(&failed))
+    }
+
+    /// Leaves out what the message quotes of values and Secrets.
+    pub fn redacted(self, secrets: &SensitiveData) -> Self {
+        let message = secrets.redact(&self.message);
+        Self { message, ..self }
+    }
+
+    /// Whether upstream has yet to deliver something. Status says so only once that is late ([`Report::halt`]).
+    pub fn waits_for_upstream(&self) -> bool {
+        matches!(self.cause, Cause::WaitForUpstream | Cause::CopyResources)
+    }
+
+    fn effect(&self, timing: &Timing, is_late: bool) -> Effect {
+        let deployed = StatusChange::Condition(DEPLOYED);
+        let monitored = StatusChange::Condition(MONITORED);
+        let none = StatusChange::None;
+        let deployed_if_late = match is_late {
+            true => StatusChange::Condition(DEPLOYED),
+            false => StatusChange::None,
+        };
+        let shown_as_not_ready = || SHOWN_AS_NOT_READY.is_match(&self.message);
+        let (status, event, what) = match self.cause {
+            Cause::FillIn => (deployed, Reason::ValuesFailed, "cannot fill in values"),
+            Cause::WaitForUpstream => (
+                deployed_if_late,
+                Reason::WaitingForUpstream,
+                "waiting for upstream",
+            ),
+            Cause::CopyResources => (
+                deployed_if_late,
+                Reason::WaitingForUpstream,
+                "cannot copy resources from upstream",
+            ),
+            Cause::Name => (deployed, Reason::NamespaceRefused, "a name"),
+            Cause::TargetNamespace => (deployed, Reason::NamespaceRefused, "target namespace"),
+            Cause::ReleaseTaken => (deployed, Reason::ReleaseTaken, "not deploying"),
+            Cause::DeployAccount => (
+                deployed,
+                Reason::AccountMissing,
+                "no account to deploy with",
+            ),
+            Cause::DependencyUnknown => (deployed, Reason::DependencyNotReady, "dependencies"),
+            // Waiting is no failure.
+            Cause::DependencyNotReady => {
+                return Effect {
+                    status: deployed,
+                    event: Some(Reason::DependencyNotReady),
+                    what: "",
+                    requeue: Requeue::After(timing.dependency_retry),
+                };
+            }
+            Cause::ReadRelease => (monitored, Reason::MonitorFailed, "cannot read the release"),
+            Cause::ReadHeldRelease => (none, Reason::MonitorFailed, "cannot read the release"),
+            // Granting the right wakes nobody.
+            Cause::NamespaceForbidden => {
+                return Effect {
+                    status: StatusChange::NotInstalled,
+                    event: None,
+                    what: "",
+                    requeue: Requeue::After(timing.namespace_retry),
+                };
+            }
+            Cause::NamespaceLabels => (
+                deployed,
+                Reason::NamespaceRefused,
+                "cannot label the namespace",
+            ),
+            Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
+            Cause::Deploy(reason) if shown_as_not_ready() => (
+                StatusChange::DeployedButNotInstalled,
+                reason,
+                "cannot install",
+            ),
+            Cause::Deploy(reason) => (deployed, reason, "failed deploying bundle"),
+            Cause::Ledger => (none, Reason::ApplyFailed, "cannot write the ledger"),
+            Cause::FormerRelease => (
+                none,
+                Reason::RemovalFailed,
+                "cannot remove a former release",
+            ),
+            Cause::MonitorAccount => (none, Reason::AccountMissing, "no account"),
+            Cause::MonitorRelease => (none, Reason::MonitorFailed, "no release"),
+            Cause::Monitor => (
+                monitored,
+                Reason::MonitorFailed,
+                "cannot monitor deployed bundle",
+            ),
+            Cause::Correct => (
+                StatusChange::Condition(READY),
+                Reason::CorrectionFailed,
+                "failed reconciling drift",
+            ),
+            Cause::UpdateStatus => (
+                none,
+                Reason::WaitingForUpstream,
+                "failed final update to bundledeployment status",
+            ),
+        };
+        Effect {
+            status,
+            event: Some(event),
+            what,
+            requeue: Requeue::Retry,
+        }
+    }
+}
+
+impl From<NamespaceError> for Halt {
+    fn from(failed: NamespaceError) -> Self {
+        let cause = match failed {
+            NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
+            NamespaceError::Api { .. } => Cause::NamespaceLabels,
+        };
+        Self::at(cause)(failed)
+    }
+}
+
+/// Something a deploy is made from cannot be had: values, content, the chart.
+#[derive(Debug)]
+pub enum InputError {
+    /// Upstream delivers it after the BundleDeployment, and has not yet.
+    NotYet(String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl InputError {
+    /// An error and its causes.
+    pub fn new(cause: impl std::error::Error + 'static) -> Self {
+        Self::Failed(error::chain(&cause))
+    }
+
+    /// Turns it into a halt, for `map_err`; `cause` is what it means where waiting does not help.
+    pub fn at(cause: Cause) -> impl FnOnce(Self) -> Halt {
+        move |failed| match failed {
+            Self::NotYet(message) => Halt::new(Cause::WaitForUpstream, message),
+            Self::Failed(message) => Halt::new(cause, message),
+        }
+    }
+}
+
+impl From<BundleError> for InputError {
+    fn from(cause: BundleError) -> Self {
+        match cause {
+            // The controller copies it next to the BundleDeployment, a moment after it.
+            BundleError::Missing { kind: "secret", .. } => Self::NotYet(error::chain(&cause)),
+            cause => Self::new(cause),
+        }
+    }
+}
+
+/// What one reconcile has to say, collected while it goes on: the new status, Events, and when to come back.
+#[derive(Debug)]
+pub struct Report {
+    bundle: String,
+    deployment_id: String,
+    timing: Timing,
+    now: Timestamp,
+    /// Whether drift was known before.
+    had_drift: bool,
+    status: BundleDeploymentStatus,
+    events: Vec<(Reason, String)>,
+    /// The last word of those that have one.
+    requeue: Requeue,
+    /// Whether this reconcile changed what is deployed.
+    is_new: bool,
+}
+
+impl Report {
+    /// Nothing has happened yet; `status` is what is to be told so far.
+    pub fn new(
+        bundle: &BundleDeployment,
+        status: BundleDeploymentStatus,
+        timing: Timing,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            bundle: bundle.name().to_owned(),
+            deployment_id: bundle.spec.deployment_id.clone(),
+            timing,
+            now,
+            had_drift: !bundle.status.non_modified,
+            status,
+            events: Vec::new(),
+            requeue: Requeue::Idle,
+            is_new: false,
+        }
+    }
+
+    /// The status as it is to be told.
+    pub fn status(&self) -> &BundleDeploymentStatus {
+        &self.status
+    }
+
+    /// The time of this reconcile.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// How to come back, as it stands.
+    pub fn requeue(&self) -> Requeue {
+        self.requeue
+    }
+
+    /// The Events to be written, and how to come back.
+    pub fn finish(self) -> (Vec<(Reason, String)>, Requeue) {
+        (self.events, self.requeue)
+    }
+
+    /// Whether all there is to tell is that what was just deployed is not ready yet.
+    pub fn is_coming_up(&self, bundle: &BundleDeployment) -> bool {
+        self.is_new
+            && self.requeue == Requeue::Idle
+            && !self.status.ready
+            && self.status.non_modified
+            && self.status.condition(MONITORED) == "True"
+            && plan::should_monitor(bundle, &self.status)
+    }
+
+    /// A step got no further. `is_late`: upstream has had the time to deliver what is waited for.
+    pub fn halt(&mut self, halt: &Halt, is_late: bool) {
+        let Effect {
+            status,
+            event,
+            what,
+            requeue,
+        } = halt.effect(&self.timing, is_late);
+        let message = &halt.message;
+        match status {
+            StatusChange::None => {}
+            StatusChange::Condition(type_) => self.set(type_, Err(message)),
+            StatusChange::NotInstalled => self.status.not_installed(message, self.now),
+            StatusChange::DeployedButNotInstalled => {
+                self.status.not_installed(message, self.now);
+                self.status.release.clear();
+                self.status.applied_deployment_id = self.deployment_id.clone();
+                self.set(DEPLOYED, Ok(()));
+            }
+        }
+        if let Some(reason) = event {
+            let text = match what {
+                "" => message.clone(),
+                what => {
+                    tracing::warn!(bundle = self.bundle, error = message, "{what}");
+                    format!("{what}: {message}")
+                }
+            };
+            self.events.push((reason, text));
+        }
+        self.requeue = requeue;
+    }
+
+    /// All downstream resources are copied.
+    pub fn resources_copied(&mut self, generation: i64) {
+        self.status.downstream_resources_generation = generation;
+    }
+
+    /// There would be something to deploy, but the site holds changes.
+    pub fn deploy_held(&mut self, hold: &str) {
+        self.set(DEPLOYED, Err(hold));
+    }
+
+    /// What was installed once counts as the deployment of now.
+    pub fn installed_once(&mut self) {
+        self.status.applied_deployment_id = self.deployment_id.clone();
+    }
+
+    /// There is nothing to deploy: what was reported as failed before is fine now.
+    pub fn confirmed(&mut self) {
+        self.set(INSTALLED, Ok(()));
+        self.set(DEPLOYED, Ok(()));
+    }
+
+    /// The deployment is in the cluster. `changed`: it was not so before.
+    pub fn deployed(&mut self, release: &ReleaseId, changed: bool) {
+        let ReleaseId {
+            namespace,
+            name,
+            revision,
+        } = release;
+        let text = format!("release {namespace}/{name} revision {revision}");
+        self.events.push((Reason::Deployed, text));
+        self.status.release = release.to_string();
+        self.status.applied_deployment_id = self.deployment_id.clone();
+        self.confirmed();
+        self.is_new = changed;
+    }
+
+    /// What was taken from other field managers or left to them; none clears what was said before.
+    pub fn conflicts(&mut self, conflicts: &[FieldConflict]) {
+        for conflict in conflicts {
+            tracing::info!(bundle = self.bundle, "{conflict}");
+        }
+        self.status.set_conflicts(conflicts, self.now);
+    }
+
+    /// The record of the release is not the one that was written.
+    pub fn record_changed(&mut self, release: &ReleaseId) {
+        let ReleaseId {
+            namespace,
+            name,
+            revision,
+        } = release;
+        let text = format!(
+            "the record of release {namespace}/{name} revision {revision} is not the one that was written: deploying anew"
+        );
+        tracing::warn!(bundle = self.bundle, "{text}");
+        self.events.push((Reason::RecordChanged, text));
+    }
+
+    /// Live objects were compared with the release.
+    pub fn observed(&mut self, found: Observation, force_sync_generation: i64) {
+        if !found.modified.is_empty() && !self.had_drift {
+            let text = names(&found.modified);
+            self.events.push((Reason::DriftFound, text));
+        }
+        self.status.observe(found, force_sync_generation, self.now);
+        self.set(MONITORED, Ok(()));
+    }
+
+    /// The record of the release is gone: everything is looked at anew, and what is live adopted.
+    pub fn record_vanished(&mut self) {
+        self.requeue = Requeue::FullAfter(Duration::ZERO);
+    }
+
+    /// An object this bundle overwrites went with the bundle it was taken from.
+    pub fn overwritten_missing(&mut self) {
+        self.requeue = Requeue::FullAfter(self.timing.overwrite_retry);
+    }
+
+    /// A correction that did not help before is left for a while.
+    pub fn correction_postponed(&mut self, pause: Duration) {
+        self.requeue = Requeue::After(pause);
+    }
+
+    /// Drifted objects were applied again; whether that helped is looked at soon.
+    pub fn corrected(&mut self, conflicts: &[FieldConflict]) {
+        let drifted = &self.status.modified_status;
+        tracing::info!(
+            bundle = self.bundle,
+            objects = drifted.len(),
+            "corrected drift"
+        );
+        self.events.push((Reason::DriftCorrected, names(drifted)));
+        self.conflicts(conflicts);
+        let pause = self.timing.drift_delay.min(Duration::from_secs(1));
+        self.requeue = Requeue::After(pause);
+    }
+
+    fn set(&mut self, type_: &str, outcome: Result<(), &str>) {
+        self.status.set_condition(type_, outcome, self.now);
+    }
+}
+
+/// Objects by their names alone: what differs in them may be secret.
+fn names(objects: &[ModifiedStatus]) -> String {
+    let names: Vec<_> = objects
+        .iter()
+        .map(|one| format!("{} {}/{}", one.kind, one.namespace, one.name))
+        .collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    const DEPENDENCY_RETRY: Requeue = Requeue::After(Duration::from_secs(15));
+    const NAMESPACE_RETRY: Requeue = Requeue::After(Duration::from_secs(2 * 60));
+
+    /// Of a bundle that was deployed and ready, and now wants another deployment.
+    fn report() -> Report {
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "b"},
+            "spec": {"deploymentID": "new"},
+            "status": {
+                "appliedDeploymentID": "old", "release": "ns/b:1", "ready": true, "nonModified": true,
+            },
+        }))
+        .unwrap();
+        let status = bundle.status.clone();
+        Report::new(&bundle, status, Timing::default(), Timestamp::UNIX_EPOCH)
+    }
+
+    /// The conditions with their messages, `True` without.
+    fn conditions(report: &Report) -> Vec<String> {
+        let conditions = report.status().conditions.iter();
+        conditions
+            .map(|one| format!("{}={} {}", one.type_, one.status, one.message))
+            .map(|text| text.trim_end().to_owned())
+            .collect()
+    }
+
+    #[rstest]
+    #[case(Cause::FillIn, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot fill in values: m")), Requeue::Retry)]
+    #[case(Cause::WaitForUpstream, &[], Some((Reason::WaitingForUpstream, "waiting for upstream: m")), Requeue::Retry)]
+    #[case(Cause::CopyResources, &[], Some((Reason::WaitingForUpstream, "cannot copy resources from upstream: m")), Requeue::Retry)]
+    #[case(Cause::Name, &["Deployed=False m"], Some((Reason::NamespaceRefused, "a name: m")), Requeue::Retry)]
+    #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::Retry)]
+    #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::Retry)]
+    #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::Retry)]
+    #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::Retry)]
+    #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]
+    #[case(Cause::ReadRelease, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::Retry)]
+    #[case(Cause::ReadHeldRelease, &[], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::Retry)]
+    #[case(Cause::NamespaceForbidden, &["Ready=False not ready: m", "Installed=False not installed: m"], None, NAMESPACE_RETRY)]
+    #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::Retry)]
+    #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::Retry)]
+    #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::Retry)]
+    #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::Retry)]
+    #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::Retry)]
+    #[case(Cause::MonitorAccount, &[], Some((Reason::AccountMissing, "no account: m")), Requeue::Retry)]
+    #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::Retry)]
+    #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::Retry)]
+    #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::Retry)]
+    #[case(
+        Cause::UpdateStatus,
+        &[],
+        Some((Reason::WaitingForUpstream, "failed final update to bundledeployment status: m")),
+        Requeue::Retry
+    )]
+    fn halts(
+        #[case] cause: Cause,
+        #[case] expected: &[&str],
+        #[case] event: Option<(Reason, &str)>,
+        #[case] requeue: Requeue,
+    ) {
+        let mut report = report();
+        report.halt(&Halt::new(cause, "m"), false);
+        assert_eq!(conditions(&report), expected);
+        // What was deployed before still is.
+        assert_eq!(report.status().release, "ns/b:1");
+        assert_eq!(report.status().applied_deployment_id, "old");
+        let (events, next) = report.finish();
+        let event = event.map(|(reason, text)| (reason, text.to_owned()));
+        assert_eq!(events, Vec::from_iter(event));
+        assert_eq!(next, requeue);
+    }
+
+    #[rstest]
+    #[case(Cause::WaitForUpstream)]
+    #[case(Cause::CopyResources)]
+    fn upstream_is_given_time_before_status_says_that_it_is_late(#[case] cause: Cause) {
+        let halt = Halt::new(cause, "m");
+        assert!(halt.waits_for_upstream());
+        let mut report = report();
+        report.halt(&halt, true);
+        assert_eq!(conditions(&report), ["Deployed=False m"]);
+    }
+
+    #[rstest]
+    #[case(r#"strict decoding error: unknown field "spec.x""#, true)]
+    #[case("MalformedYAMLError on f.yaml: x", true)]
+    #[case("chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3", true)]
+    #[case("Pod is invalid: spec: Forbidden: spec is immutable after creation", true)]
+    #[case("dial tcp: connection refused", false)]
+    #[case("resource not found", false)]
+    #[case("label validation error: missing key", false)]
+    fn some_deploy_errors_are_shown_as_not_ready(#[case] message: &str, #[case] expected: bool) {
+        let mut report = report();
+        let cause = Cause::Deploy(Reason::ApplyFailed);
+        report.halt(&Halt::new(cause, message), false);
+        let status = report.status();
+        assert_eq!(status.condition(DEPLOYED) == "True", expected);
+        assert_eq!(status.condition(INSTALLED) == "False", expected);
+        assert_eq!(status.release.is_empty(), expected);
+        assert_eq!(status.applied_deployment_id == "new", expected);
+        assert_eq!(status.ready, !expected);
+        let (events, requeue) = report.finish();
+        let what = match expected {
+            true => "cannot install",
+            false => "failed deploying bundle",
+        };
+        assert_eq!(
+            events,
+            [(Reason::ApplyFailed, format!("{what}: {message}"))]
+        );
+        assert_eq!(requeue, Requeue::Retry);
+    }
+
+    fn id() -> ReleaseId {
+        ReleaseId::parse("ns/b:2").unwrap()
+    }
+
+    fn modified(name: &str) -> Observation {
+        Observation {
+            modified: vec![ModifiedStatus {
+                kind: "ConfigMap".into(),
+                api_version: "v1".into(),
+                namespace: "ns".into(),
+                name: name.into(),
+                patch: r#"{"data":{"password":"x"}}"#.into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_deploy_names_its_release_and_waits_for_it_to_be_ready() {
+        let mut report = report();
+        report.deployed(&id(), true);
+        assert_eq!(report.status().release, "ns/b:2");
+        assert_eq!(report.status().applied_deployment_id, "new");
+        assert_eq!(conditions(&report), ["Installed=True", "Deployed=True"]);
+        let mut bundle = BundleDeployment::default();
+        bundle.spec.deployment_id = "new".into();
+        assert!(!report.is_coming_up(&bundle));
+        let not_ready = Observation {
+            non_ready: vec![crate::api::NonReadyStatus::default()],
+            ..Default::default()
+        };
+        report.observed(not_ready, 0);
+        assert!(report.is_coming_up(&bundle));
+        report.halt(&Halt::new(Cause::Ledger, "m"), false);
+        assert!(!report.is_coming_up(&bundle));
+        let events = report.finish().0;
+        let text = "release ns/b revision 2".to_owned();
+        assert_eq!(events[0], (Reason::Deployed, text));
+    }
+
+    #[test]
+    fn nothing_to_deploy_clears_what_was_reported_as_failed() {
+        let mut report = report();
+        report.halt(&Halt::new(Cause::NamespaceLabels, "m"), false);
+        report.confirmed();
+        assert_eq!(conditions(&report), ["Deployed=True", "Installed=True"]);
+        assert_eq!(report.status().applied_deployment_id, "old");
+        report.installed_once();
+        assert_eq!(report.status().applied_deployment_id, "new");
+    }
+
+    #[test]
+    fn a_hold_says_what_it_holds_up_and_is_no_failure() {
+        let mut report = report();
+        report.deploy_held("no changes in December");
+        assert_eq!(
+            conditions(&report),
+            ["Deployed=False no changes in December"]
+        );
+        assert_eq!(report.finish(), (Vec::new(), Requeue::Idle));
+    }
+
+    #[test]
+    fn drift_is_one_event_by_name_alone_until_it_is_gone() {
+        let mut first = report();
+        first.observed(modified("a"), 0);
+        let text = "ConfigMap ns/a".to_owned();
+        assert_eq!(first.finish().0, [(Reason::DriftFound, text.clone())]);
+        let mut again = report();
+        again.had_drift = true;
+        again.observed(modified("a"), 0);
+        assert_eq!(again.status().condition(MONITORED), "True");
+        again.corrected(&[]);
+        let pause = Requeue::After(Duration::from_secs(1));
+        assert_eq!(
+            again.finish(),
+            (vec![(Reason::DriftCorrected, text)], pause)
+        );
+    }
+
+    #[test]
+    fn the_last_word_on_when_to_come_back_counts() {
+        let mut report = report();
+        report.halt(&Halt::new(Cause::Ledger, "m"), false);
+        report.halt(&Halt::new(Cause::NamespaceForbidden, "m"), false);
+        assert_eq!(report.requeue(), NAMESPACE_RETRY);
+        report.overwritten_missing();
+        let again = Requeue::FullAfter(Duration::from_secs(5));
+        assert_eq!(report.requeue(), again);
+        report.record_changed(&id());
+        assert_eq!(report.requeue(), again);
+    }
+}
