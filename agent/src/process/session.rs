@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::health::Health;
 use crate::client::identity::Identities;
 use crate::config::{AgentConfig, Settings};
-use crate::controllers::bundle_deployment::deploy::Deployer;
+use crate::controllers::bundle_deployment::deployer::Deployer;
 use crate::controllers::bundle_deployment::reconcile::{Context, Reconciler};
 use crate::controllers::bundle_deployment::values::ValuesReader;
 use crate::controllers::cluster_status::Heartbeat;

@@ -8,10 +8,58 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::plan::ReleaseId;
 use crate::api::BundleDeployment;
 use crate::bundle::release_name;
 use crate::ledger::ReleaseKey;
+
+/// A release as `status.release` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseId {
+    pub namespace: String,
+    pub name: String,
+    pub revision: i64,
+}
+
+impl ReleaseId {
+    /// A revision of a release.
+    pub fn new(key: &ReleaseKey, revision: i64) -> Self {
+        let ReleaseKey { namespace, name } = key.clone();
+        Self {
+            namespace,
+            name,
+            revision,
+        }
+    }
+
+    /// The release, whatever its revision.
+    pub fn key(&self) -> ReleaseKey {
+        ReleaseKey {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Parses `<namespace>/<name>:<revision>`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (path, revision) = text.rsplit_once(':')?;
+        let (namespace, name) = path.split_once('/')?;
+        if namespace.is_empty() || name.is_empty() {
+            return None;
+        }
+        let revision = revision.parse().ok()?;
+        Some(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            revision,
+        })
+    }
+}
+
+impl std::fmt::Display for ReleaseId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}:{}", self.namespace, self.name, self.revision)
+    }
+}
 
 /// The release a bundle wants.
 pub fn desired(bundle: &BundleDeployment) -> ReleaseKey {
@@ -186,5 +234,22 @@ mod tests {
         assert_eq!(hands.take(&key(), "b").unwrap_err(), "a");
         drop(grip);
         assert!(hands.take(&key(), "b").is_ok());
+    }
+
+    #[rstest]
+    #[case("ns/name:3", Some(("ns", "name", 3)))]
+    #[case("", None)]
+    #[case("name:3", None)]
+    #[case("ns/name", None)]
+    #[case("ns/name:x", None)]
+    fn release_ids(#[case] text: &str, #[case] expected: Option<(&str, &str, i64)>) {
+        let parsed = ReleaseId::parse(text);
+        assert_eq!(
+            parsed
+                .as_ref()
+                .map(|id| (&*id.namespace, &*id.name, id.revision)),
+            expected
+        );
+        assert!(parsed.is_none_or(|id| id.to_string() == text));
     }
 }

@@ -2,14 +2,16 @@
 
 pub mod claims;
 pub mod correct;
-pub mod deploy;
+pub mod dependencies;
+pub mod deployer;
 pub mod downstream_resources;
-pub mod names;
 pub mod namespace;
 pub mod observation_cache;
 pub mod observe;
 pub mod outcome;
 pub mod plan;
 pub mod reconcile;
+mod rendering;
+pub mod spec_names;
 pub mod status;
 pub mod values;

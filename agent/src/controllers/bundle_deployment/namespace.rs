@@ -1,4 +1,5 @@
-//! `namespaceLabels` and `namespaceAnnotations` of the release namespace.
+//! The release namespace: whether a bundle may deploy into it (`allowedTargetNamespaceSelector`), and what it is to carry
+//! (`namespaceLabels`, `namespaceAnnotations`).
 //!
 //! Upstream makes labels and annotations *equal* to the options after a deploy, which wipes what
 //! other controllers put there. Here our keys are set before the objects, by server-side apply
@@ -7,12 +8,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 
 use crate::api::BundleDeploymentOptions;
-use crate::client::identity::DeploymentClient;
+use crate::client::identity::{AgentClient, DeploymentClient};
 use crate::error;
 
 /// Owns the labels and annotations of namespaces, apart from the objects of releases.
@@ -63,14 +66,70 @@ impl NamespaceError {
     }
 }
 
+/// The release namespace as the check of its labels finds it.
+enum Found {
+    Missing,
+    Unreadable(String),
+    Labelled(BTreeMap<String, String>),
+}
+
+/// Checks `allowedTargetNamespaceSelector` as the agent: it bounds the bundle, so the bundle's own rights do not count.
+///
+/// # Errors
+/// The text of the Deployed condition: the namespace cannot be read, or does not match.
+pub async fn check_allowed(
+    agent: &AgentClient,
+    options: &BundleDeploymentOptions,
+) -> Result<(), String> {
+    let Some(selector) = &options.allowed_target_namespace_selector else {
+        return Ok(());
+    };
+    let name = options.release_namespace();
+    let namespaces = Api::<Namespace>::all(agent.client());
+    let found = match namespaces.get_metadata_opt(name).await {
+        Ok(Some(found)) => Found::Labelled(found.metadata.labels.unwrap_or_default()),
+        Ok(None) => Found::Missing,
+        Err(failed) => Found::Unreadable(error::text(&failed)),
+    };
+    check_selector(selector, name, &found)
+}
+
+fn check_selector(selector: &LabelSelector, name: &str, found: &Found) -> Result<(), String> {
+    let labels = match found {
+        Found::Missing => {
+            return Err(format!(
+                "target namespace {name} does not exist on downstream cluster"
+            ));
+        }
+        Found::Unreadable(cause) => {
+            return Err(format!("failed to get target namespace {name}: {cause}"));
+        }
+        Found::Labelled(labels) => labels,
+    };
+    let parsed = Selector::try_from(selector.clone())
+        .map_err(|error| format!("invalid AllowedTargetNamespaceSelector: {error}"))?;
+    if parsed.matches(labels) {
+        return Ok(());
+    }
+    let pairs: Vec<_> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}:{value}"))
+        .collect();
+    Err(format!(
+        "target namespace {name} does not match AllowedTargetNamespaceSelector ({parsed}); \
+         namespace labels map[{}]",
+        pairs.join(" ")
+    ))
+}
+
 /// What a namespace should carry.
-struct Wanted {
+struct Desired {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
 }
 
 /// What the namespace should carry; `None` when the options say nothing about it.
-fn desired(options: &BundleDeploymentOptions) -> Option<Wanted> {
+fn desired(options: &BundleDeploymentOptions) -> Option<Desired> {
     if options.namespace_labels.is_none() && options.namespace_annotations.is_none() {
         return None;
     }
@@ -79,13 +138,13 @@ fn desired(options: &BundleDeploymentOptions) -> Option<Wanted> {
         let ours = |key: &String| key != NAME_LABEL && !key.starts_with(POD_SECURITY_PREFIX);
         pairs.into_iter().filter(|(key, _)| ours(key)).collect()
     };
-    Some(Wanted {
+    Some(Desired {
         labels: allowed(&options.namespace_labels),
         annotations: allowed(&options.namespace_annotations),
     })
 }
 
-impl Wanted {
+impl Desired {
     fn object(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -133,7 +192,7 @@ pub async fn label(
 async fn update(
     namespaces: &Api<Namespace>,
     name: &str,
-    desired: Wanted,
+    desired: Desired,
 ) -> Result<(), NamespaceError> {
     let found = namespaces.get_opt(name).await;
     let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
@@ -177,5 +236,29 @@ mod tests {
         assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(object["metadata"]["annotations"], json!({}));
         assert!(desired(&BundleDeploymentOptions::default()).is_none());
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_namespace_that_does_not_match_is_refused_in_upstreams_words() {
+        let selector: LabelSelector =
+            serde_json::from_value(json!({"matchLabels": {"team": "a"}})).unwrap();
+        let check = |found| check_selector(&selector, "ns", &found);
+        assert_eq!(
+            check(Found::Missing).unwrap_err(),
+            "target namespace ns does not exist on downstream cluster"
+        );
+        assert_eq!(
+            check(Found::Labelled(labels(&[("team", "b"), ("a", "1")]))).unwrap_err(),
+            "target namespace ns does not match AllowedTargetNamespaceSelector (team=a); \
+             namespace labels map[a:1 team:b]"
+        );
+        assert!(check(Found::Labelled(labels(&[("team", "a")]))).is_ok());
     }
 }

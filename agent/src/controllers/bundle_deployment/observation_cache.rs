@@ -1,37 +1,39 @@
-//! What is known of bundles that are coming up: what the last look found, so that the next one reads
-//! only what changed since, and a status that waits a moment for better news. What has not been
-//! looked at for a minute is forgotten: memory is for bundles in motion.
+//! What was last observed of bundles that are coming up, so that the next reconcile reads only what changed since, and a status that waits
+//! a moment for them to be ready. What was not observed for a minute is forgotten: the cache is for bundles that change.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use objects::Object;
+use objects::{Object, ObjectKey};
 use release::kube::Owner;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::observe::InSync;
-use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use super::status::Observation;
+use crate::api::{BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus};
 
 /// How much the remembered objects of all bundles may weigh, in bytes; further bundles are read in full.
 const MAX_WEIGHT: usize = 4 << 20;
 
-/// How long a bundle is remembered after a look.
+/// How long an observation is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Objects that are as the release wants them, and ready.
+pub type InSync = HashMap<ObjectKey, BundleDeploymentResource>;
 
 /// Bundles that are coming up; shared by reference.
 #[derive(Default)]
 pub struct ObservationCache {
     bundles: Mutex<HashMap<String, Arc<CachedObservation>>>,
-    /// Statuses that were not sent upstream yet, with the version of what was wanted.
+    /// Statuses that were not sent upstream yet, and of which spec.
     held: Mutex<HashMap<String, (Version, BundleDeploymentStatus)>>,
 }
 
-/// UID and generation: what was wanted.
+/// UID and generation: which spec it is about.
 type Version = (Option<String>, Option<i64>);
 
-/// A bundle as it was found.
+/// What was observed of a bundle.
 pub struct CachedObservation {
     version: Version,
     /// As the status names it.
@@ -41,11 +43,11 @@ pub struct CachedObservation {
     pub in_sync: InSync,
     /// Of `desired`.
     weight: usize,
-    looked: Instant,
+    observed: Instant,
 }
 
 impl ObservationCache {
-    /// What is known of the bundle, if it is still the same that is wanted and deployed.
+    /// What was observed of the bundle, if its spec and its release are still the same.
     pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<CachedObservation>> {
         self.forget_resting();
         let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,14 +56,14 @@ impl ObservationCache {
         is_same.then(|| Arc::clone(memory))
     }
 
-    /// Remembers a bundle, if there is room.
+    /// Remembers what was found, if there is room.
     pub fn keep(
         &self,
         bundle: &BundleDeployment,
         release: &str,
         owner: Owner,
         desired: Arc<Vec<Object>>,
-        in_sync: InSync,
+        found: &Observation,
     ) {
         self.forget_resting();
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,30 +78,30 @@ impl ObservationCache {
             release: release.to_owned(),
             owner,
             desired,
-            in_sync,
+            in_sync: in_sync(found),
             weight,
-            looked: Instant::now(),
+            observed: Instant::now(),
         };
         bundles.insert(bundle.name().to_owned(), Arc::new(memory));
     }
 
-    /// Keeps a status that is not sent yet. Losing it costs a pass that finds everything done.
+    /// Keeps a status that is not sent yet. Losing it costs a reconcile that finds everything done.
     pub fn hold(&self, bundle: &BundleDeployment, status: BundleDeploymentStatus) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.insert(bundle.name().to_owned(), (version(bundle), status));
     }
 
-    /// Gives back the status that was not sent yet, if it is still about what is wanted.
+    /// Gives back the status that was not sent yet, if it is still about the same spec.
     pub fn take_held(&self, bundle: &BundleDeployment) -> Option<BundleDeploymentStatus> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (of, status) = held.remove(bundle.name())?;
         (of == version(bundle)).then_some(status)
     }
 
-    /// Forgets what was not looked at for a while.
+    /// Forgets what was not observed for a while.
     pub fn forget_resting(&self) {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        bundles.retain(|_, memory| memory.looked.elapsed() < REMEMBERED);
+        bundles.retain(|_, memory| memory.observed.elapsed() < REMEMBERED);
     }
 
     /// Forgets a bundle.
@@ -113,6 +115,43 @@ impl ObservationCache {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
     }
+}
+
+/// The objects of an observation that are in sync.
+pub(super) fn in_sync(found: &Observation) -> InSync {
+    let key = ObjectKey::new;
+    let resources = found.resources.iter();
+    let mut in_sync: InSync = resources
+        .map(|one| {
+            let key = key(&one.api_version, &one.kind, &one.namespace, &one.name);
+            (key, one.clone())
+        })
+        .collect();
+    for one in &found.non_ready {
+        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+    }
+    for one in &found.modified {
+        in_sync.remove(&key(&one.api_version, &one.kind, &one.namespace, &one.name));
+    }
+    in_sync
+}
+
+/// What is left of `in_sync` without what changed; `None` if an object that is not `desired` did.
+pub(super) fn unchanged(
+    in_sync: &InSync,
+    desired: &[Object],
+    changed: &[ObjectKey],
+) -> Option<InSync> {
+    let keys: BTreeSet<_> = desired.iter().map(Object::key).collect();
+    if changed.iter().any(|key| !keys.contains(key)) {
+        return None;
+    }
+    let unchanged = in_sync.iter().filter(|(key, _)| !changed.contains(key));
+    Some(
+        unchanged
+            .map(|(key, one)| (key.clone(), one.clone()))
+            .collect(),
+    )
 }
 
 /// Roughly what a value takes in memory, in bytes. As deep as the API server lets an object be.

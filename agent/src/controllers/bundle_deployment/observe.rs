@@ -16,6 +16,7 @@ use objects::{Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
 use serde_json::Value;
 
+use super::observation_cache::InSync;
 use super::status::Observation;
 use crate::api::{
     BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
@@ -48,9 +49,6 @@ pub struct Live {
     /// Objects that were found in order before and have not changed since.
     in_sync: InSync,
 }
-
-/// Objects that are as they are wanted, and ready.
-pub type InSync = HashMap<ObjectKey, BundleDeploymentResource>;
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
 fn by_kind(desired: &[Object]) -> Vec<(Arc<Resource>, Vec<&Object>)> {
@@ -377,49 +375,6 @@ impl Live {
 #[derive(Debug, Default)]
 pub struct Differences(HashMap<ObjectKey, String>);
 
-/// The objects of an observation that are in order.
-pub fn in_sync(found: &Observation) -> InSync {
-    let mut in_sync: InSync = found
-        .resources
-        .iter()
-        .map(|one| {
-            let key = ObjectKey::new(&one.api_version, &one.kind, &one.namespace, &one.name);
-            (key, one.clone())
-        })
-        .collect();
-    for one in &found.non_ready {
-        in_sync.remove(&ObjectKey::new(
-            &one.api_version,
-            &one.kind,
-            &one.namespace,
-            &one.name,
-        ));
-    }
-    for one in &found.modified {
-        in_sync.remove(&ObjectKey::new(
-            &one.api_version,
-            &one.kind,
-            &one.namespace,
-            &one.name,
-        ));
-    }
-    in_sync
-}
-
-/// The objects among `in_sync` that have no `news`; none if something else than `desired` has.
-pub fn unchanged(in_sync: &InSync, desired: &[Object], news: &[ObjectKey]) -> Option<InSync> {
-    let keys: BTreeSet<_> = desired.iter().map(Object::key).collect();
-    if news.iter().any(|key| !keys.contains(key)) {
-        return None;
-    }
-    let in_sync = in_sync.iter().filter(|(key, _)| !news.contains(key));
-    Some(
-        in_sync
-            .map(|(key, one)| (key.clone(), one.clone()))
-            .collect(),
-    )
-}
-
 /// What a comparison takes into account beside the objects.
 pub struct View<'a> {
     /// `diff.comparePatches`.
@@ -489,6 +444,7 @@ async fn get(cluster: &Cluster, object: &Object) -> Result<Option<Value>, Observ
 
 #[cfg(test)]
 mod tests {
+    use super::super::observation_cache::{in_sync, unchanged};
     use super::*;
     use serde_json::json;
 

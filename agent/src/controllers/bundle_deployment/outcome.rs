@@ -10,8 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use objects::conflict::FieldConflict;
 use regex::RegexSet;
 
+use super::claims::ReleaseId;
 use super::namespace::NamespaceError;
-use super::plan::{self, ReleaseId};
+use super::plan;
 use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
 use crate::bundle::BundleError;

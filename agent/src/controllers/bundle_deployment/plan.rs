@@ -3,17 +3,10 @@
 //! Mirrors the order of `bundledeployment_controller.go` and `internal/cmd/agent/deployer`; the
 //! texts are upstream's.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Expression, Selector, SelectorExt as _};
-
 use super::status::{self, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
-    BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE,
 };
-use crate::ledger::ReleaseKey;
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,133 +29,6 @@ pub fn suspend_reason(spec: &BundleDeploymentSpec) -> Option<SuspendReason> {
         } => Some(SuspendReason::WaitingForValues),
         _ => None,
     }
-}
-
-/// The target namespace as the selector check finds it.
-#[derive(Clone, Debug)]
-pub enum TargetNamespace {
-    Missing,
-    Unreadable(String),
-    Labelled(BTreeMap<String, String>),
-}
-
-/// Checks `allowedTargetNamespaceSelector`.
-///
-/// # Errors
-/// The text of the Deployed condition.
-pub fn check_target_namespace(
-    selector: &LabelSelector,
-    name: &str,
-    found: &TargetNamespace,
-) -> Result<(), String> {
-    let labels = match found {
-        TargetNamespace::Missing => {
-            return Err(format!(
-                "target namespace {name} does not exist on downstream cluster"
-            ));
-        }
-        TargetNamespace::Unreadable(cause) => {
-            return Err(format!("failed to get target namespace {name}: {cause}"));
-        }
-        TargetNamespace::Labelled(labels) => labels,
-    };
-    let parsed = Selector::try_from(selector.clone())
-        .map_err(|error| format!("invalid AllowedTargetNamespaceSelector: {error}"))?;
-    if parsed.matches(labels) {
-        return Ok(());
-    }
-    let pairs: Vec<_> = labels
-        .iter()
-        .map(|(key, value)| format!("{key}:{value}"))
-        .collect();
-    Err(format!(
-        "target namespace {name} does not match AllowedTargetNamespaceSelector ({parsed}); \
-         namespace labels map[{}]",
-        pairs.join(" ")
-    ))
-}
-
-/// What stands in the way of a bundle that depends on others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DependencyProblem {
-    /// A selector selects nothing, or is none: a failure.
-    Unknown(String),
-    /// These are not in a state that would do: wait.
-    NotReady(Vec<String>),
-}
-
-impl DependencyProblem {
-    /// The text of the Deployed condition.
-    pub fn message(&self) -> String {
-        match self {
-            Self::Unknown(message) => message.clone(),
-            Self::NotReady(names) => {
-                format!("dependent bundle(s) are not ready: [{}]", names.join(" "))
-            }
-        }
-    }
-}
-
-/// Checks `dependsOn` against all BundleDeployments of the cluster.
-///
-/// # Errors
-/// What stands in the way.
-pub fn check_dependencies<'a>(
-    bundle: &BundleDeployment,
-    others: impl Iterator<Item = &'a BundleDeployment> + Clone,
-) -> Result<(), DependencyProblem> {
-    let mut waiting = Vec::new();
-    for dependency in &bundle.spec.depends_on {
-        let Some(selector) = selector(bundle, dependency).transpose() else {
-            continue;
-        };
-        let selector = selector.map_err(DependencyProblem::Unknown)?;
-        let mut found = false;
-        for other in others.clone() {
-            let none = BTreeMap::new();
-            if !selector.matches(other.metadata.labels.as_ref().unwrap_or(&none)) {
-                continue;
-            }
-            found = true;
-            let state = status::state(other);
-            let accepted = match dependency.accepted_states.as_slice() {
-                [] => state == "Ready",
-                states => states.iter().any(|accepted| accepted == state),
-            };
-            if !accepted {
-                waiting.push(other.name().to_owned());
-            }
-        }
-        if !found {
-            let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
-            return Err(DependencyProblem::Unknown(format!(
-                "list bundledeployments: no bundles matching labels {selector} in namespace \
-                 {namespace}"
-            )));
-        }
-    }
-    match waiting.is_empty() {
-        true => Ok(()),
-        false => Err(DependencyProblem::NotReady(waiting)),
-    }
-}
-
-fn selector(bundle: &BundleDeployment, desired: &BundleRef) -> Result<Option<Selector>, String> {
-    if desired.name.is_empty() && desired.selector.is_none() {
-        return Ok(None);
-    }
-    let mut selector = match &desired.selector {
-        Some(selector) => Selector::try_from(selector.clone()).map_err(|e| e.to_string())?,
-        None => Selector::default(),
-    };
-    if !desired.name.is_empty() {
-        let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
-        selector.extend([
-            Expression::Equal(LABEL_BUNDLE_NAME.into(), desired.name.clone()),
-            Expression::Equal(LABEL_BUNDLE_NAMESPACE.into(), namespace.into()),
-        ]);
-    }
-    Ok(Some(selector))
 }
 
 /// Whether a deploy is called for, and why.
@@ -266,55 +132,6 @@ pub fn is_relevant_change(
         || !status_is_ours()
 }
 
-/// A release as `status.release` names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReleaseId {
-    pub namespace: String,
-    pub name: String,
-    pub revision: i64,
-}
-
-impl ReleaseId {
-    /// A revision of a release.
-    pub fn new(key: &ReleaseKey, revision: i64) -> Self {
-        let ReleaseKey { namespace, name } = key.clone();
-        Self {
-            namespace,
-            name,
-            revision,
-        }
-    }
-
-    /// The release, whatever its revision.
-    pub fn key(&self) -> ReleaseKey {
-        ReleaseKey {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-        }
-    }
-
-    /// Parses `<namespace>/<name>:<revision>`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (path, revision) = text.rsplit_once(':')?;
-        let (namespace, name) = path.split_once('/')?;
-        if namespace.is_empty() || name.is_empty() {
-            return None;
-        }
-        let revision = revision.parse().ok()?;
-        Some(Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            revision,
-        })
-    }
-}
-
-impl std::fmt::Display for ReleaseId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}:{}", self.namespace, self.name, self.revision)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,13 +140,6 @@ mod tests {
 
     fn bundle(value: serde_json::Value) -> BundleDeployment {
         serde_json::from_value(value).unwrap()
-    }
-
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
     }
 
     #[test]
@@ -342,73 +152,6 @@ mod tests {
         spec.paused = true;
         assert_eq!(suspend_reason(&spec), Some(SuspendReason::Paused));
         assert_eq!(suspend_reason(&BundleDeploymentSpec::default()), None);
-    }
-
-    #[test]
-    fn target_namespace_messages_are_upstreams() {
-        let selector: LabelSelector =
-            serde_json::from_value(json!({"matchLabels": {"team": "a"}})).unwrap();
-        let check = |found| check_target_namespace(&selector, "ns", &found);
-        assert_eq!(
-            check(TargetNamespace::Missing).unwrap_err(),
-            "target namespace ns does not exist on downstream cluster"
-        );
-        assert_eq!(
-            check(TargetNamespace::Labelled(labels(&[
-                ("team", "b"),
-                ("a", "1")
-            ])))
-            .unwrap_err(),
-            "target namespace ns does not match AllowedTargetNamespaceSelector (team=a); \
-             namespace labels map[a:1 team:b]"
-        );
-        assert!(check(TargetNamespace::Labelled(labels(&[("team", "a")]))).is_ok());
-    }
-
-    fn dependent(depends_on: serde_json::Value) -> BundleDeployment {
-        bundle(json!({
-            "metadata": {"name": "b", "labels": {LABEL_BUNDLE_NAMESPACE: "fleet-default"}},
-            "spec": {"dependsOn": depends_on},
-        }))
-    }
-
-    fn other(name: &str, ready: bool) -> BundleDeployment {
-        bundle(json!({
-            "metadata": {"name": name, "labels": {
-                LABEL_BUNDLE_NAME: name, LABEL_BUNDLE_NAMESPACE: "fleet-default",
-            }},
-            "spec": {"deploymentID": "x", "stagedDeploymentID": "x"},
-            "status": {"appliedDeploymentID": "x", "ready": ready, "nonModified": true},
-        }))
-    }
-
-    #[test]
-    fn dependencies_must_be_ready() {
-        let others = [
-            other("one", true),
-            other("two", false),
-            other("three", false),
-        ];
-        let bundle = dependent(json!([{"name": "one"}, {}, {"name": "two"}, {"name": "three"}]));
-        let problem = check_dependencies(&bundle, others.iter()).unwrap_err();
-        assert_eq!(
-            problem.message(),
-            "dependent bundle(s) are not ready: [two three]"
-        );
-        let bundle = dependent(json!([{"name": "two", "acceptedStates": ["NotReady"]}]));
-        assert_eq!(check_dependencies(&bundle, others.iter()), Ok(()));
-    }
-
-    #[test]
-    fn a_dependency_nobody_matches_is_a_failure() {
-        let bundle = dependent(json!([{"name": "none"}]));
-        let problem = check_dependencies(&bundle, [other("one", true)].iter()).unwrap_err();
-        assert_eq!(
-            problem.message(),
-            "list bundledeployments: no bundles matching labels \
-             fleet.cattle.io/bundle-name=none,fleet.cattle.io/bundle-namespace=fleet-default \
-             in namespace fleet-default"
-        );
     }
 
     #[rstest]
@@ -495,22 +238,5 @@ mod tests {
         let mut spec = old.clone();
         spec.spec.downstream_resources_generation = 2;
         assert!(is_relevant_change(&old, &spec, None));
-    }
-
-    #[rstest]
-    #[case("ns/name:3", Some(("ns", "name", 3)))]
-    #[case("", None)]
-    #[case("name:3", None)]
-    #[case("ns/name", None)]
-    #[case("ns/name:x", None)]
-    fn release_ids(#[case] text: &str, #[case] expected: Option<(&str, &str, i64)>) {
-        let parsed = ReleaseId::parse(text);
-        assert_eq!(
-            parsed
-                .as_ref()
-                .map(|id| (&*id.namespace, &*id.name, id.revision)),
-            expected
-        );
-        assert!(parsed.is_none_or(|id| id.to_string() == text));
     }
 }

@@ -26,8 +26,8 @@ use upstream_list::{Lister, UpstreamList};
 pub use verdict::{HoldReason, Verdict};
 use verdict::{RemovalFacts, judge};
 
-use super::bundle_deployment::claims;
-use super::bundle_deployment::plan::{self, ReleaseId};
+use super::bundle_deployment::claims::{self, ReleaseId};
+use super::bundle_deployment::plan;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
 use crate::api::BundleDeployment;

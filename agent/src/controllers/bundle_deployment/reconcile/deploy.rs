@@ -1,23 +1,114 @@
-//! Deploying in a reconcile: what comes before and after it.
+//! The step that deploys, or finds that there is nothing to deploy, or may not.
 
 use std::sync::Arc;
 
 use release::action::Deployed;
 use release::model::Release;
 
-use super::{ReconcileState, Reconciler};
+use super::{Current, ReconcileState, Reconciler};
 use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
+use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
-use crate::controllers::bundle_deployment::plan::{DeployReason, ReleaseId};
+use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::ledger::ReleaseKey;
 use crate::report::events::Reason;
 
+impl ReconcileState {
+    /// What decides about a deploy, besides the bundle itself.
+    fn deploy_facts(
+        &self,
+        filled: &Filled,
+        stored: Option<&Release>,
+        downstream_resources_changed: bool,
+    ) -> DeployFacts {
+        DeployFacts {
+            release_exists: stored.is_some(),
+            downstream_resources_changed,
+            overwritten: plan::is_overwritten(&self.bundle.spec, &self.bundle.status),
+            facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
+        }
+    }
+}
+
 impl Reconciler {
+    /// The site lets nothing change: what would be deployed is told, what is there is given back.
+    pub(super) async fn hold(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        filled: &Filled,
+        hold: &str,
+    ) -> Result<Current, Halt> {
+        let stored = self.stored(state, impersonated).await;
+        let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
+        let facts = state.deploy_facts(filled, stored.as_ref(), false);
+        if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
+            tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
+            state.report.deploy_held(hold);
+        }
+        Ok(Current::stored(stored))
+    }
+
+    /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
+    /// there to be looked at.
+    pub(super) async fn deploy_if_needed(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        filled: &Filled,
+        resources_changed: bool,
+    ) -> Result<Current, Halt> {
+        let stored = self.stored(state, impersonated).await;
+        let stored = stored.map_err(Halt::at(Cause::ReadRelease))?;
+        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
+        let Some(reason) = plan::deploy_reason(&state.bundle, facts) else {
+            if plan::is_installed_once(&state.bundle, facts) {
+                state.report.installed_once();
+            }
+            self.confirm(state, impersonated).await;
+            return Ok(Current::stored(stored));
+        };
+        tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
+        let known = stored.as_ref();
+        let deployed = self.deploy(state, filled, reason, impersonated, known);
+        match deployed.await {
+            Ok(deployed) => {
+                // Only before a first one can nothing be left over.
+                let is_first = deployed.release.revision == 1;
+                let applied = match is_first {
+                    true => deployed.applied,
+                    false => Vec::new(),
+                };
+                Ok(Current::Deployed(deployed.release, applied))
+            }
+            Err(halt) => {
+                self.report(state, &halt);
+                Ok(Current::stored(stored))
+            }
+        }
+    }
+
+    /// Nothing to deploy: what was reported as failed before is fine now.
+    async fn confirm(&self, state: &mut ReconcileState, impersonated: &DeploymentClient) {
+        if state.bundle.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        state.report.confirmed();
+        if let Some(id) = ReleaseId::parse(&state.report.status().release) {
+            // Releases of another agent are taken over by being entered.
+            let entered = self.enter(state, impersonated, id.key(), true).await;
+            self.note(state, entered);
+        }
+        let labelled = namespace::label(impersonated, &state.bundle.spec.options).await;
+        self.note(state, labelled.map_err(Halt::from));
+        self.forget(state.bundle.name());
+    }
+
     /// Deploys. `known` is the release as it was read before.
-    pub(super) async fn deploy(
+    async fn deploy(
         &self,
         state: &mut ReconcileState,
         filled: &Filled,
@@ -29,7 +120,7 @@ impl Reconciler {
         let options = &bundle.spec.options;
         let labelled = match namespace::label(impersonated, options).await {
             Err(failed @ NamespaceError::Api { .. }) => return Err(failed.into()),
-            // A right that lacks is told after a deploy that works.
+            // An account that lacks the right may still deploy: told afterwards.
             labelled => labelled.map_err(Halt::from),
         };
         let key = ReleaseKey {

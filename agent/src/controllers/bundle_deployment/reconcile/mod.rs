@@ -6,34 +6,30 @@
 
 mod deploy;
 mod monitor;
+mod prerequisites;
+mod stored;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use release::model::Release;
-use release::storage::{KnownDigest, Storage, StorageError};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::claims::{self, ReleaseLocks};
+use super::claims::ReleaseLocks;
 use super::correct::Attempts;
-use super::deploy::Deployer;
-use super::downstream_resources;
-use super::names;
-use super::namespace;
+use super::deployer::Deployer;
 use super::observation_cache::ObservationCache;
 use super::outcome::{Cause, Halt, InputError, Report};
-use super::plan::{self, DependencyProblem, DeployFacts, ReleaseId, TargetNamespace};
+use super::plan;
 use super::status;
-use super::values::Filled;
 use crate::api::BundleDeployment;
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
-use crate::client::identity::{DeploymentClient, Identities, Purpose};
+use crate::client::identity::Identities;
 use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
@@ -42,8 +38,7 @@ use crate::controllers::garbage::{Collector, RemovalError, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::records;
-use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
+use crate::ledger::Ledger;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::summary::ErrorMapping;
@@ -91,23 +86,6 @@ struct ReconcileState {
     /// Why the site holds changes, while it does.
     hold: Option<String>,
     report: Report,
-}
-
-impl ReconcileState {
-    /// What decides about a deploy, besides the bundle itself.
-    fn deploy_facts(
-        &self,
-        filled: &Filled,
-        stored: Option<&Release>,
-        downstream_resources_changed: bool,
-    ) -> DeployFacts {
-        DeployFacts {
-            release_exists: stored.is_some(),
-            downstream_resources_changed,
-            overwritten: plan::is_overwritten(&self.bundle.spec, &self.bundle.status),
-            facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
-        }
-    }
 }
 
 /// The release that live objects are compared with, as far as it was read by now.
@@ -332,257 +310,6 @@ impl Reconciler {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
-    }
-
-    fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
-        names::check(&state.bundle.spec).map_err(|message| Halt::new(Cause::Name, message))
-    }
-
-    async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
-        let options = &state.bundle.spec.options;
-        let Some(selector) = &options.allowed_target_namespace_selector else {
-            return Ok(());
-        };
-        let name = options.release_namespace();
-        // A check upon the bundle, so not with the bundle's own rights.
-        let namespaces = Api::<Namespace>::all(self.context.identities.agent().client());
-        let found = match namespaces.get_metadata_opt(name).await {
-            Ok(Some(found)) => TargetNamespace::Labelled(found.metadata.labels.unwrap_or_default()),
-            Ok(None) => TargetNamespace::Missing,
-            Err(failed) => TargetNamespace::Unreadable(error::text(&failed)),
-        };
-        plan::check_target_namespace(selector, name, &found)
-            .map_err(|message| Halt::new(Cause::TargetNamespace, message))
-    }
-
-    fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
-        match self.conflicting_bundle(state) {
-            None => Ok(()),
-            Some(other) => Err(self.refuse(state, &claims::desired(&state.bundle), &other)),
-        }
-    }
-
-    /// The other bundle that has the release this one wants.
-    fn conflicting_bundle(&self, state: &ReconcileState) -> Option<String> {
-        let key = claims::desired(&state.bundle);
-        let owner = self.context.ledger.get(&key).map(|entry| entry.bundle);
-        // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
-        if let Some(owner) = owner.as_deref()
-            && owner != state.bundle.name()
-            && self.context.store.get(owner).is_none()
-            && (claims::revision(&state.bundle, &key) == 0 || self.context.store.may_hide(owner))
-        {
-            return Some(owner.to_owned());
-        }
-        if claims::takes(&state.bundle) {
-            return None;
-        }
-        let others = self.context.store.all();
-        let others = others.iter().map(AsRef::as_ref);
-        claims::conflicting_bundle(&state.bundle, &key, owner.as_deref(), others)
-    }
-
-    /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
-    fn refuse(&self, state: &ReconcileState, key: &ReleaseKey, other: &str) -> Halt {
-        let ReleaseKey { namespace, name } = key;
-        self.context.drift.clear(state.bundle.name());
-        Halt::new(
-            Cause::ReleaseTaken,
-            format!("release {namespace}/{name} belongs to bundle {other}"),
-        )
-    }
-
-    async fn impersonate(&self, state: &ReconcileState) -> Result<DeploymentClient, Halt> {
-        let account = &state.bundle.spec.options.service_account;
-        let identities = &self.context.identities;
-        let impersonated = identities.deployment(account, Purpose::Deploy).await;
-        impersonated.map_err(Halt::at(Cause::DeployAccount))
-    }
-
-    /// The site lets nothing change: what would be deployed is told, what is there is given back.
-    async fn hold(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-        filled: &Filled,
-        hold: &str,
-    ) -> Result<Current, Halt> {
-        let stored = self.stored(state, impersonated).await;
-        let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
-        let facts = state.deploy_facts(filled, stored.as_ref(), false);
-        if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
-            tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
-            state.report.deploy_held(hold);
-        }
-        Ok(Current::stored(stored))
-    }
-
-    /// Copies downstream resources. Whether one that was there was changed.
-    async fn copy_resources(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-    ) -> Result<bool, Halt> {
-        let (upstream, bundle) = (&self.upstream.client, &state.bundle);
-        let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
-        let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
-        let generation = bundle.spec.downstream_resources_generation;
-        state.report.resources_copied(generation);
-        Ok(changed)
-    }
-
-    fn check_dependencies(&self, state: &ReconcileState) -> Result<(), Halt> {
-        if state.bundle.spec.depends_on.is_empty() {
-            return Ok(());
-        }
-        let others = self.context.store.all();
-        let others = others.iter().map(AsRef::as_ref);
-        plan::check_dependencies(&state.bundle, others).map_err(|problem| {
-            let cause = match problem {
-                DependencyProblem::NotReady(_) => Cause::DependencyNotReady,
-                DependencyProblem::Unknown(_) => Cause::DependencyUnknown,
-            };
-            Halt::new(cause, problem.message())
-        })
-    }
-
-    /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
-    /// there to be looked at.
-    async fn deploy_if_needed(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-        filled: &Filled,
-        resources_changed: bool,
-    ) -> Result<Current, Halt> {
-        let stored = self.stored(state, impersonated).await;
-        let stored = stored.map_err(Halt::at(Cause::ReadRelease))?;
-        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
-        let Some(reason) = plan::deploy_reason(&state.bundle, facts) else {
-            if plan::is_installed_once(&state.bundle, facts) {
-                state.report.installed_once();
-            }
-            self.confirm(state, impersonated).await;
-            return Ok(Current::stored(stored));
-        };
-        tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
-        let known = stored.as_ref();
-        let deployed = self.deploy(state, filled, reason, impersonated, known);
-        match deployed.await {
-            Ok(deployed) => {
-                // Only before a first one can nothing be left over.
-                let is_first = deployed.release.revision == 1;
-                let applied = match is_first {
-                    true => deployed.applied,
-                    false => Vec::new(),
-                };
-                Ok(Current::Deployed(deployed.release, applied))
-            }
-            Err(halt) => {
-                self.report(state, &halt);
-                Ok(Current::stored(stored))
-            }
-        }
-    }
-
-    /// The release a status names, if it is in storage as it was written. A revision that nobody took note of was written by another
-    /// agent, which told upstream so: no tenant can. It is believed the first time.
-    async fn stored(
-        &self,
-        state: &mut ReconcileState,
-        impersonated: &DeploymentClient,
-    ) -> Result<Option<Release>, StorageError> {
-        let Some(id) = ReleaseId::parse(&state.report.status().release) else {
-            return Ok(None);
-        };
-        let key = id.key();
-        let known = self.context.ledger.get(&key).unwrap_or_default();
-        let storage = self.records(&state.bundle, impersonated, &key.namespace);
-        let release = match storage.get(&key.name, id.revision).await {
-            Ok(release) => release,
-            Err(StorageError::NotFound) => return Ok(None),
-            Err(StorageError::Unproven { .. }) => {
-                state.report.record_changed(&id);
-                return Ok(None);
-            }
-            Err(failed) => return Err(failed),
-        };
-        if !matches!(known.known_digest(id.revision), KnownDigest::Digest(_)) {
-            let entry = self.entry(state, impersonated, &key, false);
-            let digest = release::storage::digest(&release);
-            let entry = entry.noting(id.revision, digest);
-            self.context.ledger.adopt_revision(key, entry);
-        }
-        Ok(Some(release))
-    }
-
-    fn records(
-        &self,
-        bundle: &BundleDeployment,
-        impersonated: &DeploymentClient,
-        namespace: &str,
-    ) -> Storage {
-        let bundle = records::Bundle {
-            name: bundle.name().to_owned(),
-            account: impersonated.account().to_owned(),
-            keep_resources: bundle.spec.options.keep_resources,
-        };
-        records::records(&self.context.ledger, impersonated, namespace, bundle)
-    }
-
-    /// Nothing to deploy: what was reported as failed before is fine now.
-    async fn confirm(&self, state: &mut ReconcileState, impersonated: &DeploymentClient) {
-        if state.bundle.metadata.deletion_timestamp.is_some() {
-            return;
-        }
-        state.report.confirmed();
-        if let Some(id) = ReleaseId::parse(&state.report.status().release) {
-            // Releases of another agent are taken over by being entered.
-            let entered = self.enter(state, impersonated, id.key(), true).await;
-            self.note(state, entered);
-        }
-        let labelled = namespace::label(impersonated, &state.bundle.spec.options).await;
-        self.note(state, labelled.map_err(Halt::from));
-        self.forget(state.bundle.name());
-    }
-
-    /// Writes into the ledger whose the release is.
-    async fn enter(
-        &self,
-        state: &ReconcileState,
-        impersonated: &DeploymentClient,
-        key: ReleaseKey,
-        is_deployed: bool,
-    ) -> Result<(), Halt> {
-        let entry = self.entry(state, impersonated, &key, is_deployed);
-        let recorded = self.context.ledger.record(key, entry).await;
-        recorded.map_err(Halt::at(Cause::Ledger))
-    }
-
-    fn entry(
-        &self,
-        state: &ReconcileState,
-        impersonated: &DeploymentClient,
-        key: &ReleaseKey,
-        is_deployed: bool,
-    ) -> LedgerEntry {
-        let known = self.context.ledger.get(key);
-        let keeps = state.bundle.spec.options.keep_resources;
-        let kept = known.as_ref().is_some_and(|entry| entry.keep_resources);
-        let entry = LedgerEntry {
-            bundle: state.bundle.name().to_owned(),
-            account: impersonated.account().to_owned(),
-            // Until the new spec is deployed, the last one has a say.
-            keep_resources: keeps || !is_deployed && kept,
-            ..LedgerEntry::default()
-        };
-        match known {
-            Some(known) => entry.with_revisions_of(&known),
-            None => LedgerEntry {
-                revisions: Some(BTreeMap::new()),
-                ..entry
-            },
-        }
     }
 
     /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.

@@ -17,7 +17,7 @@ use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::status::{Observation, READY};
-use crate::controllers::bundle_deployment::{correct, deploy, plan};
+use crate::controllers::bundle_deployment::{correct, deployer, observation_cache, plan};
 use crate::controllers::queue::Requeue;
 use crate::error;
 
@@ -137,7 +137,8 @@ impl Reconciler {
         ) else {
             return false;
         };
-        let Some(in_sync) = observe::unchanged(&memory.in_sync, &memory.desired, &events) else {
+        let Some(in_sync) = observation_cache::unchanged(&memory.in_sync, &memory.desired, &events)
+        else {
             return false;
         };
         if memory.desired.len() - in_sync.len() > MAX_REREAD {
@@ -203,9 +204,9 @@ impl Reconciler {
     ) {
         let bundle = &state.bundle;
         if found.modified.is_empty() {
-            let (release, in_sync) = (&state.report.status().release, observe::in_sync(&found));
+            let (release, desired) = (&state.report.status().release, Arc::clone(desired));
             self.observation_cache
-                .keep(bundle, release, owner, Arc::clone(desired), in_sync);
+                .keep(bundle, release, owner, desired, &found);
         } else {
             self.observation_cache.forget(bundle.name());
         }
@@ -301,7 +302,7 @@ impl Reconciler {
             Err(failed) => {
                 let halt = Halt::at(Cause::Correct)(failed);
                 if wish.keep_fail_history {
-                    let kept = deploy::max_history(&bundle.spec.options);
+                    let kept = deployer::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
                     let now = state.report.now();
                     correct::record_failure(&records, release, &halt.message, kept, now).await;

@@ -1,37 +1,34 @@
 //! From a BundleDeployment to a deployed release: content, values, rendering, Helm's part.
 //!
 //! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
-//! [`crate::values`]; rendering runs where it may block, applying is the release crate's.
+//! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use chart::rendered::RenderedError;
+use chart::Chart;
 use chart::source::Fetcher;
-use chart::{Chart, rendered};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
-use objects::{Discovery, ObjectKey};
 use release::BoxError;
-use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered};
-use release::kube::ClusterLookup;
+use release::action::{DeployError, DeployOptions, DeploySpec, Deployed};
 use release::model::Release;
 use release::storage::Storage;
-use serde_json::{Map, Value};
-use templating::{Host, TemplateCache};
+use templating::TemplateCache;
 
 use super::outcome::{Cause, Halt, InputError};
 use super::plan::DeployReason;
+use super::rendering::{Rendering, SensitiveInputs};
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
 use crate::bundle;
-use crate::bundle::{FleetPostRenderer, Package, Scope, Scopes, SetId};
+use crate::bundle::{Package, SetId};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 use crate::report::events::{Events, Reason};
-use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.
@@ -68,11 +65,6 @@ fn reason(cause: &DeployError) -> Reason {
         _ => Reason::ApplyFailed,
     }
 }
-
-/// Values do not fit the chart's schemas: where, not which.
-#[derive(Debug, thiserror::Error)]
-#[error("values don't meet the specifications of the schema(s) in the following chart(s):\n{0}")]
-struct ValuesMisfit(String);
 
 /// Deploys bundles; shared by all passes.
 pub struct Deployer {
@@ -270,147 +262,5 @@ impl bundle::Upstream for UpstreamObjects<'_> {
 
     async fn content(&self, name: &str) -> Result<Option<Content>, BoxError> {
         Ok(Api::<Content>::all(self.0.clone()).get_opt(name).await?)
-    }
-}
-
-/// What a deploy got to see of secrets besides its values, for blotting it out of errors.
-#[derive(Default)]
-struct SensitiveInputs {
-    manifest: Mutex<String>,
-    looked_up: Mutex<Vec<Value>>,
-}
-
-impl SensitiveInputs {
-    fn rendered(&self, manifest: &str) {
-        if manifest.contains("Secret") {
-            manifest.clone_into(&mut self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
-    fn looked_up(&self, found: &Value) {
-        let mut looked_up = self
-            .looked_up
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        looked_up.push(found.clone());
-    }
-
-    fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> SensitiveData {
-        let mut secrets = SensitiveData::of_values(values, chart);
-        secrets.add_manifest(&self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
-        let looked_up = self
-            .looked_up
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        looked_up
-            .iter()
-            .for_each(|object| secrets.add_object(object));
-        secrets
-    }
-}
-
-/// Everything a rendering needs, owned, because it runs on another thread.
-struct Rendering {
-    bundle: Arc<BundleDeployment>,
-    chart: Arc<Chart>,
-    values: Arc<Map<String, Value>>,
-    sensitive: Arc<SensitiveInputs>,
-    set: SetId,
-    templates: Arc<TemplateCache>,
-    schemas: Arc<Schemas>,
-    discovery: Arc<Discovery>,
-    skip_schema_validation: bool,
-    disable_dns: bool,
-}
-
-impl Rendering {
-    fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
-        let host = ClusterHost {
-            lookup: &request.lookup,
-            sensitive: &self.sensitive,
-            resolves_names: !self.disable_dns,
-        };
-        let scopes = DiscoveredScopes(&self.discovery);
-        let post_renderer = FleetPostRenderer::new(
-            &self.chart,
-            &self.set,
-            &self.bundle.spec.options,
-            Some(&scopes),
-        );
-        let values = Value::Object(self.values.as_ref().clone());
-        let chart = self.chart.as_ref().clone();
-        let (release, capabilities) = (&request.release, &request.capabilities);
-        let rendered = rendered::render_release(rendered::Request {
-            post_renderer: Some(&post_renderer),
-            templates: Some(&self.templates),
-            schemas: Some(&*self.schemas),
-            options: rendered::RenderOptions {
-                skip_schema_validation: self.skip_schema_validation,
-                ..rendered::RenderOptions::default()
-            },
-            ..rendered::Request::new(chart, &values, release, capabilities, &host)
-        })
-        .map_err(|failed| match failed {
-            RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
-            failed => BoxError::from(failed),
-        })?;
-        self.sensitive.rendered(&rendered.manifest);
-        for warning in &rendered.warnings {
-            tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
-        }
-        Ok(Rendered::new(rendered, self.values.as_ref().clone()))
-    }
-}
-
-/// The world as templates of a deploy see it: the clock, the cluster, and names if allowed.
-struct ClusterHost<'a> {
-    lookup: &'a ClusterLookup,
-    sensitive: &'a SensitiveInputs,
-    resolves_names: bool,
-}
-
-impl Host for ClusterHost<'_> {
-    fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
-        use std::net::ToSocketAddrs as _;
-        if !self.resolves_names {
-            return None;
-        }
-        let addresses = (name, 0).to_socket_addrs();
-        Some(match addresses {
-            Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
-            Err(failed) => Err(templating::Error::message(failed.to_string())),
-        })
-    }
-
-    fn lookup(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Value, templating::Error> {
-        let found = self
-            .lookup
-            .lookup(api_version, kind, namespace, name)
-            .map_err(|failed| templating::Error::message(error::chain(&failed)))?;
-        if kind == "Secret" {
-            self.sensitive.looked_up(&found);
-        }
-        Ok(found)
-    }
-}
-
-/// Scopes of kinds as the cluster serves them.
-struct DiscoveredScopes<'a>(&'a Discovery);
-
-impl Scopes for DiscoveredScopes<'_> {
-    fn scope(&self, api_version: &str, kind: &str) -> Option<Scope> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let resource = self.0.resource(group, version, kind)?;
-        Some(if resource.namespaced {
-            Scope::Namespaced
-        } else {
-            Scope::Cluster
-        })
     }
 }

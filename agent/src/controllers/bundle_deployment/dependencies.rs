@@ -1,0 +1,149 @@
+//! `dependsOn`: whether the bundles one depends on are as far as they must be. No I/O.
+//!
+//! Mirrors `internal/cmd/agent/deployer` (`checkDependency`); the texts are upstream's.
+
+use std::collections::BTreeMap;
+
+use kube::core::{Expression, Selector, SelectorExt as _};
+
+use super::status;
+use crate::api::{BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NAMESPACE};
+
+/// What stands in the way of a bundle that depends on others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// A selector selects nothing, or is none: a failure.
+    Unknown(String),
+    /// These are not in a state that would do: wait.
+    NotReady(Vec<String>),
+}
+
+impl Problem {
+    /// The text of the Deployed condition.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unknown(message) => message.clone(),
+            Self::NotReady(names) => {
+                format!("dependent bundle(s) are not ready: [{}]", names.join(" "))
+            }
+        }
+    }
+}
+
+/// Checks `dependsOn` against all BundleDeployments of the cluster.
+///
+/// # Errors
+/// What stands in the way.
+pub fn check<'a>(
+    bundle: &BundleDeployment,
+    others: impl Iterator<Item = &'a BundleDeployment> + Clone,
+) -> Result<(), Problem> {
+    let mut waiting = Vec::new();
+    for dependency in &bundle.spec.depends_on {
+        let Some(selector) = selector(bundle, dependency).transpose() else {
+            continue;
+        };
+        let selector = selector.map_err(Problem::Unknown)?;
+        let mut found = false;
+        for other in others.clone() {
+            let none = BTreeMap::new();
+            if !selector.matches(other.metadata.labels.as_ref().unwrap_or(&none)) {
+                continue;
+            }
+            found = true;
+            let state = status::state(other);
+            let accepted = match dependency.accepted_states.as_slice() {
+                [] => state == "Ready",
+                states => states.iter().any(|accepted| accepted == state),
+            };
+            if !accepted {
+                waiting.push(other.name().to_owned());
+            }
+        }
+        if !found {
+            let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
+            return Err(Problem::Unknown(format!(
+                "list bundledeployments: no bundles matching labels {selector} in namespace \
+                 {namespace}"
+            )));
+        }
+    }
+    match waiting.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::NotReady(waiting)),
+    }
+}
+
+fn selector(bundle: &BundleDeployment, desired: &BundleRef) -> Result<Option<Selector>, String> {
+    if desired.name.is_empty() && desired.selector.is_none() {
+        return Ok(None);
+    }
+    let mut selector = match &desired.selector {
+        Some(selector) => Selector::try_from(selector.clone()).map_err(|e| e.to_string())?,
+        None => Selector::default(),
+    };
+    if !desired.name.is_empty() {
+        let namespace = bundle.label(LABEL_BUNDLE_NAMESPACE).unwrap_or_default();
+        selector.extend([
+            Expression::Equal(LABEL_BUNDLE_NAME.into(), desired.name.clone()),
+            Expression::Equal(LABEL_BUNDLE_NAMESPACE.into(), namespace.into()),
+        ]);
+    }
+    Ok(Some(selector))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn bundle(value: serde_json::Value) -> BundleDeployment {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn dependent(depends_on: serde_json::Value) -> BundleDeployment {
+        bundle(json!({
+            "metadata": {"name": "b", "labels": {LABEL_BUNDLE_NAMESPACE: "fleet-default"}},
+            "spec": {"dependsOn": depends_on},
+        }))
+    }
+
+    fn other(name: &str, ready: bool) -> BundleDeployment {
+        bundle(json!({
+            "metadata": {"name": name, "labels": {
+                LABEL_BUNDLE_NAME: name, LABEL_BUNDLE_NAMESPACE: "fleet-default",
+            }},
+            "spec": {"deploymentID": "x", "stagedDeploymentID": "x"},
+            "status": {"appliedDeploymentID": "x", "ready": ready, "nonModified": true},
+        }))
+    }
+
+    #[test]
+    fn dependencies_must_be_ready() {
+        let others = [
+            other("one", true),
+            other("two", false),
+            other("three", false),
+        ];
+        let bundle = dependent(json!([{"name": "one"}, {}, {"name": "two"}, {"name": "three"}]));
+        let problem = check(&bundle, others.iter()).unwrap_err();
+        assert_eq!(
+            problem.message(),
+            "dependent bundle(s) are not ready: [two three]"
+        );
+        let bundle = dependent(json!([{"name": "two", "acceptedStates": ["NotReady"]}]));
+        assert_eq!(check(&bundle, others.iter()), Ok(()));
+    }
+
+    #[test]
+    fn a_dependency_nobody_matches_is_a_failure() {
+        let bundle = dependent(json!([{"name": "none"}]));
+        let problem = check(&bundle, [other("one", true)].iter()).unwrap_err();
+        assert_eq!(
+            problem.message(),
+            "list bundledeployments: no bundles matching labels \
+             fleet.cattle.io/bundle-name=none,fleet.cattle.io/bundle-namespace=fleet-default \
+             in namespace fleet-default"
+        );
+    }
+}

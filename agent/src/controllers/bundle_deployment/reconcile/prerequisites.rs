@@ -1,0 +1,96 @@
+//! What must hold before a bundle is deployed: a step each, in the order of [`Reconciler::reconcile`].
+
+use super::{ReconcileState, Reconciler};
+use crate::client::identity::{DeploymentClient, Purpose};
+use crate::controllers::bundle_deployment::dependencies::{self, Problem};
+use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
+use crate::ledger::ReleaseKey;
+
+impl Reconciler {
+    pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
+        spec_names::check(&state.bundle.spec).map_err(|message| Halt::new(Cause::Name, message))
+    }
+
+    pub(super) async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
+        let agent = self.context.identities.agent();
+        let allowed = namespace::check_allowed(&agent, &state.bundle.spec.options).await;
+        allowed.map_err(|message| Halt::new(Cause::TargetNamespace, message))
+    }
+
+    pub(super) fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
+        match self.conflicting_bundle(state) {
+            None => Ok(()),
+            Some(other) => Err(self.refuse(state, &claims::desired(&state.bundle), &other)),
+        }
+    }
+
+    /// The other bundle that has the release this one wants.
+    pub(super) fn conflicting_bundle(&self, state: &ReconcileState) -> Option<String> {
+        let key = claims::desired(&state.bundle);
+        let owner = self.context.ledger.get(&key).map(|entry| entry.bundle);
+        // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
+        if let Some(owner) = owner.as_deref()
+            && owner != state.bundle.name()
+            && self.context.store.get(owner).is_none()
+            && (claims::revision(&state.bundle, &key) == 0 || self.context.store.may_hide(owner))
+        {
+            return Some(owner.to_owned());
+        }
+        if claims::takes(&state.bundle) {
+            return None;
+        }
+        let others = self.context.store.all();
+        let others = others.iter().map(AsRef::as_ref);
+        claims::conflicting_bundle(&state.bundle, &key, owner.as_deref(), others)
+    }
+
+    /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
+    pub(super) fn refuse(&self, state: &ReconcileState, key: &ReleaseKey, other: &str) -> Halt {
+        let ReleaseKey { namespace, name } = key;
+        self.context.drift.clear(state.bundle.name());
+        Halt::new(
+            Cause::ReleaseTaken,
+            format!("release {namespace}/{name} belongs to bundle {other}"),
+        )
+    }
+
+    pub(super) async fn impersonate(
+        &self,
+        state: &ReconcileState,
+    ) -> Result<DeploymentClient, Halt> {
+        let account = &state.bundle.spec.options.service_account;
+        let identities = &self.context.identities;
+        let impersonated = identities.deployment(account, Purpose::Deploy).await;
+        impersonated.map_err(Halt::at(Cause::DeployAccount))
+    }
+
+    /// Copies downstream resources. Whether one that was there was changed.
+    pub(super) async fn copy_resources(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+    ) -> Result<bool, Halt> {
+        let (upstream, bundle) = (&self.upstream.client, &state.bundle);
+        let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
+        let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
+        let generation = bundle.spec.downstream_resources_generation;
+        state.report.resources_copied(generation);
+        Ok(changed)
+    }
+
+    pub(super) fn check_dependencies(&self, state: &ReconcileState) -> Result<(), Halt> {
+        if state.bundle.spec.depends_on.is_empty() {
+            return Ok(());
+        }
+        let others = self.context.store.all();
+        let others = others.iter().map(AsRef::as_ref);
+        dependencies::check(&state.bundle, others).map_err(|problem| {
+            let cause = match problem {
+                Problem::NotReady(_) => Cause::DependencyNotReady,
+                Problem::Unknown(_) => Cause::DependencyUnknown,
+            };
+            Halt::new(cause, problem.message())
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! The release of a bundle as it is in storage, and what the ledger says of it.
+
+use std::collections::BTreeMap;
+
+use release::model::Release;
+use release::storage::{KnownDigest, Storage, StorageError};
+
+use super::{ReconcileState, Reconciler};
+use crate::api::BundleDeployment;
+use crate::client::identity::DeploymentClient;
+use crate::controllers::bundle_deployment::claims::ReleaseId;
+use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::ledger::{LedgerEntry, ReleaseKey, records};
+
+impl Reconciler {
+    /// The release a status names, if it is in storage as it was written. A revision that nobody took note of was written by another
+    /// agent, which told upstream so: no tenant can. It is believed the first time.
+    pub(super) async fn stored(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+    ) -> Result<Option<Release>, StorageError> {
+        let Some(id) = ReleaseId::parse(&state.report.status().release) else {
+            return Ok(None);
+        };
+        let key = id.key();
+        let known = self.context.ledger.get(&key).unwrap_or_default();
+        let storage = self.records(&state.bundle, impersonated, &key.namespace);
+        let release = match storage.get(&key.name, id.revision).await {
+            Ok(release) => release,
+            Err(StorageError::NotFound) => return Ok(None),
+            Err(StorageError::Unproven { .. }) => {
+                state.report.record_changed(&id);
+                return Ok(None);
+            }
+            Err(failed) => return Err(failed),
+        };
+        if !matches!(known.known_digest(id.revision), KnownDigest::Digest(_)) {
+            let entry = self.entry(state, impersonated, &key, false);
+            let digest = release::storage::digest(&release);
+            let entry = entry.noting(id.revision, digest);
+            self.context.ledger.adopt_revision(key, entry);
+        }
+        Ok(Some(release))
+    }
+
+    pub(super) fn records(
+        &self,
+        bundle: &BundleDeployment,
+        impersonated: &DeploymentClient,
+        namespace: &str,
+    ) -> Storage {
+        let bundle = records::Bundle {
+            name: bundle.name().to_owned(),
+            account: impersonated.account().to_owned(),
+            keep_resources: bundle.spec.options.keep_resources,
+        };
+        records::records(&self.context.ledger, impersonated, namespace, bundle)
+    }
+
+    /// Writes into the ledger whose the release is.
+    pub(super) async fn enter(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        key: ReleaseKey,
+        is_deployed: bool,
+    ) -> Result<(), Halt> {
+        let entry = self.entry(state, impersonated, &key, is_deployed);
+        let recorded = self.context.ledger.record(key, entry).await;
+        recorded.map_err(Halt::at(Cause::Ledger))
+    }
+
+    fn entry(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        key: &ReleaseKey,
+        is_deployed: bool,
+    ) -> LedgerEntry {
+        let known = self.context.ledger.get(key);
+        let keeps = state.bundle.spec.options.keep_resources;
+        let kept = known.as_ref().is_some_and(|entry| entry.keep_resources);
+        let entry = LedgerEntry {
+            bundle: state.bundle.name().to_owned(),
+            account: impersonated.account().to_owned(),
+            // Until the new spec is deployed, the last one has a say.
+            keep_resources: keeps || !is_deployed && kept,
+            ..LedgerEntry::default()
+        };
+        match known {
+            Some(known) => entry.with_revisions_of(&known),
+            None => LedgerEntry {
+                revisions: Some(BTreeMap::new()),
+                ..entry
+            },
+        }
+    }
+}
