@@ -3,10 +3,14 @@
 //! Mirrors `copyResourcesFromUpstream`; written with the bundle's account, unlike upstream.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
@@ -38,13 +42,13 @@ pub enum CopyError {
     },
 }
 
-/// Copies everything the bundle lists and tells whether a copy that existed was changed.
+/// Copies everything the bundle lists. True if a copy that existed was changed.
 ///
 /// # Errors
 /// The first copy that fails ends it.
 ///
 /// # Cancellation
-/// Safe: the next pass continues; copies already made are found equal.
+/// Safe: the next reconcile continues; copies already made are found equal.
 pub async fn copy_all(
     upstream: &Client,
     downstream: &DeploymentClient,
@@ -58,44 +62,139 @@ pub async fn copy_all(
     create_namespace(downstream.client(), target).await?;
     let mut changed = false;
     for desired in &options.downstream_resources {
-        let (name, client) = (&desired.name, downstream.client());
+        let name = &desired.name;
         changed |= match desired.kind.to_lowercase().as_str() {
-            "secret" => {
-                let source = Api::<Secret>::namespaced(upstream.clone(), bundle.namespace());
-                let source = source.get(name).await.map_err(|source| CopyError::Read {
-                    what: "secret",
-                    namespace: bundle.namespace().into(),
-                    name: name.clone(),
-                    source,
-                })?;
-                let copies = Api::<Secret>::namespaced(client, target);
-                write_secret(&copies, bundle, name, source).await
-            }
-            "configmap" => {
-                let source = Api::<ConfigMap>::namespaced(upstream.clone(), bundle.namespace());
-                let source = source.get(name).await.map_err(|source| CopyError::Read {
-                    what: "config map",
-                    namespace: bundle.namespace().into(),
-                    name: name.clone(),
-                    source,
-                })?;
-                let copies = Api::<ConfigMap>::namespaced(client, target);
-                write_config_map(&copies, bundle, name, source).await
-            }
+            "secret" => copy::<Secret>(upstream, downstream, bundle, name).await?,
+            "configmap" => copy::<ConfigMap>(upstream, downstream, bundle, name).await?,
             _ => return Err(CopyError::Kind(desired.kind.clone())),
-        }
-        .map_err(|source| CopyError::Write {
-            what: if desired.kind.eq_ignore_ascii_case("secret") {
-                "secret"
-            } else {
-                "configmap"
-            },
-            namespace: bundle.namespace().into(),
-            name: name.clone(),
-            source,
-        })?;
+        };
     }
     Ok(changed)
+}
+
+/// A kind that can be copied.
+trait Copied:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+{
+    /// What upstream calls it where it is read.
+    const READ: &str;
+    /// And where it is written.
+    const WRITTEN: &str;
+
+    /// Its content under other metadata.
+    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self;
+
+    /// Whether two have the same content, whatever their metadata.
+    fn has_content_of(&self, other: &Self) -> bool;
+
+    /// Whether its content may not change.
+    fn immutable(&self) -> Option<bool>;
+}
+
+impl Copied for Secret {
+    const READ: &str = "secret";
+    const WRITTEN: &str = "secret";
+
+    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self {
+        Self {
+            metadata,
+            immutable,
+            type_: self.type_,
+            data: self.data,
+            ..Default::default()
+        }
+    }
+
+    fn has_content_of(&self, other: &Self) -> bool {
+        self.type_ == other.type_ && same(&self.data, &other.data)
+    }
+
+    fn immutable(&self) -> Option<bool> {
+        self.immutable
+    }
+}
+
+impl Copied for ConfigMap {
+    const READ: &str = "config map";
+    const WRITTEN: &str = "configmap";
+
+    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self {
+        Self {
+            metadata,
+            immutable,
+            data: self.data,
+            binary_data: self.binary_data,
+        }
+    }
+
+    fn has_content_of(&self, other: &Self) -> bool {
+        same(&self.data, &other.data) && same(&self.binary_data, &other.binary_data)
+    }
+
+    fn immutable(&self) -> Option<bool> {
+        self.immutable
+    }
+}
+
+/// Whether two maps are the same; none is an empty one.
+fn same<V: PartialEq>(
+    one: &Option<BTreeMap<String, V>>,
+    other: &Option<BTreeMap<String, V>>,
+) -> bool {
+    let entries = |map: &Option<BTreeMap<String, V>>| map.iter().flatten().count();
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => entries(one) == entries(other),
+    }
+}
+
+/// Copies one object. True if a copy that existed was changed.
+async fn copy<K: Copied>(
+    upstream: &Client,
+    downstream: &DeploymentClient,
+    bundle: &BundleDeployment,
+    name: &str,
+) -> Result<bool, CopyError> {
+    let sources = Api::<K>::namespaced(upstream.clone(), bundle.namespace());
+    let mut source = sources.get(name).await.map_err(|source| CopyError::Read {
+        what: K::READ,
+        namespace: bundle.namespace().into(),
+        name: name.to_owned(),
+        source,
+    })?;
+    let metadata = copied_metadata(name, bundle, std::mem::take(source.meta_mut()));
+    let target = bundle.spec.options.release_namespace();
+    let copies = Api::<K>::namespaced(downstream.client(), target);
+    let written = write(&copies, name, source.copied(metadata, None)).await;
+    written.map_err(|source| CopyError::Write {
+        what: K::WRITTEN,
+        // Upstream prints its own.
+        namespace: bundle.namespace().into(),
+        name: name.to_owned(),
+        source,
+    })
+}
+
+async fn write<K: Copied>(copies: &Api<K>, name: &str, mut desired: K) -> kube::Result<bool> {
+    let parameters = PostParams::default();
+    let Some(mut existing) = copies.get_opt(name).await? else {
+        return copies.create(&parameters, &desired).await.map(|_| false);
+    };
+    if existing.has_content_of(&desired) && same_metadata(existing.meta(), desired.meta()) {
+        return Ok(false);
+    }
+    let immutable = existing.immutable();
+    let metadata = merged_metadata(
+        std::mem::take(existing.meta_mut()),
+        std::mem::take(desired.meta_mut()),
+    );
+    let replacement = desired.copied(metadata, immutable);
+    let replaced = copies.replace(name, &parameters, &replacement).await;
+    replaced.map(|_| true)
 }
 
 /// Other failures than "not there" surface with the copy itself.
@@ -123,80 +222,6 @@ async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     }
 }
 
-async fn write_secret(
-    copies: &Api<Secret>,
-    bundle: &BundleDeployment,
-    name: &str,
-    source: Secret,
-) -> kube::Result<bool> {
-    let desired = Secret {
-        metadata: copied_metadata(name, bundle, source.metadata),
-        type_: source.type_,
-        data: source.data,
-        ..Default::default()
-    };
-    let Some(existing) = copies.get_opt(name).await? else {
-        return copies
-            .create(&PostParams::default(), &desired)
-            .await
-            .map(|_| false);
-    };
-    let same = existing.type_ == desired.type_
-        && existing.data.as_ref().is_none_or(BTreeMap::is_empty)
-            == desired.data.as_ref().is_none_or(BTreeMap::is_empty)
-        && existing.data.clone().unwrap_or_default() == desired.data.clone().unwrap_or_default()
-        && same_metadata(&existing.metadata, &desired.metadata);
-    if same {
-        return Ok(false);
-    }
-    let replacement = Secret {
-        metadata: merged_metadata(existing.metadata, desired.metadata),
-        immutable: existing.immutable,
-        ..desired
-    };
-    copies
-        .replace(name, &PostParams::default(), &replacement)
-        .await
-        .map(|_| true)
-}
-
-async fn write_config_map(
-    copies: &Api<ConfigMap>,
-    bundle: &BundleDeployment,
-    name: &str,
-    source: ConfigMap,
-) -> kube::Result<bool> {
-    let desired = ConfigMap {
-        metadata: copied_metadata(name, bundle, source.metadata),
-        data: source.data,
-        binary_data: source.binary_data,
-        ..Default::default()
-    };
-    let Some(existing) = copies.get_opt(name).await? else {
-        return copies
-            .create(&PostParams::default(), &desired)
-            .await
-            .map(|_| false);
-    };
-    let same = existing.data.clone().unwrap_or_default()
-        == desired.data.clone().unwrap_or_default()
-        && existing.binary_data.clone().unwrap_or_default()
-            == desired.binary_data.clone().unwrap_or_default()
-        && same_metadata(&existing.metadata, &desired.metadata);
-    if same {
-        return Ok(false);
-    }
-    let replacement = ConfigMap {
-        metadata: merged_metadata(existing.metadata, desired.metadata),
-        immutable: existing.immutable,
-        ..desired
-    };
-    copies
-        .replace(name, &PostParams::default(), &replacement)
-        .await
-        .map(|_| true)
-}
-
 fn copied_metadata(name: &str, bundle: &BundleDeployment, source: ObjectMeta) -> ObjectMeta {
     let mut labels = source.labels.unwrap_or_default();
     labels.insert(LABEL_BUNDLE_DEPLOYMENT.into(), bundle.name().into());
@@ -209,9 +234,7 @@ fn copied_metadata(name: &str, bundle: &BundleDeployment, source: ObjectMeta) ->
 }
 
 fn same_metadata(existing: &ObjectMeta, desired: &ObjectMeta) -> bool {
-    existing.labels == desired.labels
-        && existing.annotations.clone().unwrap_or_default()
-            == desired.annotations.clone().unwrap_or_default()
+    existing.labels == desired.labels && same(&existing.annotations, &desired.annotations)
 }
 
 /// Labels and annotations are replaced; what else the copy has (owners, finalizers) stays.
