@@ -1,8 +1,8 @@
-//! The work queue: which bundle needs a pass, when, and that no bundle is worked on twice at once.
+//! The work queue: which bundle needs a reconcile, when, and that no bundle is reconciled twice at once.
 //!
-//! Replaces controller-runtime's two queues. One bundle has one entry, so a drift pass and a
-//! reconcile of the same bundle never overlap. Failed passes back off per bundle, 5 ms to 60 s
-//! with jitter; an event cuts the wait short.
+//! Replaces controller-runtime's two queues. One bundle has one entry, so that its full and its drift
+//! reconciles never overlap. Failed ones back off per bundle, 5 ms to 60 s with jitter; an event cuts
+//! the wait short.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 
 use crate::report::metrics::{Controller, Metrics, Outcome};
 
-/// What a bundle is woken for.
+/// How much of a bundle is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileKind {
-    /// Everything: deploy if needed, then look.
+    /// Everything: deploy what changed, then monitor. What a BundleDeployment's own events lead to.
     Full,
-    /// Look at live objects, and correct them if wanted.
+    /// Compare live objects with the release, and correct them if wanted. What changes of live objects lead to.
     Drift,
 }
 
 impl ReconcileKind {
-    /// Whose figures it counts among.
+    /// The controller whose metrics it counts for.
     pub fn controller(self) -> Controller {
         match self {
             Self::Full => Controller::BundleDeployment,
@@ -32,21 +32,21 @@ impl ReconcileKind {
     }
 }
 
-/// How a pass wants to be followed up.
+/// When a bundle is to be reconciled again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
-    /// Wait for an event.
+    /// When something happens.
     Idle,
-    /// Come back after this long; not a failure.
+    /// After this long, of the same kind; not a failure.
     After(Duration),
-    /// Come back for everything after this long, whatever this pass was for; not a failure.
+    /// After this long and in full, whatever this one was; not a failure.
     FullAfter(Duration),
-    /// Come back after a back-off.
+    /// After a back-off: something failed.
     Retry,
 }
 
 impl Requeue {
-    /// What it counts as among the figures.
+    /// What it counts as in the metrics.
     pub fn outcome(self) -> Outcome {
         match self {
             Self::Idle => Outcome::Success,
@@ -56,7 +56,7 @@ impl Requeue {
     }
 }
 
-/// Which passes may be begun: each kind has its own number of workers.
+/// For which kinds a worker is free: each kind has its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeWorkers {
     pub full: bool,
@@ -99,9 +99,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn due(&self, room: FreeWorkers) -> Option<Instant> {
-        let full = self.full.filter(|_| room.full);
-        let drift = self.drift.filter(|_| room.drift);
+    fn due(&self, free: FreeWorkers) -> Option<Instant> {
+        let full = self.full.filter(|_| free.full);
+        let drift = self.drift.filter(|_| free.drift);
         match (full, drift) {
             (Some(full), Some(drift)) => Some(full.min(drift)),
             (full, drift) => full.or(drift),
@@ -116,10 +116,10 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Whether it was not waiting for such a pass yet.
-    fn wake(&mut self, name: &str, pass: ReconcileKind, at: Instant) -> bool {
+    /// Whether it was not waiting for one of this kind yet.
+    fn wake(&mut self, name: &str, kind: ReconcileKind, at: Instant) -> bool {
         let entry = self.entries.entry(name.to_owned()).or_default();
-        let slot = match pass {
+        let slot = match kind {
             ReconcileKind::Full => &mut entry.full,
             ReconcileKind::Drift => &mut entry.drift,
         };
@@ -128,37 +128,37 @@ impl Schedule {
         is_new
     }
 
-    /// The bundle that has been due longest, if any, and since when. A full pass covers a drift pass.
+    /// The bundle that has been due longest, if any, and since when. A full reconcile covers one for drift.
     fn take(
         &mut self,
         now: Instant,
-        room: FreeWorkers,
+        free: FreeWorkers,
     ) -> Option<(String, ReconcileKind, Instant)> {
         let (name, entry) = self
             .entries
             .iter_mut()
-            .filter(|(_, entry)| !entry.running && entry.due(room).is_some_and(|due| due <= now))
-            .min_by_key(|(_, entry)| entry.due(room))?;
-        let since = entry.due(room)?;
+            .filter(|(_, entry)| !entry.running && entry.due(free).is_some_and(|due| due <= now))
+            .min_by_key(|(_, entry)| entry.due(free))?;
+        let since = entry.due(free)?;
         entry.running = true;
-        let full_is_due = room.full && entry.full.is_some_and(|due| due <= now);
+        let full_is_due = free.full && entry.full.is_some_and(|due| due <= now);
         entry.drift = None;
         if full_is_due {
             entry.full = None;
         }
-        let pass = if full_is_due {
+        let kind = if full_is_due {
             ReconcileKind::Full
         } else {
             ReconcileKind::Drift
         };
-        Some((name.clone(), pass, since))
+        Some((name.clone(), kind, since))
     }
 
-    /// The pass it waits for next because of this one, and whether that is for later.
+    /// The kind it waits for next because of this one, and whether that is for later.
     fn finish(
         &mut self,
         name: &str,
-        pass: ReconcileKind,
+        kind: ReconcileKind,
         next: Requeue,
         now: Instant,
         backoff: Backoff,
@@ -171,29 +171,29 @@ impl Schedule {
         };
         let again = match next {
             Requeue::Idle => None,
-            Requeue::After(pause) => Some((pass, pause)),
+            Requeue::After(pause) => Some((kind, pause)),
             Requeue::FullAfter(pause) => Some((ReconcileKind::Full, pause)),
-            Requeue::Retry => Some((pass, backoff.pause(entry.failures, rand::random()))),
+            Requeue::Retry => Some((kind, backoff.pause(entry.failures, rand::random()))),
         };
-        let Some((pass, pause)) = again else {
+        let Some((kind, pause)) = again else {
             if entry.due(FreeWorkers::ANY).is_none() {
                 self.entries.remove(name);
             }
             return None;
         };
-        let is_new = self.wake(name, pass, now + pause);
-        is_new.then_some((pass, !pause.is_zero()))
+        let is_new = self.wake(name, kind, now + pause);
+        is_new.then_some((kind, !pause.is_zero()))
     }
 
-    fn next_due(&self, room: FreeWorkers) -> Option<Instant> {
+    fn next_due(&self, free: FreeWorkers) -> Option<Instant> {
         self.entries
             .values()
             .filter(|entry| !entry.running)
-            .filter_map(|entry| entry.due(room))
+            .filter_map(|entry| entry.due(free))
             .min()
     }
 
-    /// Bundles due for everything, and for a look alone, that nobody works on.
+    /// How many bundles wait for a full reconcile, and for one of drift alone.
     fn depth(&self, now: Instant) -> (usize, usize) {
         let is_due = |slot: Option<Instant>| slot.is_some_and(|due| due <= now);
         let waiting = self.entries.values().filter(|entry| !entry.running);
@@ -225,40 +225,40 @@ impl Queue {
         }
     }
 
-    /// Asks for a pass now, or as soon as the running one ends.
-    pub fn wake(&self, name: &str, pass: ReconcileKind) {
-        self.wake_after(name, pass, Duration::ZERO);
+    /// Asks for a reconcile now, or as soon as the running one ends.
+    pub fn wake(&self, name: &str, kind: ReconcileKind) {
+        self.wake_after(name, kind, Duration::ZERO);
     }
 
-    /// Asks for a pass in a while. An earlier date that is already set stays.
-    pub fn wake_after(&self, name: &str, pass: ReconcileKind, delay: Duration) {
+    /// Asks for a reconcile in a while. An earlier date that is already set stays.
+    pub fn wake_after(&self, name: &str, kind: ReconcileKind, delay: Duration) {
         let now = Instant::now();
         let is_new = {
             let mut schedule = self.lock();
-            let is_new = schedule.wake(name, pass, now + delay);
+            let is_new = schedule.wake(name, kind, now + delay);
             self.count(&schedule, now);
             is_new
         };
         if is_new {
-            self.metrics.added(pass.controller(), !delay.is_zero());
+            self.metrics.added(kind.controller(), !delay.is_zero());
         }
         self.changed.notify_one();
     }
 
-    /// Waits for a bundle that is due for a pass there is room for. Follow with [`Queue::finish`].
+    /// Waits for a bundle that is due and has a free worker. Follow with [`Queue::finish`].
     ///
     /// # Cancellation
     /// Safe: a bundle is taken only when it is returned.
-    pub async fn take(&self, room: FreeWorkers) -> (String, ReconcileKind) {
+    pub async fn take(&self, free: FreeWorkers) -> (String, ReconcileKind) {
         loop {
             let next = {
                 let (mut schedule, now) = (self.lock(), Instant::now());
-                if let Some((name, pass, since)) = schedule.take(now, room) {
+                if let Some((name, kind, since)) = schedule.take(now, free) {
                     self.count(&schedule, now);
-                    self.metrics.taken(pass.controller(), now - since);
-                    return (name, pass);
+                    self.metrics.taken(kind.controller(), now - since);
+                    return (name, kind);
                 }
-                schedule.next_due(room)
+                schedule.next_due(free)
             };
             let until_due = async {
                 match next {
@@ -274,17 +274,17 @@ impl Queue {
         }
     }
 
-    /// Ends a pass.
-    pub fn finish(&self, name: &str, pass: ReconcileKind, next: Requeue) {
+    /// A reconcile ended.
+    pub fn finish(&self, name: &str, kind: ReconcileKind, next: Requeue) {
         let now = Instant::now();
         let again = {
             let mut schedule = self.lock();
-            let again = schedule.finish(name, pass, next, now, self.backoff);
+            let again = schedule.finish(name, kind, next, now, self.backoff);
             self.count(&schedule, now);
             again
         };
-        if let Some((pass, is_delayed)) = again {
-            self.metrics.added(pass.controller(), is_delayed);
+        if let Some((kind, is_delayed)) = again {
+            self.metrics.added(kind.controller(), is_delayed);
         }
         self.changed.notify_one();
     }
@@ -314,8 +314,8 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn taken(schedule: &mut Schedule, now: Instant, room: FreeWorkers) -> Option<ReconcileKind> {
-        schedule.take(now, room).map(|(_, pass, _)| pass)
+    fn taken(schedule: &mut Schedule, now: Instant, free: FreeWorkers) -> Option<ReconcileKind> {
+        schedule.take(now, free).map(|(_, kind, _)| kind)
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_pass_has_its_own_room() {
+    fn each_kind_has_its_own_workers() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         let full_only = FreeWorkers {
             drift: false,
@@ -390,7 +390,7 @@ mod tests {
         schedule.wake("b", ReconcileKind::Drift, now);
         schedule.wake("b", ReconcileKind::Full, now + second(2));
         assert_eq!(schedule.take(now, full_only), None);
-        // What there is no room for is no reason to look again at once.
+        // What no worker is free for is no reason to try again at once.
         assert_eq!(schedule.next_due(full_only), Some(now + second(2)));
         let no_full = FreeWorkers {
             full: false,
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_may_ask_for_everything() {
+    fn a_drift_reconcile_may_ask_for_a_full_one() {
         let (mut schedule, now) = (Schedule::default(), Instant::now());
         schedule.wake("b", ReconcileKind::Drift, now);
         schedule.take(now, FreeWorkers::ANY);
@@ -431,10 +431,10 @@ mod tests {
         schedule.wake("c", ReconcileKind::Full, now + second(1));
         assert_eq!(schedule.depth(now), (1, 1));
         assert_eq!(schedule.depth(now + second(1)), (2, 1));
-        let (name, pass, since) = schedule.take(now, FreeWorkers::ANY).unwrap();
+        let (name, kind, since) = schedule.take(now, FreeWorkers::ANY).unwrap();
         assert_eq!(since, now);
-        let again = schedule.finish(&name, pass, Requeue::Retry, now, BACKOFF);
-        assert_eq!(again, Some((pass, true)));
+        let again = schedule.finish(&name, kind, Requeue::Retry, now, BACKOFF);
+        assert_eq!(again, Some((kind, true)));
         let again = schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
         assert_eq!(again, None);
     }

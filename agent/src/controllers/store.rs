@@ -1,4 +1,4 @@
-//! The BundleDeployments of this cluster as the watch last told them, and what we remember of each.
+//! The BundleDeployments of this cluster as the watch last had them, and what we remember of each.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::api::{BundleDeployment, BundleDeploymentStatus};
 /// What an event means for the bundles.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// These need a pass now.
+    /// These are to be reconciled now.
     pub names: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ struct Inner {
     /// Deleted in front of our eyes, on a live watch.
     deleted: HashMap<String, Instant>,
     /// Bundles that are gone and whose last spec said `keepResources`.
-    keepers: HashSet<String>,
+    kept: HashSet<String>,
 }
 
 impl Store {
@@ -55,7 +55,7 @@ impl Store {
         inner.bundles.contains_key(name) || inner.malformed.contains(name)
     }
 
-    /// Whether a bundle may be there that cannot be looked at: the server listed it but it is unreadable, or the list is still coming.
+    /// Whether a bundle may be there without being in the store: the server listed it but it is unreadable, or the list is still coming.
     pub fn may_hide(&self, name: &str) -> bool {
         let inner = self.lock();
         !inner.bundles.contains_key(name)
@@ -67,7 +67,7 @@ impl Store {
         self.lock().deleted.get(name).map(Instant::elapsed)
     }
 
-    /// Remembers a status we are about to write, so that its echo wakes nobody.
+    /// Remembers a status we are about to write, so that its own event wakes nobody.
     pub fn writing(&self, name: &str, status: &BundleDeploymentStatus) {
         let mut inner = self.lock();
         inner.written.insert(name.to_owned(), status.clone());
@@ -89,7 +89,7 @@ impl Store {
         self.lock().relisting = Some(HashSet::new());
     }
 
-    /// A list ended: tells which bundles are gone since the one before.
+    /// A list ended: which bundles are gone since the one before.
     pub fn relisted(&self) -> Wake {
         let mut inner = self.lock();
         let Some(listed) = inner.relisting.take() else {
@@ -117,7 +117,7 @@ impl Store {
         inner.seen(&name);
         inner.malformed.remove(&name);
         inner.deleted.remove(&name);
-        inner.keepers.remove(&name);
+        inner.kept.remove(&name);
         let written = inner.written.get(&name);
         let old = inner.bundles.get(&name);
         let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
@@ -157,7 +157,7 @@ impl Store {
     pub fn forget_deletion(&self, name: &str) {
         let mut inner = self.lock();
         inner.deleted.remove(name);
-        inner.keepers.remove(name);
+        inner.kept.remove(name);
     }
 
     /// Upstream refuses to list: what looked like deletions may have been a loss.
@@ -166,8 +166,8 @@ impl Store {
     }
 
     /// Whether a bundle that is gone wanted its objects to stay.
-    pub fn wished_to_keep(&self, name: &str) -> bool {
-        self.lock().keepers.contains(name)
+    pub fn kept_resources(&self, name: &str) -> bool {
+        self.lock().kept.contains(name)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -179,7 +179,7 @@ impl Inner {
     fn gone(&mut self, name: &str) {
         let keeps = |bundle: Arc<BundleDeployment>| bundle.spec.options.keep_resources;
         if self.bundles.remove(name).is_some_and(keeps) {
-            self.keepers.insert(name.to_owned());
+            self.kept.insert(name.to_owned());
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_what_is_gone() {
+    fn bundles_that_a_list_lacks_are_gone() {
         let store = Store::default();
         store.applied(named("a"));
         store.applied(named("b"));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_may_still_be_there() {
+    fn a_bundle_that_is_unreadable_or_not_listed_yet_may_be_there() {
         let store = Store::default();
         store.relist();
         store.applied(named("a"));
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_of_our_own_status_wakes_nobody() {
+    fn the_event_of_our_own_status_write_wakes_nobody() {
         let store = Store::default();
         assert_eq!(store.applied(named("a")).names, ["a"]);
-        let mut echo = named("a");
-        echo.status.release = "ns/a:1".into();
-        store.writing("a", &echo.status);
-        assert!(store.applied(echo).names.is_empty());
+        let mut own = named("a");
+        own.status.release = "ns/a:1".into();
+        store.writing("a", &own.status);
+        assert!(store.applied(own).names.is_empty());
         assert_eq!(store.get("a").unwrap().metadata.managed_fields, None);
         assert_eq!(store.applied(named("a")).names, ["a"]);
     }
@@ -282,16 +282,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_wish_to_keep_objects_outlives_the_bundle() {
+    fn keep_resources_outlives_the_bundle() {
         let store = Store::default();
         let keeper =
             json!({"metadata": {"name": "a"}, "spec": {"options": {"keepResources": true}}});
         store.applied(bundle(keeper));
         store.deleted("a");
-        assert!(store.wished_to_keep("a"));
+        assert!(store.kept_resources("a"));
         store.applied(named("a"));
         store.deleted("a");
-        assert!(!store.wished_to_keep("a"));
+        assert!(!store.kept_resources("a"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Bundles that want the same release.
 //!
-//! A release holds one bundle's objects. Who has it keeps it: another bundle that names it is told so and
-//! changes nothing, because its upgrade would delete the first one's objects, and the first one's drift correction would bring them back. The Go agent lets
-//! them take the release from each other with every change. With `takeOwnership` a changed bundle takes it here too. What a status says of a release counts, and the
-//! ledger: no tenant writes there. The release record does not.
+//! A release has the objects of one bundle, and stays with it: another bundle that names it is refused, because its upgrade would delete the
+//! first one's objects, and the first one's drift correction would bring them back. The Go agent lets them take the release from each other
+//! with every change. With `takeOwnership` a changed bundle takes it here too. Evidence is what statuses and the ledger say, where no tenant
+//! writes; a release record is none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +70,7 @@ pub fn desired(bundle: &BundleDeployment) -> ReleaseKey {
     }
 }
 
-/// The bundle that has the release `key`, if it is another one than `bundle`. `owner` is whose it is by the ledger.
+/// The other bundle that has the release `key`. `owner` is the bundle that the ledger has for it.
 pub fn conflicting_bundle<'a>(
     bundle: &BundleDeployment,
     key: &ReleaseKey,
@@ -87,14 +87,15 @@ pub fn conflicting_bundle<'a>(
         .map(|(_, other)| other.name().to_owned())
 }
 
-/// Whether a bundle says that it takes what it finds, and wants something new. One that was deployed as it is takes nothing back.
+/// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
+/// nothing back.
 pub fn takes(bundle: &BundleDeployment) -> bool {
     let helm = bundle.spec.options.helm.as_ref();
     helm.is_some_and(|helm| helm.take_ownership)
         && bundle.spec.deployment_id != bundle.status.applied_deployment_id
 }
 
-/// The bundle that waits for the release `key`, which `owner` leaves.
+/// The bundle that wants the release `key` once `owner` gives it up.
 pub fn next_owner<'a>(
     owner: &str,
     key: &ReleaseKey,
@@ -108,7 +109,7 @@ pub fn next_owner<'a>(
     waiting.next().map(|other| other.name().to_owned())
 }
 
-/// Whether a bundle goes on wanting the release. Where its name is still to be filled in, what was deployed tells.
+/// Whether a bundle still wants the release. While its name holds `${ }`, what was deployed decides.
 fn holds_on(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
     let desired = desired(bundle);
     let is_template = [&desired.namespace, &desired.name]
@@ -125,22 +126,22 @@ pub fn revision(bundle: &BundleDeployment, key: &ReleaseKey) -> i64 {
         .map_or(0, |id| id.revision)
 }
 
-/// Releases that are being deployed: of two bundles that begin at once, one is first.
+/// Locks of releases that are being deployed: of two bundles that begin at once, one is first.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseLocks(Arc<Mutex<HashMap<ReleaseKey, String>>>);
 
-/// A release in hand, until it is dropped.
+/// The lock of one release, until it is dropped.
 #[derive(Debug)]
 pub struct ReleaseLock {
-    hands: ReleaseLocks,
+    locks: ReleaseLocks,
     key: ReleaseKey,
 }
 
 impl ReleaseLocks {
-    /// Takes a release in hand.
+    /// Locks a release for a bundle.
     ///
     /// # Errors
-    /// The bundle that has it in hand.
+    /// The bundle that has the lock.
     pub fn take(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, String> {
         let mut taken = self.lock();
         if let Some(other) = taken.get(key) {
@@ -148,7 +149,7 @@ impl ReleaseLocks {
         }
         taken.insert(key.clone(), bundle.to_owned());
         Ok(ReleaseLock {
-            hands: self.clone(),
+            locks: self.clone(),
             key: key.clone(),
         })
     }
@@ -160,7 +161,7 @@ impl ReleaseLocks {
 
 impl Drop for ReleaseLock {
     fn drop(&mut self) {
-        self.hands.lock().remove(&self.key);
+        self.locks.lock().remove(&self.key);
     }
 }
 
@@ -206,20 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_or_wants_another_release_has_no_say() {
+    fn a_bundle_that_is_deleted_or_wants_another_release_does_not_conflict() {
         let us = bundle("a", "", "web");
         let moved = bundle("b", "apps/web:1", "other");
         assert_eq!(
             conflicting_bundle(&us, &key(), Some("b"), [&moved].into_iter()),
             None
         );
-        let mut going = bundle("b", "apps/web:1", "web");
-        going.metadata.deletion_timestamp =
+        let mut deleted = bundle("b", "apps/web:1", "web");
+        deleted.metadata.deletion_timestamp =
             serde_json::from_value::<Value>(json!("2026-01-01T00:00:00Z"))
                 .ok()
                 .and_then(|at| serde_json::from_value(at).ok());
         assert_eq!(
-            conflicting_bundle(&us, &key(), Some("b"), [&going].into_iter()),
+            conflicting_bundle(&us, &key(), Some("b"), [&deleted].into_iter()),
             None
         );
         let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
@@ -229,11 +230,11 @@ mod tests {
 
     #[test]
     fn of_two_that_begin_at_once_one_is_first() {
-        let hands = ReleaseLocks::default();
-        let grip = hands.take(&key(), "a").unwrap();
-        assert_eq!(hands.take(&key(), "b").unwrap_err(), "a");
-        drop(grip);
-        assert!(hands.take(&key(), "b").is_ok());
+        let locks = ReleaseLocks::default();
+        let lock = locks.take(&key(), "a").unwrap();
+        assert_eq!(locks.take(&key(), "b").unwrap_err(), "a");
+        drop(lock);
+        assert!(locks.take(&key(), "b").is_ok());
     }
 
     #[rstest]

@@ -61,13 +61,13 @@ pub async fn stored_objects(
     )?)
 }
 
-/// Applies the wanted objects that are missing or changed; tells what other managers held.
+/// Applies the desired objects that are missing or changed. Gives back the fields that other managers held.
 ///
 /// # Errors
 /// The API server refuses one.
 ///
 /// # Cancellation
-/// Safe: the next look finds what is still wrong.
+/// Safe: the next reconcile finds what is still wrong.
 pub async fn apply(
     cluster: &Cluster,
     release: &Release,

@@ -43,7 +43,7 @@ pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
     if desired > 0 { desired } else { MAX_HISTORY }
 }
 
-/// What a failed deploy is told as.
+/// The halt of a deploy that failed.
 fn halt(cause: DeployError) -> Halt {
     let reason = match error::api_code(&cause) {
         Some(403) => Reason::Forbidden,
@@ -66,7 +66,7 @@ fn reason(cause: &DeployError) -> Reason {
     }
 }
 
-/// Deploys bundles; shared by all passes.
+/// Deploys bundles; shared by all reconciles.
 pub struct Deployer {
     upstream: Client,
     fetcher: Fetcher,
@@ -104,7 +104,7 @@ impl Deployer {
         }
     }
 
-    /// Lets go of what is kept for the next deploys.
+    /// Frees what is kept for the next deploys.
     pub fn forget_templates(&self) {
         self.templates.clear();
     }
@@ -197,12 +197,12 @@ impl Deployer {
             halt(cause).redacted(&secrets)
         })?;
         for conflict in &deployed.conflicts {
-            self.tell_conflict(bundle.name(), conflict);
+            self.emit_conflict(bundle.name(), conflict);
         }
         Ok(deployed)
     }
 
-    fn tell_conflict(&self, bundle: &str, conflict: &FieldConflict) {
+    fn emit_conflict(&self, bundle: &str, conflict: &FieldConflict) {
         let FieldConflict {
             object,
             field,

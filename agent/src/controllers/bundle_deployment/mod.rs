@@ -1,4 +1,8 @@
-//! Reconciling one BundleDeployment: decisions in [`plan`] and [`status`], deeds in [`reconcile`].
+//! Reconciling one BundleDeployment.
+//!
+//! [`reconcile`] is the flow, and the way in. Pure modules decide: [`plan`] whether anything is to be done, [`claims`], [`dependencies`] and
+//! [`spec_names`] what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it, and [`status`] how that is
+//! written. [`values`] and [`deployer`] lead from a spec to a release.
 
 pub mod claims;
 pub mod correct;

@@ -3,7 +3,7 @@
 //!
 //! Upstream makes labels and annotations *equal* to the options after a deploy, which wipes what
 //! other controllers put there. Here our keys are set before the objects, by server-side apply
-//! under a field manager of their own: what the options no longer have goes, what others set stays.
+//! under a field manager of their own: what the options no longer have is removed, what others set stays.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const POD_SECURITY_PREFIX: &str = "pod-security.kubernetes.io/";
 /// The namespace could not be labelled.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The account lacks a right; granting it wakes nobody.
+    /// The account lacks a right; granting it causes no event.
     #[error(
         "the deployment's service account is not allowed to {verb} namespace \"{namespace}\"; \
          grant it '{verb}' on this namespace (scoped via resourceNames) or remove \
@@ -173,7 +173,7 @@ pub async fn label(
         let found = namespaces.get_metadata_opt(name).await;
         let found = found.map_err(|source| NamespaceError::new("get", name, source))?;
         if found.is_none() {
-            // The deploy that follows tells it better.
+            // The deploy that follows has the better error for it.
             return Ok(());
         }
     }
@@ -197,7 +197,7 @@ async fn update(
     let found = namespaces.get_opt(name).await;
     let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
     else {
-        // The deploy that follows creates it, or tells why not.
+        // The deploy that follows creates it, or says why not.
         return Ok(());
     };
     let metadata = &mut namespace.metadata;

@@ -51,9 +51,9 @@ impl ObservationCache {
     pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<CachedObservation>> {
         self.forget_resting();
         let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = bundles.get(bundle.name())?;
-        let is_same = memory.version == version(bundle) && memory.release == release;
-        is_same.then(|| Arc::clone(memory))
+        let cached = bundles.get(bundle.name())?;
+        let is_same = cached.version == version(bundle) && cached.release == release;
+        is_same.then(|| Arc::clone(cached))
     }
 
     /// Remembers what was found, if there is room.
@@ -68,12 +68,12 @@ impl ObservationCache {
         self.forget_resting();
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         bundles.remove(bundle.name());
-        let held: usize = bundles.values().map(|memory| memory.weight).sum();
+        let held: usize = bundles.values().map(|cached| cached.weight).sum();
         let weight = desired.iter().map(|object| weight(&object.body)).sum();
         if held.saturating_add(weight) > MAX_WEIGHT {
             return;
         }
-        let memory = CachedObservation {
+        let cached = CachedObservation {
             version: version(bundle),
             release: release.to_owned(),
             owner,
@@ -82,7 +82,7 @@ impl ObservationCache {
             weight,
             observed: Instant::now(),
         };
-        bundles.insert(bundle.name().to_owned(), Arc::new(memory));
+        bundles.insert(bundle.name().to_owned(), Arc::new(cached));
     }
 
     /// Keeps a status that is not sent yet. Losing it costs a reconcile that finds everything done.
@@ -101,7 +101,7 @@ impl ObservationCache {
     /// Forgets what was not observed for a while.
     pub fn forget_resting(&self) {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        bundles.retain(|_, memory| memory.observed.elapsed() < REMEMBERED);
+        bundles.retain(|_, cached| cached.observed.elapsed() < REMEMBERED);
     }
 
     /// Forgets a bundle.
@@ -154,7 +154,7 @@ pub(super) fn unchanged(
     )
 }
 
-/// Roughly what a value takes in memory, in bytes. As deep as the API server lets an object be.
+/// Roughly what a value takes in cached, in bytes. As deep as the API server lets an object be.
 fn weight(value: &Value) -> usize {
     let inside: usize = match value {
         Value::String(text) => text.len(),

@@ -1,4 +1,4 @@
-//! Looking at a release's live objects: which are missing, extra, changed or not ready.
+//! Comparing a release's live objects with what it wants: which are missing, extra, changed or not ready.
 //!
 //! One LIST per kind and namespace by the set's hash, as the bundle's account. Right after a first
 //! install the answers to its writes do, and of a bundle that is becoming ready only what changed
@@ -160,7 +160,7 @@ impl Live {
     }
 
     /// Reads those wanted objects of a set that are not among `in_sync`. None if one is missing, or
-    /// cannot be read: then all must be looked at.
+    /// cannot be read: then all must be read.
     pub async fn reread(
         cluster: &Cluster,
         hash: &str,
@@ -208,7 +208,7 @@ impl Live {
         self.objects.keys().any(|key| !desired.contains(key))
     }
 
-    /// The versions seen, for telling news from echoes.
+    /// The versions that were read, so that the watch can tell later changes from those.
     pub fn seen(&self) -> Seen {
         let version = |object| text(object, "/metadata/resourceVersion").to_owned();
         let objects = self.objects.iter();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_finding_is_told_in_upstreams_order() {
+    fn findings_come_in_upstreams_order() {
         let mut found = Live::default();
         for (resource, object) in [
             live("Service", "svc", json!({"x": "1"})),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_is_not_read_again_until_it_changes() {
+    fn objects_in_sync_are_read_again_only_when_they_change() {
         let manifest = [desired("ConfigMap", "a"), desired("ConfigMap", "b")];
         let mut first = Live::default();
         for name in ["a", "b"] {
@@ -557,11 +557,11 @@ mod tests {
         let found = first.compare(&manifest, &[], &Differences::default(), &view);
         let known = in_sync(&found);
         assert_eq!(known.len(), 2);
-        let news = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
-        let rest = unchanged(&known, &manifest, &[news("b")]).unwrap();
+        let changed = |name: &str| ObjectKey::new("v1", "ConfigMap", "ns", name);
+        let rest = unchanged(&known, &manifest, &[changed("b")]).unwrap();
         assert_eq!(rest.len(), 1);
-        assert!(unchanged(&known, &manifest, &[news("other")]).is_none());
-        // The other one is read again, and both are told.
+        assert!(unchanged(&known, &manifest, &[changed("other")]).is_none());
+        // The other one is read again, and both are in the result.
         let mut second = Live {
             in_sync: rest,
             ..Live::default()

@@ -1,4 +1,4 @@
-//! What a reconcile came to, and who is told: conditions, Events, the log and the queue. No I/O.
+//! What a reconcile comes to: conditions, Events, log lines and when to come back. No I/O.
 //!
 //! A step returns what happened: its result, or a [`Halt`]. What that means is decided here alone, and nothing else can write to
 //! the status of a reconcile. The texts of conditions are upstream's.
@@ -25,7 +25,7 @@ use crate::report::redact::SensitiveData;
 /// Why a step got no further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
-    /// What was in hand.
+    /// What the step could not do.
     pub cause: Cause,
     /// What went wrong with it; quotes no value and no Secret.
     pub message: String,
@@ -183,7 +183,7 @@ impl Halt {
             }
             Cause::ReadRelease => (monitored, Reason::MonitorFailed, "cannot read the release"),
             Cause::ReadHeldRelease => (none, Reason::MonitorFailed, "cannot read the release"),
-            // Granting the right wakes nobody.
+            // Granting the right causes no event.
             Cause::NamespaceForbidden => {
                 return Effect {
                     status: StatusChange::NotInstalled,
@@ -292,14 +292,14 @@ pub struct Report {
     had_drift: bool,
     status: BundleDeploymentStatus,
     events: Vec<(Reason, String)>,
-    /// The last word of those that have one.
+    /// Of those steps that have a wish, the last one's.
     requeue: Requeue,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
 }
 
 impl Report {
-    /// Nothing has happened yet; `status` is what is to be told so far.
+    /// Nothing has happened yet; `status` is the one to begin with.
     pub fn new(
         bundle: &BundleDeployment,
         status: BundleDeploymentStatus,
@@ -319,7 +319,7 @@ impl Report {
         }
     }
 
-    /// The status as it is to be told.
+    /// The status as it is to be written.
     pub fn status(&self) -> &BundleDeploymentStatus {
         &self.status
     }
@@ -339,7 +339,7 @@ impl Report {
         (self.events, self.requeue)
     }
 
-    /// Whether all there is to tell is that what was just deployed is not ready yet.
+    /// Whether nothing happened but a deploy whose objects are not ready yet.
     pub fn is_coming_up(&self, bundle: &BundleDeployment) -> bool {
         self.is_new
             && self.requeue == Requeue::Idle
@@ -450,7 +450,7 @@ impl Report {
         self.set(MONITORED, Ok(()));
     }
 
-    /// The record of the release is gone: everything is looked at anew, and what is live adopted.
+    /// The record of the release is gone: a full reconcile adopts the live objects.
     pub fn record_vanished(&mut self) {
         self.requeue = Requeue::FullAfter(Duration::ZERO);
     }
@@ -465,7 +465,7 @@ impl Report {
         self.requeue = Requeue::After(pause);
     }
 
-    /// Drifted objects were applied again; whether that helped is looked at soon.
+    /// Drifted objects were applied again; whether that helped is checked soon.
     pub fn corrected(&mut self, conflicts: &[FieldConflict]) {
         let drifted = &self.status.modified_status;
         tracing::info!(
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_on_when_to_come_back_counts() {
+    fn of_several_steps_the_last_one_says_when_to_come_back() {
         let mut report = report();
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         report.halt(&Halt::new(Cause::NamespaceForbidden, "m"), false);

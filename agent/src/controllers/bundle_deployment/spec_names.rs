@@ -1,4 +1,4 @@
-//! Names of other objects that a BundleDeployment holds: what can be none is refused before it becomes part of a request's path or of
+//! Names of other objects that a BundleDeployment holds: what cannot be a name is refused before it becomes part of a request's path or of
 //! the ledger. No I/O.
 //!
 //! client-go checks each request so, and these are its words (`rest.Request.Name`, `Namespace`); kube makes paths of whatever it is
@@ -9,7 +9,7 @@ use crate::api::BundleDeploymentSpec;
 /// Longest namespace.
 const MAX_LABEL: usize = 63;
 
-/// Checks every name a pass goes by.
+/// Checks every name in a spec that ends up in a request or in the ledger.
 ///
 /// # Errors
 /// The text of the Deployed condition.
@@ -37,7 +37,7 @@ pub fn check(spec: &BundleDeploymentSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// An empty one means that there is none, or is told where it is needed.
+/// An empty name means that there is none, or is an error of whoever needs it.
 fn resource(name: &str) -> Result<(), String> {
     match problem(name) {
         Some(problem) => Err(format!("invalid resource name {name:?}: [{problem}]")),

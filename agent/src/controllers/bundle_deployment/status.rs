@@ -68,14 +68,14 @@ impl BundleDeploymentStatus {
         condition.message = message.into();
     }
 
-    /// Tells what was taken from other managers or left to them.
+    /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
-        let mut told: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
-        if told.len() > MAX_DETAILS {
-            let more = told.split_off(MAX_DETAILS).len();
-            told.push(format!("and {more} more"));
+        let mut lines: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+        if lines.len() > MAX_DETAILS {
+            let more = lines.split_off(MAX_DETAILS).len();
+            lines.push(format!("and {more} more"));
         }
-        let message = told.join("; ");
+        let message = lines.join("; ");
         let known = self.conditions.iter().find(|c| c.type_ == FIELD_CONFLICTS);
         let last_update_time = match known {
             Some(known) if known.message == message => known.last_update_time.clone(),
@@ -102,7 +102,7 @@ impl BundleDeploymentStatus {
         found.map_or("", |condition| condition.status.as_str())
     }
 
-    /// Takes over what a monitor pass found, and sets Ready accordingly.
+    /// Takes over what monitoring found, and sets Ready accordingly.
     pub fn observe(&mut self, found: Observation, sync_generation: i64, now: Timestamp) {
         let Observation {
             resources,

@@ -18,7 +18,7 @@ use crate::error;
 use crate::report::redact::SensitiveData;
 use crate::values::{self, Reference, ReferenceKind, TemplateError};
 
-/// Reads values; shared by all passes.
+/// Reads values; shared by all reconciles.
 pub struct ValuesReader {
     pub upstream: Client,
     pub facts: Arc<Facts>,
@@ -74,7 +74,7 @@ impl ValuesReader {
         } else {
             let gathered = self.facts.current().await.map_err(InputError::new)?;
             let digest = gathered.digest(&reads);
-            // Before rendering: a bundle that misses a key waits for just that.
+            // Before rendering: a bundle that lacks a key waits for that key.
             self.facts.remember(bundle.name(), reads, &digest);
             (gathered, Some(digest))
         };

@@ -43,7 +43,7 @@ impl Uninstaller {
     ) -> Result<(), RemovalError> {
         let ReleaseKey { namespace, name } = key;
         let keeps = entry.keep_resources
-            || self.store.wished_to_keep(&entry.bundle)
+            || self.store.kept_resources(&entry.bundle)
             || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX);
         tracing::info!(
             bundle = entry.bundle,

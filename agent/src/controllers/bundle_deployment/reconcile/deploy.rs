@@ -34,7 +34,7 @@ impl ReconcileState {
 }
 
 impl Reconciler {
-    /// The site lets nothing change: what would be deployed is told, what is there is given back.
+    /// The site holds changes: reports that a deploy is held up, if one is called for, and gives back what is deployed.
     pub(super) async fn hold(
         &self,
         state: &mut ReconcileState,
@@ -53,7 +53,7 @@ impl Reconciler {
     }
 
     /// Deploys if that is called for. A deploy that fails is reported and does not end the reconcile: what was deployed before is still
-    /// there to be looked at.
+    /// monitored.
     pub(super) async fn deploy_if_needed(
         &self,
         state: &mut ReconcileState,
@@ -120,7 +120,7 @@ impl Reconciler {
         let options = &bundle.spec.options;
         let labelled = match namespace::label(impersonated, options).await {
             Err(failed @ NamespaceError::Api { .. }) => return Err(failed.into()),
-            // An account that lacks the right may still deploy: told afterwards.
+            // An account that lacks the right may still deploy: reported afterwards.
             labelled => labelled.map_err(Halt::from),
         };
         let key = ReleaseKey {

@@ -1,8 +1,7 @@
-//! One pass over one BundleDeployment: the deeds between the decisions of [`super::plan`].
+//! One reconcile of one BundleDeployment: its steps in the order of `bundledeployment_controller.go`.
 //!
-//! Mirrors the order of `bundledeployment_controller.go` (agent 4.6 to 4.34). Status is collected
-//! and written once, at the end. `deploy.rs` has the deploy itself, `monitor.rs` what
-//! follows it.
+//! This file is the flow, from the BundleDeployment to its status. The steps are in `prerequisites.rs`, `deploy.rs` and `monitor.rs`;
+//! `stored.rs` reads the release they are about. A step returns a result or a [`Halt`], and [`Report`] decides what that means.
 
 mod deploy;
 mod monitor;
@@ -43,13 +42,13 @@ use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::summary::ErrorMapping;
 
-/// What upstream has not delivered yet (values, copies) is told once it is late.
+/// What upstream has not delivered yet (values, downstream resources) shows in the status once it is late.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the status of what was just deployed waits for it to be ready.
 const HOLD: Duration = Duration::from_millis(1_500);
 
-/// How often a removal that is held back is looked at again.
+/// How often a removal that is held back is tried again.
 const HELD_RETRY: Duration = Duration::from_secs(20);
 
 /// Reconciles BundleDeployments.
@@ -65,7 +64,7 @@ pub struct Reconciler {
     release_locks: ReleaseLocks,
 }
 
-/// What a reconciler works with; all of it outlives a pass.
+/// What a reconciler works with; all of it outlives a reconcile.
 pub struct Context {
     pub identities: Arc<Identities>,
     pub store: Arc<Store>,
@@ -90,7 +89,7 @@ struct ReconcileState {
 
 /// The release that live objects are compared with, as far as it was read by now.
 enum Current {
-    /// Nobody has looked for it yet.
+    /// It was not read yet.
     Unread,
     /// It is not in storage.
     Missing,
@@ -135,7 +134,7 @@ impl Reconciler {
     ///
     /// # Guarantees
     /// - Status is written once, at the end; before drift is corrected it is written as well, so that upstream learns of the drift. What was
-    ///   just deployed and is not ready yet is told a moment later, mostly as ready.
+    ///   just deployed and is not ready yet is written a moment later, mostly when it is.
     /// - Equal content leads to no write, downstream or upstream.
     /// - Nothing is deployed or corrected of a release that another bundle has.
     ///
@@ -175,7 +174,7 @@ impl Reconciler {
         self.note(&mut state, outcome);
         self.context.drift.end(name);
         if state.report.is_coming_up(&state.bundle) {
-            // Most are ready a moment later: one write tells both.
+            // Most are ready a moment later: one write for both.
             let status = state.report.status().clone();
             self.observation_cache.hold(&state.bundle, status);
             self.context.drift.monitor_after(name, HOLD);
@@ -197,7 +196,7 @@ impl Reconciler {
             Ok(filled) => filled,
             Err(halt) => {
                 self.report(state, &halt);
-                // What was deployed before is still there to be looked at.
+                // What was deployed before is still monitored.
                 return self.monitor(state, None, Current::Unread).await;
             }
         };
@@ -218,7 +217,7 @@ impl Reconciler {
         self.monitor(state, Some(impersonated), current).await
     }
 
-    /// Looks at live objects alone. What another bundle has is not this one's to look at or to put right.
+    /// Monitors and corrects alone. A release that another bundle has is left to it.
     async fn drift(&self, state: &mut ReconcileState) -> Result<(), Halt> {
         if self.conflicting_bundle(state).is_some() || self.monitor_changed(state).await {
             return Ok(());
@@ -233,7 +232,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports a halt. What upstream has not delivered yet is told in the status once it is late.
+    /// Reports a halt. What upstream has not delivered yet shows in the status once it is late.
     fn report(&self, state: &mut ReconcileState, halt: &Halt) {
         let is_late = halt.waits_for_upstream() && self.waited(state.bundle.name()) > PATIENCE;
         state.report.halt(halt, is_late);

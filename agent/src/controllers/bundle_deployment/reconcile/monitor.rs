@@ -1,4 +1,4 @@
-//! Looking at what was deployed: observing live objects, correcting what drifted.
+//! The step that compares live objects with the release, and corrects what drifted.
 
 use std::sync::{Arc, PoisonError};
 
@@ -56,7 +56,7 @@ impl Reconciler {
                 let stored = self.stored(state, &impersonated).await;
                 match stored.map_err(Halt::at(Cause::MonitorRelease))? {
                     Some(release) => (release, Vec::new()),
-                    // Adopting what is live waits like any deploy: for the end of a hold, for the next try.
+                    // Adopting what is live is a deploy: it waits for the end of a hold, or for the next try.
                     None if is_held || state.report.requeue() == Requeue::Retry => return Ok(()),
                     None => {
                         state.report.record_vanished();
@@ -79,7 +79,7 @@ impl Reconciler {
         self.correct(state, &impersonated, &release, &desired).await
     }
 
-    /// Looks at the live objects and keeps watching them; gives back what is wanted.
+    /// Compares the live objects and keeps watching them; gives back the desired ones.
     async fn observe(
         &self,
         state: &mut ReconcileState,
@@ -122,8 +122,8 @@ impl Reconciler {
         Ok(desired)
     }
 
-    /// Looks only at what changed since the last look at a bundle. False if that is not enough to
-    /// tell how it is.
+    /// Reads only what changed since the bundle was last monitored. False if that is not enough to
+    /// know its state.
     pub(super) async fn monitor_changed(&self, state: &mut ReconcileState) -> bool {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
@@ -131,17 +131,18 @@ impl Reconciler {
         if !status.non_modified || !plan::should_monitor(&bundle, status) {
             return false;
         }
-        let (Some(events), Some(memory)) = (
+        let (Some(changes), Some(cached)) = (
             self.context.drift.changes(name),
             self.observation_cache.of(&bundle, &status.release),
         ) else {
             return false;
         };
-        let Some(in_sync) = observation_cache::unchanged(&memory.in_sync, &memory.desired, &events)
+        let Some(in_sync) =
+            observation_cache::unchanged(&cached.in_sync, &cached.desired, &changes)
         else {
             return false;
         };
-        if memory.desired.len() - in_sync.len() > MAX_REREAD {
+        if cached.desired.len() - in_sync.len() > MAX_REREAD {
             return false;
         }
         let account = &bundle.spec.options.service_account;
@@ -153,18 +154,18 @@ impl Reconciler {
         else {
             return false;
         };
-        // What is ready may be without its record by now: somebody deleted it.
+        // Somebody may have deleted the record of what is ready.
         if status.ready && !matches!(self.stored(state, &impersonated).await, Ok(Some(_))) {
             return false;
         }
         let set = SetId::new(name, &self.scope);
         let Some(mut live) =
-            Live::reread(impersonated.cluster(), set.hash(), &memory.desired, in_sync).await
+            Live::reread(impersonated.cluster(), set.hash(), &cached.desired, in_sync).await
         else {
             return false;
         };
         let rules = observe::rules(&bundle.spec.options);
-        let (owner, desired) = (&memory.owner, &memory.desired);
+        let (owner, desired) = (&cached.owner, &cached.desired);
         let differences = live
             .differences(impersonated.cluster(), owner, desired, &rules)
             .await;
@@ -214,7 +215,7 @@ impl Reconciler {
         state.report.observed(found, generation);
     }
 
-    /// Objects of the revision before, to tell left-overs from copies of our label. A record that
+    /// Objects of the revision before, to know what was left over from what copied our label. A record that
     /// cannot be read means none.
     async fn former_objects(
         &self,
@@ -271,8 +272,8 @@ impl Reconciler {
                 .remove(name);
             return Ok(());
         }
-        let wish = bundle.spec.correct_drift();
-        let is_wanted = wish.enabled || bundle.is_agent_bundle();
+        let correction = bundle.spec.correct_drift();
+        let is_wanted = correction.enabled || bundle.is_agent_bundle();
         if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
@@ -294,14 +295,14 @@ impl Reconciler {
         self.note(state, written);
         let drifted = &state.report.status().modified_status;
         let cluster = impersonated.cluster();
-        match correct::apply(cluster, release, desired, drifted, wish.force).await {
+        match correct::apply(cluster, release, desired, drifted, correction.force).await {
             Ok(conflicts) => {
                 state.report.corrected(&conflicts);
                 Ok(())
             }
             Err(failed) => {
                 let halt = Halt::at(Cause::Correct)(failed);
-                if wish.keep_fail_history {
+                if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
                     let now = state.report.now();

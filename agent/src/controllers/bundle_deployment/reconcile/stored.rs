@@ -13,8 +13,8 @@ use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::ledger::{LedgerEntry, ReleaseKey, records};
 
 impl Reconciler {
-    /// The release a status names, if it is in storage as it was written. A revision that nobody took note of was written by another
-    /// agent, which told upstream so: no tenant can. It is believed the first time.
+    /// The release that the status names, if it is in storage as it was written. A revision without a digest in the ledger was written by
+    /// another agent, which named it in the status, where no tenant can: it is believed the first time, and its digest noted.
     pub(super) async fn stored(
         &self,
         state: &mut ReconcileState,
