@@ -20,6 +20,17 @@ use crate::config::{AGENT_NAME, Election};
 use crate::error;
 
 /// A candidate for the agent's Lease.
+///
+/// # Expected flow
+/// [`Candidate::campaign`] until the Lease is ours, then [`Candidate::lead`] beside the work, which ends as soon as `lead` returns.
+/// [`Candidate::release`] once all work has stopped. After a loss, campaign again.
+///
+/// # Guarantees
+/// A Lease that somebody else holds and renews is never written, and every write names the version that it was decided on. `lead` returns
+/// before others may take the Lease, as long as the lease duration is longer than the renew deadline.
+///
+/// # Assumptions
+/// Time is measured by the monotonic clock: the times that others write into the Lease decide nothing.
 pub struct Candidate {
     leases: Api<Lease>,
     host: Host,

@@ -112,21 +112,7 @@ impl Registrar {
     /// # Cancellation
     /// Safe: the stored credential is only replaced by one that works.
     pub async fn register(&self) -> (Upstream, AgentConfig) {
-        let mut failures = 0;
-        loop {
-            let failed = match self.attempt(false).await {
-                Ok(registered) => return registered,
-                Err(failed) => failed,
-            };
-            let text = error::chain(&failed);
-            tracing::error!(error = text, "failed to register agent");
-            self.events.emit_for_agent(
-                Reason::CredentialRefused,
-                format!("cannot register: {text}"),
-            );
-            tokio::time::sleep(self.pause(&failed, failures)).await;
-            failures += 1;
-        }
+        self.until_registered(false).await
     }
 
     /// Replaces a credential that may still work by what the bootstrap Secret leads to. Returns
@@ -135,18 +121,27 @@ impl Registrar {
     /// # Cancellation
     /// Safe, as [`Registrar::register`].
     pub async fn renew(&self) {
+        self.until_registered(true).await;
+    }
+
+    async fn until_registered(&self, anew: bool) -> (Upstream, AgentConfig) {
+        let (logged, emitted) = match anew {
+            false => ("failed to register agent", "cannot register"),
+            true => (
+                "failed to register agent again",
+                "cannot register again, the old credential is kept",
+            ),
+        };
         let mut failures = 0;
         loop {
-            let failed = match self.attempt(true).await {
-                Ok(_) => return,
+            let failed = match self.attempt(anew).await {
+                Ok(registered) => return registered,
                 Err(failed) => failed,
             };
             let text = error::chain(&failed);
-            tracing::error!(error = text, "failed to register agent again");
-            self.events.emit_for_agent(
-                Reason::CredentialRefused,
-                format!("cannot register again, the old credential is kept: {text}"),
-            );
+            tracing::error!(error = text, "{logged}");
+            self.events
+                .emit_for_agent(Reason::CredentialRefused, format!("{emitted}: {text}"));
             tokio::time::sleep(self.pause(&failed, failures)).await;
             failures += 1;
         }
