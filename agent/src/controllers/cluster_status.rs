@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -38,13 +37,7 @@ impl Heartbeat {
     /// # Cancellation
     /// Safe at any point.
     pub async fn run(self) {
-        let Upstream {
-            client,
-            cluster_namespace,
-            cluster_name,
-            ..
-        } = &self.upstream;
-        let clusters = Api::<Cluster>::namespaced(client.clone(), cluster_namespace);
+        let clusters = self.upstream.clusters();
         let start = tokio::time::Instant::now();
         let mut first = tokio::time::interval_at(start + self.first, NEVER_AGAIN);
         let mut regular = tokio::time::interval_at(start + self.interval, self.interval);
@@ -65,7 +58,7 @@ impl Heartbeat {
             };
             let parameters = PatchParams::default();
             match clusters
-                .patch_status(cluster_name, &parameters, &patch)
+                .patch_status(&self.upstream.cluster_name, &parameters, &patch)
                 .await
             {
                 Ok(_) => {

@@ -1,7 +1,6 @@
 //! The watch of BundleDeployments: keeps the store like upstream and wakes bundles.
 
 use futures_util::StreamExt as _;
-use kube::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
@@ -41,10 +40,9 @@ impl BundleWatch<'_> {
     }
 
     async fn watch(&self) {
-        let api = Api::<DeserializeGuard<BundleDeployment>>::namespaced(
-            self.upstream.client.clone(),
-            &self.upstream.namespace,
-        );
+        let api = self
+            .upstream
+            .bundle_deployments::<DeserializeGuard<BundleDeployment>>();
         let mut events = watch::watch(api, watcher::Config::default(), Broken::Resume);
         while let Some(event) = events.next().await {
             let event = match event {

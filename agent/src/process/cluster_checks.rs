@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::ListParams;
-use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -74,10 +74,7 @@ impl ClusterChecks<'_> {
     }
 
     async fn check_upstream(&self) -> kube::Result<()> {
-        let Upstream {
-            client, namespace, ..
-        } = self.upstream;
-        let bundles = Api::<BundleDeployment>::namespaced(client.clone(), namespace);
+        let bundles = self.upstream.bundle_deployments::<BundleDeployment>();
         let seen = self.ledger.seen_version();
         let one = ListParams::default().limit(1);
         let listed = bundles.list_metadata(&one).await?;

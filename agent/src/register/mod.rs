@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
-use kube::{Api, Client};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
 use rand::seq::IndexedRandom as _;
 
 use crate::api::{
-    BundleDeployment, ClusterRegistration, ClusterRegistrationSpec, LABEL_CREATED_BY_AGENT_POD,
-    LABEL_REGISTRATION_TOKEN,
+    BundleDeployment, Cluster, ClusterRegistration, ClusterRegistrationSpec,
+    LABEL_CREATED_BY_AGENT_POD, LABEL_REGISTRATION_TOKEN,
 };
 use crate::client::requests::{Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
@@ -42,6 +43,21 @@ pub struct Upstream {
     pub namespace: String,
     pub cluster_namespace: String,
     pub cluster_name: String,
+}
+
+impl Upstream {
+    /// Clusters, in the namespace of ours.
+    pub fn clusters(&self) -> Api<Cluster> {
+        Api::namespaced(self.client.clone(), &self.cluster_namespace)
+    }
+
+    /// Our BundleDeployments; `K` is the type they are read as.
+    pub fn bundle_deployments<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
 }
 
 /// Why an attempt failed. Retried by [`Registrar::register`].

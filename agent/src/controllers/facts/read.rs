@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 
 use super::local;
-use crate::api::Cluster;
 use crate::client::identity::AgentClient;
 use crate::config::SiteRef;
 use crate::error;
@@ -103,14 +102,13 @@ impl FactsReader {
     /// The Cluster upstream. The stock rights do not allow reading it.
     async fn cluster(&self, gathered: &mut Gathered) -> Result<(), ReadError> {
         let Upstream {
-            client,
-            cluster_namespace: namespace,
-            cluster_name: name,
+            cluster_namespace,
+            cluster_name,
             ..
         } = &self.upstream;
-        let clusters = Api::<Cluster>::namespaced(client.clone(), namespace);
-        let what = format!("Cluster {namespace}/{name} upstream");
-        match answered(clusters.get_opt(name).await) {
+        let what = format!("Cluster {cluster_namespace}/{cluster_name} upstream");
+        let clusters = self.upstream.clusters();
+        match answered(clusters.get_opt(cluster_name).await) {
             Ok(Ok(cluster)) => {
                 let cluster = serde_json::to_value(&cluster).map_err(ReadError::Encode)?;
                 let facts = ClusterFacts::from_cluster(&cluster);

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::ResourceExt as _;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::RemovalError;
-use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment, Cluster};
+use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
@@ -77,16 +77,14 @@ impl Lister {
     /// When upstream last took a heartbeat of this agent, by its own account; 0 for never. Upstream's rights allow no GET of the
     /// Cluster: a patch that changes nothing is answered with the same.
     async fn last_heartbeat(&self) -> Option<i64> {
-        let Upstream {
-            client,
-            cluster_namespace,
-            cluster_name,
-            ..
-        } = &self.upstream;
-        let clusters = Api::<Cluster>::namespaced(client.clone(), cluster_namespace);
+        let clusters = self.upstream.clusters();
         let nothing = Patch::Merge(serde_json::json!({}));
         let answer = clusters
-            .patch_status(cluster_name, &PatchParams::default(), &nothing)
+            .patch_status(
+                &self.upstream.cluster_name,
+                &PatchParams::default(),
+                &nothing,
+            )
             .await;
         match answer {
             Ok(cluster) => {
@@ -114,13 +112,7 @@ impl Lister {
         {
             return Ok(Arc::clone(list));
         }
-        let Upstream {
-            client,
-            server,
-            namespace,
-            ..
-        } = &self.upstream;
-        let bundles = Api::<BundleDeployment>::namespaced(client.clone(), namespace);
+        let bundles = self.upstream.bundle_deployments::<BundleDeployment>();
         let (at, floor) = (Instant::now(), self.ledger.seen_version());
         let answer = bundles.list_metadata(&ListParams::default()).await;
         let answer = answer.map_err(|failed| {
@@ -148,8 +140,8 @@ impl Lister {
                 .collect(),
         });
         let now = UpstreamState {
-            server: server.clone(),
-            namespace: namespace.clone(),
+            server: self.upstream.server.clone(),
+            namespace: self.upstream.namespace.clone(),
             version: version.unwrap_or_default(),
             has_own: list.own_is_listed,
             reported,
