@@ -3,6 +3,7 @@
 //! Without a subcommand the binary is the agent, whose flags are [`AgentArgs`]. As with Fleet's agent
 //! (`internal/cmd/agent/root.go`), unknown flags and every start-up failure exit with 1.
 
+pub mod kustomize;
 pub mod values;
 
 use std::ffi::OsString;
@@ -32,6 +33,8 @@ pub struct Cli {
 pub enum Command {
     /// Render a chart as helm template does, without a cluster
     Template(Box<template::TemplateArgs>),
+    /// Build a directory as kustomize build does; nothing is fetched and no plugin run
+    Kustomize(kustomize::KustomizeArgs),
     /// Show the values a cluster gets: before and after `${ }` templating, and where each comes from
     Values(Box<values::ValuesArgs>),
 }
@@ -42,7 +45,7 @@ pub enum Command {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let is_command = args.get(1).is_some_and(|name| {
-        let names = ["template", "values"];
+        let names = ["template", "kustomize", "values"];
         names.iter().any(|known| name == known)
     });
     let arguments: Vec<String> = args
@@ -73,6 +76,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let schemas = Schemas::new(fetches_schemas(&Environment::of_process()));
             return template::run(args, &schemas);
         }
+        Some(Command::Kustomize(args)) => return kustomize::run(args),
         Some(Command::Values(args)) => return values::run(args),
         None => {}
     }
