@@ -46,7 +46,7 @@ impl<'a> Build<'a> {
 
     /// Counts steps of work, about a microsecond each.
     pub(crate) fn work(&self, steps: usize) -> Result<()> {
-        const MAX: u64 = 20_000_000;
+        const MAX: u64 = 4_000_000;
         let work = self
             .work
             .get()
