@@ -4,7 +4,7 @@
 //! reconciles never overlap. Failed ones back off per bundle, 5 ms to 60 s with jitter; an event cuts
 //! the wait short.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ impl Entry {
 /// The queue, without waiting: everything happens at a given instant.
 #[derive(Debug, Default)]
 struct Schedule {
-    entries: HashMap<String, Entry>,
+    entries: BTreeMap<String, Entry>,
 }
 
 impl Schedule {

@@ -1,6 +1,6 @@
 //! The BundleDeployments of this cluster as the watch last had them, and what we remember of each.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ struct Inner {
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
     /// Deleted in front of our eyes, on a live watch.
-    deleted: HashMap<String, Instant>,
+    deleted: BTreeMap<String, Instant>,
     /// Bundles that are gone and whose last spec said `keepResources`.
     kept: HashSet<String>,
 }

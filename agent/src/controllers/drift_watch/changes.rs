@@ -2,7 +2,7 @@
 //!
 //! Versions are compared, not contents: an event that tells no more than the monitor has read is no change.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use objects::ObjectKey;
@@ -15,14 +15,14 @@ const UNREADY_DELAY: Duration = Duration::from_millis(300);
 const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The versions of one bundle's objects as the monitor read them; one that was not there has none.
-pub type Seen = HashMap<ObjectKey, String>;
+pub type Seen = BTreeMap<ObjectKey, String>;
 
 /// The bundles whose objects are watched.
 #[derive(Default)]
 pub(super) struct WatchedBundles {
     /// Names by set hash.
-    by_hash: HashMap<String, String>,
-    by_name: HashMap<String, WatchedBundle>,
+    by_hash: BTreeMap<String, String>,
+    by_name: BTreeMap<String, WatchedBundle>,
 }
 
 struct WatchedBundle {
@@ -30,7 +30,7 @@ struct WatchedBundle {
     seen: Seen,
     is_ready: bool,
     /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
-    held_events: Option<HashMap<ObjectKey, Option<String>>>,
+    held_events: Option<BTreeMap<ObjectKey, Option<String>>>,
     /// What changed since the objects were compared.
     changes: BTreeSet<ObjectKey>,
     /// When that was; never for a bundle that is new.
@@ -62,7 +62,7 @@ impl WatchedBundles {
                 monitored_at: None,
             });
         hash.clone_into(&mut watched.hash);
-        watched.held_events = Some(HashMap::new());
+        watched.held_events = Some(BTreeMap::new());
     }
 
     /// All live objects were read. Whether any has changed since.

@@ -7,7 +7,7 @@
 
 mod changes;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub struct DriftWatches {
     agent: AgentClient,
     shared: Arc<Shared>,
     /// By `group/version` and kind: a version may not be served any more, while another one is.
-    watches: Mutex<HashMap<(String, String), Watch>>,
+    watches: Mutex<BTreeMap<(String, String), Watch>>,
 }
 
 struct Watch {
@@ -131,7 +131,7 @@ impl DriftWatches {
         if has_changes {
             self.shared.wake(bundle);
         }
-        let desired: HashMap<_, _> = kinds
+        let desired: BTreeMap<_, _> = kinds
             .into_iter()
             .map(|kind| ((kind.api_version.clone(), kind.kind.clone()), kind))
             .collect();
@@ -164,7 +164,7 @@ impl DriftWatches {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Watch>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Watch>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

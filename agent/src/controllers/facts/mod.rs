@@ -8,12 +8,12 @@ mod local;
 mod read;
 mod watch;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use templating::Reads;
-use tokio::sync::{Notify, watch as channel};
+use tokio::sync::Notify;
 
 pub use read::{FactsReader, ReadError};
 
@@ -30,9 +30,10 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 const READ_RETRY: Duration = Duration::from_secs(10);
 
 /// Whether the site lets things change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum HoldState {
     /// Not read yet.
+    #[default]
     Unknown,
     Free,
     /// Held, with the reason that the annotation gives.
@@ -50,7 +51,9 @@ struct State {
     gathered: Option<Arc<Gathered>>,
     /// Counts invalidations, so that a slow read does not outlive one.
     version: u64,
-    readers: HashMap<String, Reader>,
+    readers: BTreeMap<String, Reader>,
+    hold: HoldState,
+    /// Bundles that were told of the hold.
     held: BTreeSet<String>,
 }
 
@@ -63,7 +66,7 @@ pub struct Facts {
     reading: tokio::sync::Mutex<()>,
     requested: Notify,
     dirty: Notify,
-    hold: channel::Sender<HoldState>,
+    hold_known: Notify,
 }
 
 impl Facts {
@@ -77,7 +80,7 @@ impl Facts {
             reading: tokio::sync::Mutex::default(),
             requested: Notify::new(),
             dirty: Notify::new(),
-            hold: channel::Sender::new(HoldState::Unknown),
+            hold_known: Notify::new(),
         }
     }
 
@@ -128,15 +131,24 @@ impl Facts {
     /// What a held bundle's condition says; `None` when the site lets things change. A bundle that asks is woken
     /// when the hold ends.
     pub async fn hold(&self, bundle: &str) -> Option<String> {
-        let mut hold = self.hold.subscribe();
-        let known = hold.wait_for(|state| *state != HoldState::Unknown).await;
-        // The sender lives as long as we do.
-        let note = match &*known.ok()? {
-            HoldState::Held(note) => note.clone(),
-            HoldState::Free | HoldState::Unknown => return None,
-        };
-        self.lock().held.insert(bundle.to_owned());
-        Some(note)
+        loop {
+            let known = self.hold_known.notified();
+            tokio::pin!(known);
+            // Before the look at the state: what becomes known in between wakes us too.
+            known.as_mut().enable();
+            {
+                let mut state = self.lock();
+                match state.hold.clone() {
+                    HoldState::Unknown => {}
+                    HoldState::Free => return None,
+                    HoldState::Held(note) => {
+                        state.held.insert(bundle.to_owned());
+                        return Some(note);
+                    }
+                }
+            }
+            known.await;
+        }
     }
 
     /// Watches the sources; never ends.
@@ -161,12 +173,17 @@ impl Facts {
             Some("true") => HoldState::Held("held by site".to_owned()),
             Some(reason) => HoldState::Held(format!("held by site: {reason}")),
         };
-        if self.hold.send_replace(state.clone()) == state {
-            return;
-        }
+        let held = {
+            let mut known = self.lock();
+            if known.hold == state {
+                return;
+            }
+            known.hold = state.clone();
+            std::mem::take(&mut known.held)
+        };
+        self.hold_known.notify_waiters();
         tracing::info!(hold = ?state, "the site's hold on deploys");
         // Also when only the reason changed: conditions quote them.
-        let held = std::mem::take(&mut self.lock().held);
         for bundle in held {
             self.queue.wake(&bundle, ReconcileKind::Full);
         }
