@@ -1,7 +1,7 @@
 //! Helm's command line over [`chart`]: its flags, its files and its words.
 //!
 //! What `helm template` is made of without Helm: where a chart comes from ([`chart_flags`], configured
-//! [`repositories`], stored logins), the values flags ([`value_flags`]), pflag's way with flags ([`pflag`]), the command
+//! repositories, stored logins), the values flags ([`value_flags`]), pflag's way with flags ([`pflag`]), the command
 //! itself ([`template`]) with `--dry-run=server` and `--dependency-update`. Nothing here knows of Fleet. Commands print, and
 //! answer with an exit code; errors are texts, as helm words them, because nobody but a person reads them.
 //!
