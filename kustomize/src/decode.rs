@@ -1,11 +1,23 @@
-//! JSON into structs as Go's `encoding/json` fills them: names whatever their case, null leaves what was there, and of all that
+//! YAML into JSON, and JSON into structs as Go's `encoding/json` fills them: names whatever their case, null leaves what was there, and of all that
 //! is wrong the first in order is said.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+
+/// `YAMLToJSON`, whose problems have no introduction.
+pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
+    golib::yaml::decode(text).map_err(|error| {
+        let error = Error::from(error);
+        let text = error.to_string();
+        match text.strip_prefix("error converting YAML to JSON: ") {
+            Some(text) => error.reworded(text),
+            None => error,
+        }
+    })
+}
 
 /// Reads one document.
 pub(crate) struct Decoder {

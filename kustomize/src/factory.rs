@@ -260,15 +260,3 @@ pub(crate) fn node_of(value: &Value) -> Node {
         }
     }
 }
-
-/// `YAMLToJSON`, whose problems have no introduction.
-pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
-    golib::yaml::decode(text).map_err(|error| {
-        let error = Error::from(error);
-        let text = error.to_string();
-        match text.strip_prefix("error converting YAML to JSON: ") {
-            Some(text) => error.reworded(text),
-            None => error,
-        }
-    })
-}

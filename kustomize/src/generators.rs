@@ -1,17 +1,16 @@
 //! ConfigMaps and Secrets from literals, files and env files, and the hash that goes into their names (`kv`,
 //! `internal/generators`, `hasher`).
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use golib::yaml::node::{Kind, Node, ScalarStyle, tag};
+use golib::yaml::node::{Kind, Node, tag};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::datamap::{config_map_value, encode_base64, text_value};
 use crate::error::{Context as _, Error, Result};
 use crate::fns;
 use crate::kustomization::{ConfigMapArgs, GeneratorArgs, GeneratorOptions, SecretArgs};
 use crate::loader::Loader;
-use crate::resource::{Behavior, NEEDS_HASH, Resource, Texts};
+use crate::resource::{Behavior, NEEDS_HASH, Resource};
 
 /// Keys with their values, which may be any bytes.
 type Data = std::collections::BTreeMap<String, Vec<u8>>;
@@ -90,55 +89,6 @@ fn finish(mut node: Node, args: &GeneratorArgs, loader: &Loader<'_>) -> Result<R
     }
     resource.set_behavior(Behavior::parse(&args.behavior))?;
     Ok(resource)
-}
-
-/// Entries of a ConfigMap, those that are no text apart unless all belong into one field.
-pub(crate) fn load_config_map_data(
-    node: &mut Node,
-    data: &Texts,
-    only: Option<&str>,
-) -> Result<()> {
-    for (key, text) in data {
-        let (name, value) = config_map_value(text.as_bytes());
-        let name = only.unwrap_or(name);
-        if let Some(map) = fns::lookup_create(node, &[name], Kind::Mapping)? {
-            fns::set_field(map, key, Some(value))?;
-        }
-    }
-    Ok(())
-}
-
-fn config_map_value(value: &[u8]) -> (&'static str, Node) {
-    match std::str::from_utf8(value) {
-        Ok(text) => ("data", text_value(text.to_owned())),
-        Err(_) => ("binaryData", text_value(encode_base64(value))),
-    }
-}
-
-fn text_value(text: String) -> Node {
-    let mut node = Node::tagged(text, tag::STR);
-    if node.value.contains('\n') {
-        node.style.scalar = ScalarStyle::Literal;
-    }
-    node
-}
-
-/// In lines of 70 where it takes more than one.
-fn encode_base64(value: &[u8]) -> String {
-    const LINE: usize = 70;
-    let text = STANDARD.encode(value);
-    if text.len() / LINE == 0 {
-        return text;
-    }
-    let mut out = String::with_capacity(text.len() + text.len() / LINE + 1);
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (line, tail) = rest.split_at(rest.len().min(LINE));
-        out.push_str(line);
-        out.push('\n');
-        rest = tail;
-    }
-    out
 }
 
 fn go_list(texts: &[String]) -> String {

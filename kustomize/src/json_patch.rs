@@ -20,7 +20,7 @@ impl JsonPatch {
         let value = if text.first() == Some(&b'[') {
             golib::json::decode(text)?
         } else {
-            crate::factory::yaml_to_json(text)?
+            crate::decode::yaml_to_json(text)?
         };
         Self::from_value(value)
     }

@@ -261,7 +261,7 @@ impl Kustomization {
     /// # Errors
     /// In kustomize's words.
     pub(crate) fn parse(text: &[u8], root: &str, warnings: &mut Vec<String>) -> Result<Self> {
-        let value = crate::factory::yaml_to_json(text).context("invalid Kustomization")?;
+        let value = crate::decode::yaml_to_json(text).context("invalid Kustomization")?;
         let mut own: Self = if value.is_null() {
             Self::default()
         } else {

@@ -9,6 +9,7 @@
 //! What a build may take is bounded: in files, memory, depth and work.
 
 mod config;
+mod datamap;
 mod decode;
 mod error;
 mod factory;

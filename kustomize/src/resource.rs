@@ -385,7 +385,7 @@ impl Resource {
             return Ok(());
         };
         fns::clear(node, name)?;
-        crate::generators::load_config_map_data(node, &data, (name != "data").then_some(name))
+        crate::datamap::load_config_map_data(node, &data, (name != "data").then_some(name))
     }
 
     /// Applies a strategic merge patch; afterwards the object may be gone ([`Self::is_nil_or_empty`]).

@@ -335,7 +335,7 @@ fn json6902(config: JsonPatchConfig, loader: &Loader<'_>) -> Result<Transformer>
         if text.first() == Some(&b'[') {
             return Ok(String::from_utf8_lossy(&text).into_owned());
         }
-        Ok(golib::json::encode(&factory::yaml_to_json(&text)?))
+        Ok(golib::json::encode(&crate::decode::yaml_to_json(&text)?))
     };
     let as_json = json()?;
     let patch = JsonPatch::parse(&text).with_context(|| format!("decoding {as_json}"))?;

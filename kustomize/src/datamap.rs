@@ -1,0 +1,59 @@
+//! What a ConfigMap or Secret holds, as YAML nodes: text as it is, all else in base64. Mirrors kyaml's `datamap.go`.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use golib::yaml::node::{Kind, Node, ScalarStyle, tag};
+
+use crate::error::Result;
+use crate::fns;
+
+/// Entries of a ConfigMap, those that are no text apart unless all belong into one field.
+pub(crate) fn load_config_map_data(
+    node: &mut Node,
+    data: &BTreeMap<String, String>,
+    only: Option<&str>,
+) -> Result<()> {
+    for (key, text) in data {
+        let (name, value) = config_map_value(text.as_bytes());
+        let name = only.unwrap_or(name);
+        if let Some(map) = fns::lookup_create(node, &[name], Kind::Mapping)? {
+            fns::set_field(map, key, Some(value))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn config_map_value(value: &[u8]) -> (&'static str, Node) {
+    match std::str::from_utf8(value) {
+        Ok(text) => ("data", text_value(text.to_owned())),
+        Err(_) => ("binaryData", text_value(encode_base64(value))),
+    }
+}
+
+pub(crate) fn text_value(text: String) -> Node {
+    let mut node = Node::tagged(text, tag::STR);
+    if node.value.contains('\n') {
+        node.style.scalar = ScalarStyle::Literal;
+    }
+    node
+}
+
+/// In lines of 70 where it takes more than one.
+pub(crate) fn encode_base64(value: &[u8]) -> String {
+    const LINE: usize = 70;
+    let text = STANDARD.encode(value);
+    if text.len() / LINE == 0 {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + text.len() / LINE + 1);
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, tail) = rest.split_at(rest.len().min(LINE));
+        out.push_str(line);
+        out.push('\n');
+        rest = tail;
+    }
+    out
+}
