@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -245,6 +245,59 @@ fn merged_metadata(existing: ObjectMeta, desired: ObjectMeta) -> ObjectMeta {
         managed_fields: None,
         ..existing
     }
+}
+
+/// Deletes the copies of upstream Secrets and ConfigMaps that were made for a bundle in a namespace, with the account that made them.
+///
+/// # Errors
+/// They cannot be listed or deleted.
+///
+/// # Cancellation
+/// Safe: those that are left are found again.
+pub async fn remove_all(
+    downstream: &DeploymentClient,
+    namespace: &str,
+    bundle: &str,
+) -> kube::Result<()> {
+    let client = downstream.client();
+    remove_labelled::<Secret>(&Api::namespaced(client.clone(), namespace), bundle).await?;
+    remove_labelled::<ConfigMap>(&Api::namespaced(client, namespace), bundle).await
+}
+
+async fn remove_labelled<K>(api: &Api<K>, bundle: &str) -> kube::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let ours = ListParams::default().labels(&format!("{LABEL_BUNDLE_DEPLOYMENT}={bundle}"));
+    let copies = match api.list_metadata(&ours).await {
+        Ok(copies) => copies,
+        Err(failed) if error::has_code(&failed, 403) => {
+            let error = error::text(&failed);
+            tracing::warn!(
+                bundle,
+                error,
+                "may not look for copies, leaving any there are"
+            );
+            return Ok(());
+        }
+        Err(failed) => return Err(failed),
+    };
+    for copy in copies {
+        let name = copy.metadata.name.as_deref().unwrap_or_default();
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: copy.metadata.uid.clone(),
+                ..Default::default()
+            }),
+            ..DeleteParams::background()
+        };
+        match api.delete(name, &parameters).await {
+            // Gone, or another one by now.
+            Err(failed) if error::has_code(&failed, 404) || error::has_code(&failed, 409) => {}
+            result => drop(result?),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

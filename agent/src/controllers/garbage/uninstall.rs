@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Preconditions};
 use release::action::{UninstallSpec, uninstall};
 
 use super::RemovalError;
-use crate::api::{AGENT_BUNDLE_PREFIX, LABEL_BUNDLE_DEPLOYMENT};
-use crate::client::identity::{DeploymentClient, Identities};
+use crate::api::AGENT_BUNDLE_PREFIX;
+use crate::client::identity::Identities;
+use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
-use crate::error;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey, records};
 
 /// Why a release is removed.
@@ -79,7 +78,7 @@ impl Uninstaller {
             Removal::Superseded(current) => current.namespace != *namespace,
         };
         if has_copies && !keeps {
-            remove_downstream_resources(&impersonated, namespace, &entry.bundle)
+            downstream_resources::remove_all(&impersonated, namespace, &entry.bundle)
                 .await
                 .map_err(RemovalError::DownstreamResources)?;
         }
@@ -94,51 +93,4 @@ impl Uninstaller {
         let namespaces = Api::<Namespace>::all(self.identities.agent().client());
         matches!(namespaces.get_metadata_opt(namespace).await, Ok(None))
     }
-}
-
-/// Deletes the copies of upstream Secrets and ConfigMaps that were made for a bundle in a namespace, with the account that made them.
-async fn remove_downstream_resources(
-    impersonated: &DeploymentClient,
-    namespace: &str,
-    bundle: &str,
-) -> kube::Result<()> {
-    let client = impersonated.client();
-    remove_labelled::<Secret>(&Api::namespaced(client.clone(), namespace), bundle).await?;
-    remove_labelled::<ConfigMap>(&Api::namespaced(client, namespace), bundle).await
-}
-
-async fn remove_labelled<K>(api: &Api<K>, bundle: &str) -> kube::Result<()>
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let ours = ListParams::default().labels(&format!("{LABEL_BUNDLE_DEPLOYMENT}={bundle}"));
-    let copies = match api.list_metadata(&ours).await {
-        Ok(copies) => copies,
-        Err(failed) if error::has_code(&failed, 403) => {
-            let error = error::text(&failed);
-            tracing::warn!(
-                bundle,
-                error,
-                "may not look for copies, leaving any there are"
-            );
-            return Ok(());
-        }
-        Err(failed) => return Err(failed),
-    };
-    for copy in copies {
-        let name = copy.metadata.name.as_deref().unwrap_or_default();
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: copy.metadata.uid.clone(),
-                ..Default::default()
-            }),
-            ..DeleteParams::background()
-        };
-        match api.delete(name, &parameters).await {
-            // Gone, or another one by now.
-            Err(failed) if error::has_code(&failed, 404) || error::has_code(&failed, 409) => {}
-            result => drop(result?),
-        }
-    }
-    Ok(())
 }
