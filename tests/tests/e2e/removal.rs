@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
