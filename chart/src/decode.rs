@@ -3,6 +3,7 @@
 //! Go's words. Chart.yaml (through YAML, which also turns plain scalars into text where a string is
 //! wanted) and release records are read by it.
 
+use golib::json;
 use golib::time::{RFC3339, Zone};
 use serde_json::{Map, Value};
 
@@ -61,18 +62,6 @@ impl DecodeError {
     }
 }
 
-/// What Go's errors call the type of a JSON value.
-pub(crate) fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 /// Where in a document we are, and whether scalars are turned into text (YAML only).
 #[derive(Debug, Clone)]
 pub(crate) struct At<'a> {
@@ -118,7 +107,7 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn mismatch(&self, value: &Value, wanted: &'static str) -> DecodeError {
-        let found = json_type(value);
+        let found = json::type_name(value);
         if self.path.is_empty() {
             return DecodeError::Document { found, wanted };
         }

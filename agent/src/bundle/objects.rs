@@ -27,8 +27,8 @@ pub enum ObjectsError {
 ///
 /// # Errors
 /// When the document is neither empty nor an object with a kind.
-pub(super) fn of_document(document: &str) -> Result<Objects, ObjectsError> {
-    of_value(yaml::decode(document.as_bytes()).map_err(ObjectsError::Yaml)?)
+pub(super) fn of_document(document: &[u8]) -> Result<Objects, ObjectsError> {
+    of_value(yaml::decode(document).map_err(ObjectsError::Yaml)?)
 }
 
 /// [`of_document`] of what a document says.
@@ -99,49 +99,14 @@ pub(super) fn text<'a>(object: &'a Map<String, Value>, key: &str) -> &'a str {
     object.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The documents of a stream: a line of `---`, maybe with spaces or a comment behind, ends one
-/// (apimachinery's `YAMLReader`).
-///
-/// # Errors
-/// Anything else behind the dashes.
-pub(super) fn documents(text: &str) -> Result<Vec<String>, ObjectsError> {
-    let mut documents = Vec::new();
-    let mut current = String::new();
-    for line in text.split_inclusive('\n') {
-        let Some(rest) = line.strip_prefix("---") else {
-            current.push_str(line);
-            continue;
-        };
-        let rest = rest.trim();
-        if !rest.is_empty() && !rest.starts_with('#') {
-            return Err(ObjectsError::Separator);
-        }
-        if !current.is_empty() {
-            documents.push(std::mem::take(&mut current));
-        }
-    }
-    if !current.is_empty() {
-        documents.push(current);
-    }
-    Ok(documents)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn streams_split_at_markers_only() {
-        let text = "---\na: 1\n--- # next\nb: 2\n---\r\nc: 3";
-        assert_eq!(documents(text).unwrap(), ["a: 1\n", "b: 2\n", "c: 3"]);
-        assert!(documents("").unwrap().is_empty());
-        assert!(documents("a: 1\n---foo\n").is_err());
-    }
-
-    #[test]
     fn lists_are_flattened() {
         let list = "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- {kind: Secret, metadata: {name: b}}\n";
-        let objects = of_document(list).unwrap();
+        let objects = of_document(list.as_bytes()).unwrap();
         assert!(objects.flattened);
         assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
         assert_eq!(text(&objects.items[0], "apiVersion"), "v1");
@@ -151,15 +116,15 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused_without_quoting() {
-        assert!(of_document("# nothing\n").unwrap().items.is_empty());
-        assert!(of_document("{}").unwrap().items.is_empty());
+        assert!(of_document(b"# nothing\n").unwrap().items.is_empty());
+        assert!(of_document(b"{}").unwrap().items.is_empty());
         for text in [
             "[secret]",
             "secret",
             "{data: secret}",
             "{kind: List, items: secret}",
         ] {
-            let error = of_document(text).unwrap_err().to_string();
+            let error = of_document(text.as_bytes()).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
         }
     }
@@ -167,7 +132,7 @@ mod tests {
     #[test]
     fn flow_style_is_yaml_too() {
         let objects =
-            of_document("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").unwrap();
+            of_document(b"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}").unwrap();
         assert_eq!(text(&objects.items[0], "kind"), "ConfigMap");
     }
 }

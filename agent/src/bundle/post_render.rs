@@ -8,6 +8,7 @@ use std::error::Error;
 
 use chart::Chart;
 use chart::post_render::{Document, PostRenderer};
+use golib::yaml;
 use serde_json::{Map, Value};
 
 use super::names::SetId;
@@ -210,7 +211,8 @@ impl<'a> FleetPostRenderer<'a> {
 fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, FleetPostRenderError> {
     let read = || {
         let mut found = Vec::new();
-        for document in objects::documents(content)? {
+        let documents = yaml::documents(content.as_bytes());
+        for document in documents.map_err(|_| ObjectsError::Separator)? {
             found.extend(objects::of_document(&document)?.items);
         }
         Ok(found)

@@ -3,11 +3,12 @@
 //! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`crate::decode`] reads documents into
 //! structs; this makes none, because an index may have a hundred thousand entries of which one is used.
 
+use golib::json;
 use golib::time::{RFC3339, Time, Zone};
 use serde_json::{Map, Value};
 
 use crate::API_VERSION_V1;
-use crate::decode::{At, json_type};
+use crate::decode::At;
 use crate::metadata::{Draft, ValidationError};
 
 /// A Go type as the decoder sees it.
@@ -239,7 +240,7 @@ impl Walk {
     }
 
     fn mismatch(&self, value: &Value, kind: &Kind) -> String {
-        let got = json_type(value);
+        let got = json::type_name(value);
         let wanted = match kind {
             Kind::Text => "string",
             Kind::Bool => "bool",

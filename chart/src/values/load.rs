@@ -16,8 +16,8 @@ pub(crate) const MAX_VALUES: usize = 32 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadValuesError {
     /// Something other than a comment follows `---`.
-    #[error("error reading yaml document: invalid Yaml document separator: {0}")]
-    Separator(String),
+    #[error("error reading yaml document: {0}")]
+    Separator(#[source] yaml::SeparatorError),
     /// A document is no YAML, or no table.
     #[error("cannot unmarshal yaml document: {0}")]
     Document(#[source] yaml::Error),
@@ -49,7 +49,7 @@ pub(crate) fn load_values_within(
     budget: &mut Budget,
 ) -> Result<Value, LoadValuesError> {
     let mut values = Map::new();
-    for document in documents(data)? {
+    for document in yaml::documents(data).map_err(LoadValuesError::Separator)? {
         let read = yaml::Decoder::new()
             .floats()
             .decode_into_map(&document, budget);
@@ -87,36 +87,6 @@ fn merge_into(base: &mut Map<String, Value>, over: Map<String, Value>) {
             }
         }
     }
-}
-
-/// Cuts a stream at lines that begin with `---`.
-fn documents(data: &[u8]) -> Result<Vec<Vec<u8>>, LoadValuesError> {
-    let mut documents = Vec::new();
-    let mut current: Vec<u8> = Vec::new();
-    let lines = data.strip_suffix(b"\n").unwrap_or(data);
-    if data.is_empty() {
-        return Ok(documents);
-    }
-    for line in lines.split(|&byte| byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if let Some(rest) = line.strip_prefix(b"---") {
-            let rest = String::from_utf8_lossy(rest);
-            let rest = rest.trim();
-            if !rest.is_empty() && !rest.starts_with('#') {
-                return Err(LoadValuesError::Separator(rest.to_owned()));
-            }
-            if !current.is_empty() {
-                documents.push(std::mem::take(&mut current));
-                continue;
-            }
-        }
-        current.extend_from_slice(line);
-        current.push(b'\n');
-    }
-    if !current.is_empty() {
-        documents.push(current);
-    }
-    Ok(documents)
 }
 
 #[cfg(test)]

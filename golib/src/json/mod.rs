@@ -41,18 +41,22 @@ pub enum Error {
 impl Error {
     /// That `value` cannot fill a variable of the Go type `wanted`.
     pub fn wrong_type(value: &Value, wanted: &'static str) -> Self {
-        let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
         Self::Type {
-            found: found.into(),
+            found: type_name(value).into(),
             wanted,
         }
+    }
+}
+
+/// What Go's errors call the type of a JSON value: `null`, `bool`, `number`, `string`, `array` or `object`.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

@@ -9,7 +9,8 @@ pub const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 /// RFC 3339 with as many fractional digits as are needed.
 pub const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
-pub(super) const MONTHS: [&str; 12] = [
+/// `time.Month`'s names, January first.
+pub const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -23,7 +24,8 @@ pub(super) const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-pub(super) const DAYS: [&str; 7] = [
+/// `time.Weekday`'s names, Sunday first.
+pub const DAYS: [&str; 7] = [
     "Sunday",
     "Monday",
     "Tuesday",

@@ -10,7 +10,7 @@ mod zone;
 
 use std::fmt;
 
-pub use layout::{RFC3339, RFC3339_NANO};
+pub use layout::{DAYS, MONTHS, RFC3339, RFC3339_NANO};
 pub use parse::ParseError;
 pub use zone::{UnknownZone, Zone};
 

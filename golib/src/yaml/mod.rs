@@ -25,12 +25,14 @@ mod reader;
 mod resolve;
 mod scalar;
 mod scanner;
+mod stream;
 mod token;
 mod tree;
 mod value;
 
 pub use encode::{MAX_DIRECT_DEPTH, Writer, encode, json_to_yaml};
 pub use pretty::{Pretty, encode_pretty};
+pub use stream::{SeparatorError, documents};
 
 use serde_json::{Map, Value};
 

@@ -15,6 +15,7 @@ use chart::rendered::{self, RenderOptions, Rendered, RenderedError, Request, Sho
 use chart::values::schema::RemoteSchemas;
 use chart::{Capabilities, Chart, KubeVersion, ReleaseInfo, log_text};
 use golib::strconv::quote;
+use release::storage::SYSTEM_LABELS;
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, Renderer, SystemHost, TemplateSet};
 
@@ -100,16 +101,6 @@ impl From<String> for Failure {
 fn text(error: impl ToString) -> String {
     error.to_string()
 }
-
-/// Labels Helm keeps for itself.
-const SYSTEM_LABELS: [&str; 6] = [
-    "name",
-    "owner",
-    "status",
-    "version",
-    "createdAt",
-    "modifiedAt",
-];
 
 fn template(args: &TemplateArgs, schemas: &dyn RemoteSchemas) -> Result<String, Failure> {
     let (remarks, checked) = args.install.remarks(&args.render);

@@ -356,6 +356,13 @@ impl Printer {
         self.push("%!");
         self.push_char(verb);
         self.push("(");
+        self.typed(value);
+        self.push(")");
+        self.erroring = false;
+    }
+
+    /// `type=value`, as complaints quote a value.
+    fn typed(&mut self, value: &Value) {
         if value.is_untyped_nil() {
             self.push("<nil>");
         } else {
@@ -363,8 +370,6 @@ impl Printer {
             self.push("=");
             self.argument(value, 'v');
         }
-        self.push(")");
-        self.erroring = false;
     }
 
     fn pad(&mut self, text: &[u8]) {

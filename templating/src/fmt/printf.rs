@@ -112,13 +112,7 @@ impl Printer {
                 if i > 0 {
                     self.push(", ");
                 }
-                if value.is_untyped_nil() {
-                    self.push("<nil>");
-                } else {
-                    self.push(value.type_name());
-                    self.push("=");
-                    self.argument(value, 'v');
-                }
+                self.typed(value);
             }
             self.push(")");
         }

@@ -56,42 +56,21 @@ pub(super) fn add(f: &mut Functions) {
         "genSelfSignedCert",
         |state: &mut State<'_>, name: Str, ips: List, dns: List, days: i64| {
             let key = new_key(state)?;
-            let request = Request {
-                name,
-                ips,
-                dns,
-                days,
-                is_authority: false,
-            };
-            issue(state, &request, key, None)
+            issue(state, &Request::leaf(name, ips, dns, days), key, None)
         },
     );
     f.add(
         "genSelfSignedCertWithKey",
         |state: &mut State<'_>, name: Str, ips: List, dns: List, days: i64, pem: Str| {
             let key = given_key(state, &pem)?;
-            let request = Request {
-                name,
-                ips,
-                dns,
-                days,
-                is_authority: false,
-            };
-            issue(state, &request, key, None)
+            issue(state, &Request::leaf(name, ips, dns, days), key, None)
         },
     );
     f.add(
         "genSignedCert",
         |state: &mut State<'_>, name: Str, ips: List, dns: List, days: i64, ca: Certificate| {
             let key = new_key(state)?;
-            let request = Request {
-                name,
-                ips,
-                dns,
-                days,
-                is_authority: false,
-            };
-            issue(state, &request, key, Some(ca))
+            issue(state, &Request::leaf(name, ips, dns, days), key, Some(ca))
         },
     );
     f.add("genSignedCertWithKey", gen_signed_cert_with_key);
@@ -108,14 +87,12 @@ fn gen_signed_cert_with_key(
     pem: Str,
 ) -> Result<Certificate, Error> {
     let key = given_key(state, &pem)?;
-    let request = Request {
-        name,
-        ips,
-        dns,
-        days,
-        is_authority: false,
-    };
-    issue(state, &request, key, Some(authority))
+    issue(
+        state,
+        &Request::leaf(name, ips, dns, days),
+        key,
+        Some(authority),
+    )
 }
 
 /// Go's `sprig.certificate`: both parts in PEM.
@@ -293,14 +270,20 @@ struct Request {
 }
 
 impl Request {
-    fn authority(name: Str, days: i64) -> Self {
-        let (ips, dns) = (List::nil(&LIST), List::nil(&LIST));
+    fn leaf(name: Str, ips: List, dns: List, days: i64) -> Self {
         Self {
             name,
             ips,
             dns,
             days,
+            is_authority: false,
+        }
+    }
+
+    fn authority(name: Str, days: i64) -> Self {
+        Self {
             is_authority: true,
+            ..Self::leaf(name, List::nil(&LIST), List::nil(&LIST), days)
         }
     }
 }

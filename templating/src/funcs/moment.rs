@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use golib::duration::Duration;
-use golib::time::{Time, Zone};
+use golib::time::{DAYS, MONTHS, Time, Zone};
 
 use super::Argument;
 use crate::error::Error;
@@ -34,7 +34,7 @@ impl Named {
     fn name(self) -> Str {
         let (names, first): (&[&str], i64) = match self.type_name {
             Self::MONTH => (&MONTHS, 1),
-            _ => (&WEEK_DAYS, 0),
+            _ => (&DAYS, 0),
         };
         let at = usize::try_from(self.number - first).ok();
         match at.and_then(|at| names.get(at)) {
@@ -232,30 +232,6 @@ fn int_argument(args: &[Operand], index: usize) -> Result<i64, Error> {
         .as_signed()
         .ok_or_else(|| Error::message("not an int"))
 }
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const WEEK_DAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
 
 fn month(time: &Time) -> Value {
     Value::object(Named {
