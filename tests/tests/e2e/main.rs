@@ -28,5 +28,6 @@ mod redaction;
 mod registration;
 mod removal;
 mod scene;
+mod shared_copies;
 mod sizes;
 mod survival;

@@ -1,20 +1,35 @@
 //! `downstreamResources`: Secrets and ConfigMaps copied from upstream into the release namespace.
 //!
-//! Mirrors `copyResourcesFromUpstream`; written with the bundle's account, unlike upstream.
+//! Mirrors `copyResourcesFromUpstream`; written with the bundle's account, unlike upstream. Only what is marked as a copy is written over
+//! or deleted. Bundles that share a namespace share its copies: each that needs one is named on it ([`Claims`]), and the last one takes it
+//! away. That a copy changed stands on the copy too, for each of these bundles, until its release was deployed after the change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Client};
+use release::kube::Owner;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
+
+/// Before a bundle's name, a label on the copies that it needs beside the one that [`LABEL_BUNDLE_DEPLOYMENT`] names. Its value is empty, or
+/// the version of the source that the bundle's release was not deployed with yet.
+const CLAIM_PREFIX: &str = "bundledeployment.fleet.cattle.io/";
+
+/// Helm's marks; a copy is no part of the release that its source is of.
+const HELM_MARKS: &str = "meta.helm.sh/";
+
+/// How often a write that met another one is tried.
+const TRIES: u32 = 5;
 
 /// A copy that could not be made. Texts are upstream's.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +48,16 @@ pub enum CopyError {
         name: String,
         source: kube::Error,
     },
+    /// Not upstream's: that overwrites it.
+    #[error(
+        "{what} {namespace}/{name} is there downstream and is no copy of an upstream resource: it is left as it is. Delete it or rename \
+         the resource; label {LABEL_BUNDLE_DEPLOYMENT} marks one that may be overwritten, and deleted with its bundle"
+    )]
+    NotACopy {
+        what: &'static str,
+        namespace: String,
+        name: String,
+    },
     #[error("unknown resource type for copy to downstream cluster: {0:?}")]
     Kind(String),
     #[error("failed to create namespace {namespace:?}")]
@@ -42,7 +67,68 @@ pub enum CopyError {
     },
 }
 
-/// Copies everything the bundle lists. True if a copy that existed was changed.
+/// The copies of a bundle that changed since its release was deployed.
+#[derive(Debug, Default)]
+pub struct ChangedCopies {
+    copies: Vec<ChangedCopy>,
+    /// Bundles that need one of those that were changed just now, beside this one.
+    pub others: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct ChangedCopy {
+    kind: Kind,
+    name: String,
+    /// Of the source.
+    version: String,
+}
+
+impl ChangedCopies {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// The release was deployed: takes the changes off the copies. One that cannot be written leads to one more deploy.
+    ///
+    /// # Cancellation
+    /// Safe: what is left is one more deploy.
+    pub async fn rolled_out(self, downstream: &DeploymentClient, bundle: &BundleDeployment) {
+        for copy in self.copies {
+            let done = match copy.kind {
+                Kind::Secret => clear::<Secret>(downstream, bundle, &copy).await,
+                Kind::ConfigMap => clear::<ConfigMap>(downstream, bundle, &copy).await,
+            };
+            if let Err(failed) = done {
+                let error = error::text(&failed);
+                tracing::warn!(
+                    bundle = bundle.name(),
+                    copy = copy.name,
+                    error,
+                    "cannot note that a copy was rolled out"
+                );
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Secret,
+    ConfigMap,
+}
+
+impl Kind {
+    fn parse(text: &str) -> Option<Self> {
+        match text.to_lowercase().as_str() {
+            "secret" => Some(Self::Secret),
+            "configmap" => Some(Self::ConfigMap),
+            _ => None,
+        }
+    }
+}
+
+/// Copies everything the bundle lists. Gives those copies that changed since its release was deployed.
 ///
 /// # Errors
 /// The first copy that fails ends it.
@@ -53,23 +139,134 @@ pub async fn copy_all(
     upstream: &Client,
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
-) -> Result<bool, CopyError> {
+) -> Result<ChangedCopies, CopyError> {
     let options = &bundle.spec.options;
+    let mut changed = ChangedCopies::default();
     if options.downstream_resources.is_empty() {
-        return Ok(false);
+        return Ok(changed);
     }
     let target = options.release_namespace();
     create_namespace(downstream.client(), target).await?;
-    let mut changed = false;
     for desired in &options.downstream_resources {
         let name = &desired.name;
-        changed |= match desired.kind.to_lowercase().as_str() {
-            "secret" => copy::<Secret>(upstream, downstream, bundle, name).await?,
-            "configmap" => copy::<ConfigMap>(upstream, downstream, bundle, name).await?,
-            _ => return Err(CopyError::Kind(desired.kind.clone())),
+        let kind =
+            Kind::parse(&desired.kind).ok_or_else(|| CopyError::Kind(desired.kind.clone()))?;
+        let written = match kind {
+            Kind::Secret => copy::<Secret>(upstream, downstream, bundle, name).await?,
+            Kind::ConfigMap => copy::<ConfigMap>(upstream, downstream, bundle, name).await?,
         };
+        changed.others.extend(written.woken);
+        changed
+            .copies
+            .extend(written.changed_since.map(|version| ChangedCopy {
+                kind,
+                name: name.clone(),
+                version,
+            }));
     }
+    changed.others.remove(bundle.name());
     Ok(changed)
+}
+
+/// Which bundles need a copy, as its labels say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claims {
+    /// The one that the Go agent would delete it with.
+    first: String,
+    /// The version of the source that each one's release was not deployed with yet; empty for none. The first is here only with such a version.
+    others: BTreeMap<String, String>,
+}
+
+impl Claims {
+    fn first(bundle: &str) -> Self {
+        Self {
+            first: bundle.to_owned(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// The claims on a copy; none on what is no copy.
+    fn of(metadata: &ObjectMeta) -> Option<Self> {
+        let labels = metadata.labels.as_ref()?;
+        let first = labels
+            .get(LABEL_BUNDLE_DEPLOYMENT)
+            .filter(|name| !name.is_empty())?;
+        let claim = |(key, version): (&String, &String)| {
+            let bundle = key.strip_prefix(CLAIM_PREFIX)?;
+            Some((bundle.to_owned(), version.clone()))
+        };
+        let others = labels.iter().filter_map(claim).collect();
+        Some(Self {
+            first: first.clone(),
+            others,
+        })
+    }
+
+    fn bundles(&self) -> BTreeSet<String> {
+        self.others.keys().chain([&self.first]).cloned().collect()
+    }
+
+    fn has(&self, bundle: &str) -> bool {
+        self.first == bundle || self.others.contains_key(bundle)
+    }
+
+    fn add(&mut self, bundle: &str) {
+        if !self.has(bundle) {
+            self.others.insert(bundle.to_owned(), String::new());
+        }
+    }
+
+    /// Takes a bundle's claim away; `heir` is the first one where it was that. Nobody needs the copy where there is none.
+    fn without(mut self, bundle: &str, heir: Option<&str>) -> Option<Self> {
+        self.others.remove(bundle);
+        if self.first == bundle {
+            let heir = self
+                .others
+                .keys()
+                .next()
+                .cloned()
+                .or_else(|| heir.map(str::to_owned))?;
+            if self.others.get(&heir).is_some_and(String::is_empty) {
+                self.others.remove(&heir);
+            }
+            self.first = heir;
+        }
+        Some(self)
+    }
+
+    /// The source changed: every bundle's release is to be deployed with it.
+    fn change(&mut self, version: &str) {
+        for bundle in self.bundles() {
+            self.others.insert(bundle, version.to_owned());
+        }
+    }
+
+    /// The version that a bundle's release was not deployed with yet.
+    fn changed_since(&self, bundle: &str) -> Option<String> {
+        self.others
+            .get(bundle)
+            .filter(|version| !version.is_empty())
+            .cloned()
+    }
+
+    /// A bundle's release was deployed with this version.
+    fn rolled_out(&mut self, bundle: &str, version: &str) {
+        if self.changed_since(bundle).as_deref() != Some(version) {
+            return;
+        }
+        self.others.remove(bundle);
+        self.add(bundle);
+    }
+
+    /// Puts the claims on a copy, in the place of all others.
+    fn write(&self, labels: &mut BTreeMap<String, String>) {
+        labels.retain(|key, _| !key.starts_with(CLAIM_PREFIX));
+        labels.insert(LABEL_BUNDLE_DEPLOYMENT.to_owned(), self.first.clone());
+        let others = self.others.iter();
+        labels.extend(
+            others.map(|(bundle, version)| (format!("{CLAIM_PREFIX}{bundle}"), version.clone())),
+        );
+    }
 }
 
 /// A kind that can be copied.
@@ -152,49 +349,167 @@ fn same<V: PartialEq>(
     }
 }
 
-/// Copies one object. True if a copy that existed was changed.
+/// What copying an object led to.
+#[derive(Debug, Default)]
+struct WrittenCopy {
+    /// The version of the source that the bundle's release was not deployed with yet.
+    changed_since: Option<String>,
+    /// Bundles that need the copy, if it was changed just now.
+    woken: BTreeSet<String>,
+}
+
+/// Why an object was not written.
+enum Refusal {
+    NotACopy,
+    Api(kube::Error),
+}
+
+impl From<kube::Error> for Refusal {
+    fn from(failed: kube::Error) -> Self {
+        Self::Api(failed)
+    }
+}
+
+/// Copies one object.
 async fn copy<K: Copied>(
     upstream: &Client,
     downstream: &DeploymentClient,
     bundle: &BundleDeployment,
     name: &str,
-) -> Result<bool, CopyError> {
+) -> Result<WrittenCopy, CopyError> {
     let sources = Api::<K>::namespaced(upstream.clone(), bundle.namespace());
-    let mut source = sources.get(name).await.map_err(|source| CopyError::Read {
+    let source = sources.get(name).await.map_err(|source| CopyError::Read {
         what: K::READ,
         namespace: bundle.namespace().into(),
         name: name.to_owned(),
         source,
     })?;
-    let metadata = copied_metadata(name, bundle, std::mem::take(source.meta_mut()));
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
-    let written = write(&copies, name, source.copied(metadata, None)).await;
-    written.map_err(|source| CopyError::Write {
-        what: K::WRITTEN,
-        // Upstream prints its own.
-        namespace: bundle.namespace().into(),
-        name: name.to_owned(),
-        source,
+    let written = write(&copies, name, bundle.name(), &source).await;
+    written.map_err(|refusal| match refusal {
+        Refusal::NotACopy => CopyError::NotACopy {
+            what: K::WRITTEN,
+            namespace: target.to_owned(),
+            name: name.to_owned(),
+        },
+        Refusal::Api(source) => CopyError::Write {
+            what: K::WRITTEN,
+            // Upstream prints its own.
+            namespace: bundle.namespace().into(),
+            name: name.to_owned(),
+            source,
+        },
     })
 }
 
-async fn write<K: Copied>(copies: &Api<K>, name: &str, mut desired: K) -> kube::Result<bool> {
+async fn write<K: Copied>(
+    copies: &Api<K>,
+    name: &str,
+    bundle: &str,
+    source: &K,
+) -> Result<WrittenCopy, Refusal> {
     let parameters = PostParams::default();
-    let Some(mut existing) = copies.get_opt(name).await? else {
-        return copies.create(&parameters, &desired).await.map(|_| false);
-    };
-    if existing.has_content_of(&desired) && same_metadata(existing.meta(), desired.meta()) {
-        return Ok(false);
+    let mut tries = 1;
+    loop {
+        let outcome = match copies.get_opt(name).await? {
+            // Where upstream is this cluster, it may be copied to where it is.
+            Some(existing) if existing.meta().uid == source.meta().uid => {
+                return Ok(WrittenCopy::default());
+            }
+            Some(existing) => {
+                let is_ours = is_copy(existing.meta(), source.meta());
+                let claims = Claims::of(existing.meta()).filter(|_| is_ours);
+                let mut claims = claims.ok_or(Refusal::NotACopy)?;
+                claims.add(bundle);
+                let mut written = WrittenCopy::default();
+                if !existing.has_content_of(source) {
+                    claims.change(
+                        source
+                            .meta()
+                            .resource_version
+                            .as_deref()
+                            .unwrap_or("unknown"),
+                    );
+                    written.woken = claims.bundles();
+                }
+                written.changed_since = claims.changed_since(bundle);
+                let metadata = copied_metadata(name, &claims, source.meta());
+                if written.woken.is_empty() && same_metadata(existing.meta(), &metadata) {
+                    return Ok(written);
+                }
+                let immutable = existing.immutable();
+                let metadata = merged_metadata(existing.meta().clone(), metadata);
+                let replacement = source.clone().copied(metadata, immutable);
+                let replaced = copies.replace(name, &parameters, &replacement).await;
+                replaced.map(|_| written)
+            }
+            None => {
+                let metadata = copied_metadata(name, &Claims::first(bundle), source.meta());
+                let created = copies
+                    .create(&parameters, &source.clone().copied(metadata, None))
+                    .await;
+                created.map(|_| WrittenCopy::default())
+            }
+        };
+        match outcome {
+            Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
+            outcome => return Ok(outcome?),
+        }
     }
-    let immutable = existing.immutable();
-    let metadata = merged_metadata(
-        std::mem::take(existing.meta_mut()),
-        std::mem::take(desired.meta_mut()),
-    );
-    let replacement = desired.copied(metadata, immutable);
-    let replaced = copies.replace(name, &parameters, &replacement).await;
-    replaced.map(|_| true)
+}
+
+/// Whether the object was written, made or deleted since it was looked at.
+fn is_outdated(failed: &kube::Error) -> bool {
+    error::has_code(failed, 409) || error::has_code(failed, 404)
+}
+
+/// Whether an object is a copy, and no release's. The Go agent copies the marks of the release that the source is of.
+fn is_copy(existing: &ObjectMeta, source: &ObjectMeta) -> bool {
+    let owner = release_of(existing);
+    Claims::of(existing).is_some() && (owner.is_none() || owner == release_of(source))
+}
+
+fn release_of(metadata: &ObjectMeta) -> Option<Owner> {
+    Owner::of(&json!({"metadata": {"annotations": metadata.annotations}}))
+}
+
+/// Changes the claims on a copy. `change` gives none where there is nothing to do.
+async fn change_claims<K: Copied>(
+    copies: &Api<K>,
+    name: &str,
+    change: impl Fn(Claims) -> Option<Claims>,
+) -> kube::Result<()> {
+    let mut tries = 1;
+    loop {
+        let Some(mut copy) = copies.get_opt(name).await? else {
+            return Ok(());
+        };
+        let Some(claims) = Claims::of(copy.meta()).and_then(&change) else {
+            return Ok(());
+        };
+        claims.write(copy.meta_mut().labels.get_or_insert_default());
+        copy.meta_mut().managed_fields = None;
+        match copies.replace(name, &PostParams::default(), &copy).await {
+            Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
+            result => return result.map(drop),
+        }
+    }
+}
+
+async fn clear<K: Copied>(
+    downstream: &DeploymentClient,
+    bundle: &BundleDeployment,
+    copy: &ChangedCopy,
+) -> kube::Result<()> {
+    let namespace = bundle.spec.options.release_namespace();
+    let copies = Api::<K>::namespaced(downstream.client(), namespace);
+    change_claims(&copies, &copy.name, |mut claims| {
+        let before = claims.clone();
+        claims.rolled_out(bundle.name(), &copy.version);
+        (claims != before).then_some(claims)
+    })
+    .await
 }
 
 /// Other failures than "not there" surface with the copy itself.
@@ -222,13 +537,17 @@ async fn create_namespace(client: Client, name: &str) -> Result<(), CopyError> {
     }
 }
 
-fn copied_metadata(name: &str, bundle: &BundleDeployment, source: ObjectMeta) -> ObjectMeta {
-    let mut labels = source.labels.unwrap_or_default();
-    labels.insert(LABEL_BUNDLE_DEPLOYMENT.into(), bundle.name().into());
+fn copied_metadata(name: &str, claims: &Claims, source: &ObjectMeta) -> ObjectMeta {
+    let mut labels = source.labels.clone().unwrap_or_default();
+    claims.write(&mut labels);
+    let mut annotations = source.annotations.clone();
+    if let Some(annotations) = &mut annotations {
+        annotations.retain(|key, _| !key.starts_with(HELM_MARKS));
+    }
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(labels),
-        annotations: source.annotations,
+        annotations,
         ..Default::default()
     }
 }
@@ -247,10 +566,11 @@ fn merged_metadata(existing: ObjectMeta, desired: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Deletes the copies of upstream Secrets and ConfigMaps that were made for a bundle in a namespace, with the account that made them.
+/// Takes a bundle's claims off the copies in a namespace, with the account that made them. Those that none of the `others` needs are
+/// deleted.
 ///
 /// # Errors
-/// They cannot be listed or deleted.
+/// They cannot be listed, changed or deleted.
 ///
 /// # Cancellation
 /// Safe: those that are left are found again.
@@ -258,19 +578,52 @@ pub async fn remove_all(
     downstream: &DeploymentClient,
     namespace: &str,
     bundle: &str,
+    others: &[Arc<BundleDeployment>],
 ) -> kube::Result<()> {
+    let heirs = Heirs {
+        namespace,
+        bundle,
+        others,
+    };
     let client = downstream.client();
-    remove_labelled::<Secret>(&Api::namespaced(client.clone(), namespace), bundle).await?;
-    remove_labelled::<ConfigMap>(&Api::namespaced(client, namespace), bundle).await
+    remove::<Secret>(
+        &Api::namespaced(client.clone(), namespace),
+        Kind::Secret,
+        heirs,
+    )
+    .await?;
+    remove::<ConfigMap>(&Api::namespaced(client, namespace), Kind::ConfigMap, heirs).await
 }
 
-async fn remove_labelled<K>(api: &Api<K>, bundle: &str) -> kube::Result<()>
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let ours = ListParams::default().labels(&format!("{LABEL_BUNDLE_DEPLOYMENT}={bundle}"));
-    let copies = match api.list_metadata(&ours).await {
-        Ok(copies) => copies,
+/// Who may need what a bundle leaves.
+#[derive(Clone, Copy)]
+struct Heirs<'a> {
+    namespace: &'a str,
+    bundle: &'a str,
+    others: &'a [Arc<BundleDeployment>],
+}
+
+impl<'a> Heirs<'a> {
+    /// A bundle that needs a copy by its spec: the Go agent has taken the claims of all but one away, and a bundle that waits has made none.
+    fn of(self, kind: Kind, name: &str) -> Option<&'a str> {
+        let needs = |other: &&Arc<BundleDeployment>| {
+            let options = &other.spec.options;
+            let target = options.release_namespace();
+            let mut listed = options.downstream_resources.iter();
+            other.name() != self.bundle
+                && other.metadata.deletion_timestamp.is_none()
+                && (target == self.namespace || target.contains("${"))
+                && listed.any(|one| one.name == name && Kind::parse(&one.kind) == Some(kind))
+        };
+        self.others.iter().find(needs).map(|other| other.name())
+    }
+}
+
+async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, heirs: Heirs<'_>) -> kube::Result<()> {
+    let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
+    let bundle = heirs.bundle;
+    let found = match copies.list_metadata(&marked).await {
+        Ok(found) => found,
         Err(failed) if error::has_code(&failed, 403) => {
             let error = error::text(&failed);
             tracing::warn!(
@@ -282,43 +635,141 @@ where
         }
         Err(failed) => return Err(failed),
     };
-    for copy in copies {
-        let name = copy.metadata.name.as_deref().unwrap_or_default();
+    for copy in found {
+        let name = copy.metadata.name.clone().unwrap_or_default();
+        remove_one(copies, &name, copy.metadata, heirs.of(kind, &name), bundle).await?;
+    }
+    Ok(())
+}
+
+async fn remove_one<K: Copied>(
+    copies: &Api<K>,
+    name: &str,
+    mut found: ObjectMeta,
+    heir: Option<&str>,
+    bundle: &str,
+) -> kube::Result<()> {
+    let mut tries = 1;
+    loop {
+        let claims = Claims::of(&found).filter(|claims| claims.has(bundle));
+        let Some(claims) = claims.filter(|_| release_of(&found).is_none()) else {
+            return Ok(());
+        };
+        if claims.without(bundle, heir).is_some() {
+            return change_claims(copies, name, |claims| {
+                let is_claimed = claims.has(bundle);
+                claims.without(bundle, heir).filter(|_| is_claimed)
+            })
+            .await;
+        }
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: copy.metadata.uid.clone(),
-                ..Default::default()
+                uid: found.uid.clone(),
+                // A bundle may have come to need it since.
+                resource_version: found.resource_version.clone(),
             }),
             ..DeleteParams::background()
         };
-        match api.delete(name, &parameters).await {
-            // Gone, or another one by now.
-            Err(failed) if error::has_code(&failed, 404) || error::has_code(&failed, 409) => {}
-            result => drop(result?),
+        match copies.delete(name, &parameters).await {
+            Err(failed) if error::has_code(&failed, 404) => return Ok(()),
+            Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
+            result => return result.map(drop),
         }
+        let Some(now) = copies.get_metadata_opt(name).await? else {
+            return Ok(());
+        };
+        found = now.metadata;
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use rstest::rstest;
+
+    fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
+        let labels = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        ObjectMeta {
+            labels: Some(labels.collect()),
+            ..Default::default()
+        }
+    }
+
+    const FIRST: &str = "fleet.cattle.io/bundledeployment";
+    const CLAIM_OF_B: &str = "bundledeployment.fleet.cattle.io/b";
 
     #[test]
     fn copies_carry_their_bundle_and_nothing_of_the_sources_identity() {
-        let bundle: BundleDeployment =
-            serde_json::from_value(json!({"metadata": {"name": "b"}})).unwrap();
         let source: ObjectMeta = serde_json::from_value(json!({
             "name": "s", "namespace": "up", "uid": "u", "resourceVersion": "7",
-            "labels": {"a": "1"}, "annotations": {"x": "y"},
+            "labels": {"a": "1", FIRST: "upstreams", "bundledeployment.fleet.cattle.io/c": ""},
+            "annotations": {"x": "y", "meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "up"},
         }))
         .unwrap();
-        let copied = serde_json::to_value(copied_metadata("s", &bundle, source)).unwrap();
+        let copied = copied_metadata("s", &Claims::first("b"), &source);
         assert_eq!(
-            copied,
-            json!({"name": "s", "annotations": {"x": "y"},
-                   "labels": {"a": "1", "fleet.cattle.io/bundledeployment": "b"}})
+            serde_json::to_value(copied).unwrap(),
+            json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})
+        );
+    }
+
+    #[rstest]
+    #[case::unmarked(&[], &[], false)]
+    #[case::of_either_agent(&[(FIRST, "a")], &[], true)]
+    #[case::adopted_by_a_release(&[(FIRST, "a")], &["r"], false)]
+    fn only_what_is_marked_as_a_copy_is_one(
+        #[case] labels: &[(&str, &str)],
+        #[case] release: &[&str],
+        #[case] expected: bool,
+    ) {
+        let mut found = labelled(labels);
+        for name in release {
+            let marks = ["name", "namespace"]
+                .map(|mark| (format!("meta.helm.sh/release-{mark}"), (*name).to_owned()));
+            found.annotations = Some(marks.into());
+        }
+        assert_eq!(is_copy(&found, &ObjectMeta::default()), expected);
+        // The Go agent copies the marks of its source.
+        assert_eq!(is_copy(&found, &found), !labels.is_empty());
+    }
+
+    #[test]
+    fn the_last_bundle_that_needs_a_copy_takes_it_away() {
+        let mut claims = Claims::of(&labelled(&[(FIRST, "a")])).unwrap();
+        claims.add("b");
+        claims.add("a");
+        let mut labels = BTreeMap::new();
+        claims.write(&mut labels);
+        assert_eq!(
+            labels,
+            labelled(&[(FIRST, "a"), (CLAIM_OF_B, "")]).labels.unwrap()
+        );
+        let left = claims.clone().without("a", None).unwrap();
+        assert_eq!(left, Claims::first("b"));
+        assert_eq!(claims.without("b", None), Some(Claims::first("a")));
+        assert_eq!(left.clone().without("b", None), None);
+        assert_eq!(left.without("b", Some("c")), Some(Claims::first("c")));
+    }
+
+    #[test]
+    fn a_change_is_owed_to_each_bundle_until_its_release_was_deployed_with_it() {
+        let mut claims = Claims::first("a");
+        claims.add("b");
+        claims.change("7");
+        assert_eq!(claims.changed_since("a").as_deref(), Some("7"));
+        claims.rolled_out("a", "6");
+        assert_eq!(claims.changed_since("a").as_deref(), Some("7"));
+        claims.rolled_out("a", "7");
+        assert_eq!(claims.changed_since("a"), None);
+        assert_eq!(claims.changed_since("b").as_deref(), Some("7"));
+        claims.rolled_out("b", "7");
+        let mut labels = BTreeMap::new();
+        claims.write(&mut labels);
+        assert_eq!(
+            labels,
+            labelled(&[(FIRST, "a"), (CLAIM_OF_B, "")]).labels.unwrap()
         );
     }
 }

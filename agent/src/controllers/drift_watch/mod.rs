@@ -114,6 +114,12 @@ impl DriftWatches {
             .wake_after(bundle, ReconcileKind::Drift, delay);
     }
 
+    /// Has a bundle reconciled in full, because something that it shares with others changed.
+    pub fn reconcile(&self, bundle: &str) {
+        let queue = &self.shared.queue;
+        queue.wake_after(bundle, ReconcileKind::Full, Duration::ZERO);
+    }
+
     /// Watches these kinds for a bundle, and no others. `seen` are its objects as they were read:
     /// an event that tells no more is no change.
     pub fn refresh(

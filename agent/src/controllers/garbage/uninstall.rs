@@ -78,9 +78,14 @@ impl Uninstaller {
             Removal::Superseded(current) => current.namespace != *namespace,
         };
         if has_copies && !keeps {
-            downstream_resources::remove_all(&impersonated, namespace, &entry.bundle)
-                .await
-                .map_err(RemovalError::DownstreamResources)?;
+            downstream_resources::remove_all(
+                &impersonated,
+                namespace,
+                &entry.bundle,
+                &self.store.all(),
+            )
+            .await
+            .map_err(RemovalError::DownstreamResources)?;
         }
         self.forget(key).await
     }

@@ -208,10 +208,15 @@ impl Reconciler {
         let current = match state.hold.clone() {
             Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,
             None => {
-                let copied = self.copy_resources(state, &impersonated).await?;
+                let changed = self.copy_resources(state, &impersonated).await?;
                 self.check_dependencies(state)?;
-                let deploy = self.deploy_if_needed(state, &impersonated, &filled, copied);
-                deploy.await?
+                let deploy =
+                    self.deploy_if_needed(state, &impersonated, &filled, !changed.is_empty());
+                let current = deploy.await?;
+                if matches!(current, Current::Deployed(..)) {
+                    changed.rolled_out(&impersonated, &state.bundle).await;
+                }
+                current
             }
         };
         self.monitor(state, Some(impersonated), current).await

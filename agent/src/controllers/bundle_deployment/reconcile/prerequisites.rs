@@ -3,6 +3,7 @@
 use super::{ReconcileState, Reconciler};
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
+use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
 use crate::ledger::ReleaseKey;
@@ -65,15 +66,19 @@ impl Reconciler {
         impersonated.map_err(Halt::at(Cause::DeployAccount))
     }
 
-    /// Copies downstream resources. Whether one that was there was changed.
+    /// Copies downstream resources. Gives those that changed since the release was deployed.
     pub(super) async fn copy_resources(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
-    ) -> Result<bool, Halt> {
+    ) -> Result<ChangedCopies, Halt> {
         let (upstream, bundle) = (&self.upstream.client, &state.bundle);
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
+        // The controller wakes the one whose source it copied first.
+        for other in &changed.others {
+            self.context.drift.reconcile(other);
+        }
         let generation = bundle.spec.downstream_resources_generation;
         state.report.resources_copied(generation);
         Ok(changed)

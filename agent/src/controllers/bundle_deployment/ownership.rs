@@ -1,0 +1,364 @@
+//! What two bundles want and one has: objects, and keys of a namespace. Both of their statuses say who has it, and since when. No I/O.
+//!
+//! The one that lost something finds out, in its live objects or when it writes; the other one reads of it in the first one's status
+//! ([`of_others`]). The sentences are written and read here alone, so that a time that was told once stays.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use objects::ObjectKey;
+use release::kube::Owner;
+use serde_json::Value;
+
+use crate::api::{BundleDeployment, BundleDeploymentStatus};
+
+/// The condition that tells of them; there only if there are any. Ours alone: the controller takes texts from the others.
+pub const OWNERSHIP_CONFLICTS: &str = "OwnershipConflicts";
+
+/// The annotation that says whose an object is.
+const OWNER_MARK: &str = "meta.helm.sh/release-name";
+
+/// Something that a bundle wants and somebody else has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnershipConflict {
+    part: Part,
+    /// What it is about; without a colon.
+    what: String,
+    owner: Holder,
+    /// Since when the owner has it, as far as it can be seen.
+    since: String,
+    /// The bundle that wants it too.
+    claimant: String,
+}
+
+/// Which step finds them; in the order they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Labels and annotations of the namespace that another bundle has with another value.
+    NamespaceKeys,
+    /// What this bundle has and others want.
+    Ours,
+    /// Objects that another release has.
+    Objects,
+}
+
+/// Who has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// A bundle of this agent.
+    Bundle(String),
+    /// A release that is no bundle's of this agent, as `namespace/name`.
+    Release(String),
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bundle(name) => write!(f, "bundle {name}"),
+            Self::Release(name) => write!(f, "release {name}"),
+        }
+    }
+}
+
+impl OwnershipConflict {
+    /// An object of `claimant` that `owner` has.
+    pub fn object(key: &ObjectKey, owner: Holder, since: String, claimant: &str) -> Self {
+        let ObjectKey {
+            kind,
+            namespace,
+            name,
+            ..
+        } = key;
+        let what = match namespace.as_str() {
+            "" => format!("{kind} {name}"),
+            namespace => format!("{kind} {namespace}/{name}"),
+        };
+        Self {
+            part: Part::Objects,
+            what,
+            owner,
+            since,
+            claimant: claimant.to_owned(),
+        }
+    }
+
+    /// A label or an annotation (`sort`) of a namespace that `claimant` wants with another value than `owner` gave it.
+    pub fn namespace_key(
+        sort: &str,
+        key: &str,
+        namespace: &str,
+        owner: &str,
+        since: String,
+        claimant: &str,
+    ) -> Self {
+        Self {
+            part: Part::NamespaceKeys,
+            what: format!("{sort} {key} of namespace {namespace}"),
+            owner: Holder::Bundle(owner.to_owned()),
+            since,
+            claimant: claimant.to_owned(),
+        }
+    }
+
+    fn parse(text: &str, bundle: &str) -> Option<Self> {
+        let (what, rest) = text.split_once(": ")?;
+        let (owner, rest) = rest.split_once(" has it since ")?;
+        let (since, claimant) = rest.split_once(", and bundle ")?;
+        let claimant = claimant.strip_suffix(" wants it too")?;
+        let owner = match owner.split_once(' ')? {
+            ("bundle", name) => Holder::Bundle(name.to_owned()),
+            ("release", name) => Holder::Release(name.to_owned()),
+            _ => return None,
+        };
+        let part = match what.contains(" of namespace ") {
+            _ if claimant != bundle => Part::Ours,
+            true => Part::NamespaceKeys,
+            false => Part::Objects,
+        };
+        Some(Self {
+            part,
+            what: what.to_owned(),
+            owner,
+            since: since.to_owned(),
+            claimant: claimant.to_owned(),
+        })
+    }
+
+    fn is_about(&self, other: &Self) -> bool {
+        (&self.what, &self.owner, &self.claimant) == (&other.what, &other.owner, &other.claimant)
+    }
+}
+
+impl std::fmt::Display for OwnershipConflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            what,
+            owner,
+            since,
+            claimant,
+            ..
+        } = self;
+        write!(
+            f,
+            "{what}: {owner} has it since {since}, and bundle {claimant} wants it too"
+        )
+    }
+}
+
+/// The conflicts of one bundle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnershipConflicts(Vec<OwnershipConflict>);
+
+impl OwnershipConflicts {
+    /// Those that a bundle's status tells of, as many as it names.
+    pub fn read(bundle: &str, status: &BundleDeploymentStatus) -> Self {
+        let told = status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == OWNERSHIP_CONFLICTS);
+        let lines = told
+            .map_or("", |condition| condition.message.as_str())
+            .split("; ");
+        Self(
+            lines
+                .filter_map(|line| OwnershipConflict::parse(line, bundle))
+                .collect(),
+        )
+    }
+
+    /// Takes in what a step found, in the place of all it found before. What was known keeps its time.
+    pub fn set(&mut self, part: Part, found: Vec<OwnershipConflict>) {
+        let known = std::mem::take(&mut self.0);
+        let found =
+            found
+                .into_iter()
+                .map(|new| match known.iter().find(|old| old.is_about(&new)) {
+                    Some(old) => OwnershipConflict {
+                        since: old.since.clone(),
+                        part,
+                        ..new
+                    },
+                    None => OwnershipConflict { part, ..new },
+                });
+        let found: Vec<_> = found.collect();
+        self.0 = known
+            .into_iter()
+            .filter(|one| one.part != part)
+            .chain(found)
+            .collect();
+        self.0.sort();
+        self.0.dedup();
+    }
+
+    /// A sentence for each.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(ToString::to_string)
+    }
+
+    /// The bundles that have what this one wants.
+    pub fn owners(&self) -> BTreeSet<String> {
+        let owner = |one: &OwnershipConflict| match (&one.owner, one.part) {
+            (_, Part::Ours) | (Holder::Release(_), _) => None,
+            (Holder::Bundle(name), _) => Some(name.clone()),
+        };
+        self.0.iter().filter_map(owner).collect()
+    }
+}
+
+/// What others want and `bundle` has, as their statuses say.
+pub fn of_others<'a>(
+    bundle: &str,
+    others: impl Iterator<Item = &'a BundleDeployment>,
+) -> Vec<OwnershipConflict> {
+    let owner = Holder::Bundle(bundle.to_owned());
+    let told = others
+        .filter(|other| other.name() != bundle)
+        .flat_map(|other| OwnershipConflicts::read(other.name(), &other.status).0);
+    told.filter(|one| one.owner == owner && one.part != Part::Ours)
+        .collect()
+}
+
+/// The release that has a live object, and since when: the time of the field manager that wrote its marks.
+pub fn holder(live: &Value) -> Option<(Owner, String)> {
+    let owner = Owner::of(live)?;
+    let since = written_at(live, "annotations", OWNER_MARK, |_| true);
+    let created = || {
+        live.pointer("/metadata/creationTimestamp")?
+            .as_str()
+            .map(str::to_owned)
+    };
+    Some((owner, since.or_else(created)?))
+}
+
+/// When a field manager that `is_meant` last wrote among its fields a label or an annotation (`map`) of an object.
+pub fn written_at(
+    live: &Value,
+    map: &str,
+    key: &str,
+    is_meant: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let managers = live.pointer("/metadata/managedFields")?.as_array()?.iter();
+    let has_it = |entry: &&Value| {
+        let fields = entry
+            .get("fieldsV1")
+            .and_then(|fields| fields.get("f:metadata"));
+        let map = fields.and_then(|fields| fields.get(format!("f:{map}")));
+        map.and_then(|map| map.get(format!("f:{key}"))).is_some()
+            && is_meant(
+                entry
+                    .get("manager")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            )
+    };
+    managers
+        .filter(has_it)
+        .filter_map(|entry| entry.get("time")?.as_str())
+        .max()
+        .map(str::to_owned)
+}
+
+/// A time as conditions have it.
+pub fn time(at: Timestamp) -> String {
+    format!("{at:.0}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lost(name: &str, owner: Holder) -> OwnershipConflict {
+        let key = ObjectKey::new("v1", "ConfigMap", "ns", name);
+        OwnershipConflict::object(&key, owner, "2026-01-01T00:00:00Z".into(), "former")
+    }
+
+    fn taker() -> Holder {
+        Holder::Bundle("taker".into())
+    }
+
+    #[test]
+    fn both_bundles_say_the_same_and_what_was_told_keeps_its_time() {
+        let mut former: BundleDeployment =
+            serde_json::from_value(json!({"metadata": {"name": "former"}})).unwrap();
+        let mut conflicts = OwnershipConflicts::default();
+        conflicts.set(
+            Part::Objects,
+            vec![
+                lost("b", Holder::Release("apps/web".into())),
+                lost("a", taker()),
+            ],
+        );
+        let key = OwnershipConflict::namespace_key(
+            "label",
+            "team",
+            "ns",
+            "taker",
+            "2026-01-02T00:00:00Z".into(),
+            "former",
+        );
+        conflicts.set(Part::NamespaceKeys, vec![key]);
+        former
+            .status
+            .set_ownership_conflicts(conflicts.lines().collect(), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            former.status.conditions[0].message,
+            "label team of namespace ns: bundle taker has it since 2026-01-02T00:00:00Z, and bundle former wants it too; \
+             ConfigMap ns/a: bundle taker has it since 2026-01-01T00:00:00Z, and bundle former wants it too; \
+             ConfigMap ns/b: release apps/web has it since 2026-01-01T00:00:00Z, and bundle former wants it too"
+        );
+        let mut read = OwnershipConflicts::read("former", &former.status);
+        assert_eq!(read, conflicts);
+        assert_eq!(read.owners(), BTreeSet::from(["taker".to_owned()]));
+        let later = OwnershipConflict {
+            since: "2027-01-01T00:00:00Z".into(),
+            ..lost("a", taker())
+        };
+        read.set(
+            Part::Objects,
+            vec![later, lost("b", Holder::Release("apps/web".into()))],
+        );
+        assert_eq!(read, conflicts);
+
+        // The other side.
+        let told = of_others("taker", [&former].into_iter());
+        assert_eq!(told.len(), 2);
+        let mut other = OwnershipConflicts::default();
+        other.set(Part::Ours, told);
+        assert!(other.owners().is_empty());
+        let mut taker: BundleDeployment =
+            serde_json::from_value(json!({"metadata": {"name": "taker"}})).unwrap();
+        taker
+            .status
+            .set_ownership_conflicts(other.lines().collect(), Timestamp::UNIX_EPOCH);
+        assert_eq!(OwnershipConflicts::read("taker", &taker.status), other);
+        // It goes no further.
+        assert!(of_others("former", [&taker].into_iter()).is_empty());
+
+        read.set(Part::Objects, Vec::new());
+        read.set(Part::NamespaceKeys, Vec::new());
+        former
+            .status
+            .set_ownership_conflicts(read.lines().collect(), Timestamp::UNIX_EPOCH);
+        assert!(former.status.conditions.is_empty());
+    }
+
+    #[test]
+    fn an_object_is_somebodys_since_the_marks_were_written() {
+        let entry = |manager: &str, time: &str, key: &str| json!({"manager": manager, "time": time, "fieldsV1": {"f:metadata": {"f:annotations": {key: {}}}}});
+        let live = json!({"metadata": {
+            "creationTimestamp": "2025-01-01T00:00:00Z",
+            "annotations": {"meta.helm.sh/release-name": "web", "meta.helm.sh/release-namespace": "apps"},
+            "managedFields": [
+                entry("fleetagent", "2026-01-01T00:00:00Z", "f:meta.helm.sh/release-name"),
+                entry("kubectl", "2026-02-01T00:00:00Z", "f:note"),
+            ],
+        }});
+        let (owner, since) = holder(&live).unwrap();
+        assert_eq!(
+            (owner, since.as_str()),
+            (Owner::new("web", "apps"), "2026-01-01T00:00:00Z")
+        );
+        assert_eq!(holder(&json!({"metadata": {}})), None);
+    }
+}

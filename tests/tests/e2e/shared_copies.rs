@@ -1,0 +1,233 @@
+//! Downstream resources: what is an administrator's stays, what several bundles need stays until the last one goes, and a change of one is
+//! rolled out whatever comes between.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::bed::Bed;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
+use testbed::wait::wait_until;
+
+use crate::scene::{app, deletions, deploy, deploy_own, gone, hasty, target};
+
+/// What the Go agent marks a copy with.
+const LABEL: &str = "fleet.cattle.io/bundledeployment";
+
+/// What it takes away: that a second bundle needs the copy.
+const CLAIM_OF_RIGHT: &str = "bundledeployment.fleet.cattle.io/right";
+
+/// An app that needs a Secret of upstream.
+fn needing(agent: &TestAgent<'_>, name: &str, secret: &str, generation: i64) -> BundleDeployment {
+    app(agent, name)
+        .option(
+            "downstreamResources",
+            json!([{ "kind": "Secret", "name": secret }]),
+        )
+        .spec("downstreamResourcesGeneration", json!(generation))
+}
+
+async fn copy(agent: &TestAgent<'_>, name: &str) -> Result<Option<DynamicObject>> {
+    agent.object("v1", "Secret", &target(agent), name).await
+}
+
+async fn found(agent: &TestAgent<'_>, name: &str) -> Result<DynamicObject> {
+    copy(agent, name).await?.context("the copy is there")
+}
+
+fn label<'o>(object: &'o DynamicObject, key: &str) -> Option<&'o str> {
+    let labels = object.metadata.labels.as_ref()?;
+    labels.get(key).map(String::as_str)
+}
+
+async fn wait_revision(agent: &TestAgent<'_>, name: &str, revision: i64) -> Result<Value> {
+    let release = json!(format!("{}/{name}:{revision}", target(agent)));
+    let what = format!("to be at revision {revision}");
+    agent
+        .wait_for(name, &what, |bundle| {
+            bundle["status"]["release"] == release && bundle["status"]["ready"] == json!(true)
+        })
+        .await
+}
+
+async fn annotate(agent: &TestAgent<'_>, name: &str, value: &str) -> Result<()> {
+    let patch = json!({ "metadata": { "annotations": { "example.com/round": value } } });
+    let bundles = agent.bundle_deployments()?;
+    bundles
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_administrators_secret_is_neither_overwritten_nor_deleted() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    deploy(&agent, "first", 1).await?;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": { "key": "dGhlaXJz" },
+        "metadata": { "name": "pull", "namespace": target(&agent), "labels": { "team": "admins" } },
+    });
+    apply(&agent.downstream, theirs).await?;
+    let before = found(&agent, "pull").await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "ours" }))
+        .await?;
+    agent.apply(&needing(&agent, "web", "pull", 1)).await?;
+    let named = format!("secret {}/pull is there downstream", target(&agent));
+    agent
+        .wait_deploy_error("web", |message| {
+            message.contains(&named) && message.contains(LABEL)
+        })
+        .await?;
+    agent.delete("web").await?;
+    // Another removal that came later is over, so this one is.
+    deploy(&agent, "other", 1).await?;
+    agent.delete("other-0").await?;
+    gone(&agent, &["other-0".to_owned()], PATIENCE).await?;
+    let after = found(&agent, "pull").await?;
+    ensure!(after.metadata.resource_version == before.metadata.resource_version);
+    // Out of the way it is copied, also where a bundle waits for that.
+    agent.apply(&needing(&agent, "late", "pull", 1)).await?;
+    agent
+        .wait_deploy_error("late", |message| message.contains(&named))
+        .await?;
+    let secrets = agent.objects("v1", "Secret", &target(&agent));
+    secrets.delete("pull", &DeleteParams::default()).await?;
+    agent.wait_ready("late").await?;
+    ensure!(label(&found(&agent, "pull").await?, LABEL) == Some("late"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_that_two_bundles_need_goes_with_the_last_one() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "one" }))
+        .await?;
+    for name in ["left", "right"] {
+        agent.apply(&needing(&agent, name, "pull", 1)).await?;
+        agent.wait_ready(name).await?;
+    }
+    // Starts, and whatever else wakes them, make no revisions and write nothing.
+    let before = found(&agent, "pull").await?;
+    for round in ["1", "2"] {
+        agent.process()?.restart()?;
+        for name in ["left", "right"] {
+            annotate(&agent, name, round).await?;
+        }
+        deploy(&agent, &format!("bystander-{round}"), 1).await?;
+    }
+    for name in ["left", "right"] {
+        wait_revision(&agent, name, 1).await?;
+    }
+    let after = found(&agent, "pull").await?;
+    ensure!(
+        after.metadata.resource_version == before.metadata.resource_version,
+        "{before:?}\n{after:?}"
+    );
+    // The controller wakes one of them: it copied the source for that one first.
+    agent
+        .upstream_secret("pull", json!({ "key": "two" }))
+        .await?;
+    agent.apply(&needing(&agent, "left", "pull", 2)).await?;
+    for name in ["left", "right"] {
+        wait_revision(&agent, name, 2).await?;
+    }
+    // After a stay of the Go agent it names the one that was reconciled last alone.
+    let as_go = json!({ "metadata": { "labels": { LABEL: "left", CLAIM_OF_RIGHT: null } } });
+    let secrets = agent.objects("v1", "Secret", &target(&agent));
+    secrets
+        .patch("pull", &PatchParams::default(), &Patch::Merge(&as_go))
+        .await?;
+    agent.delete("left").await?;
+    gone(&agent, &["left".to_owned()], PATIENCE).await?;
+    wait_until("the copy to be the other bundle's", PATIENCE, async || {
+        let copy = found(&agent, "pull").await.map_err(|e| e.to_string())?;
+        match label(&copy, LABEL) {
+            Some("right") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    ensure!(found(&agent, "pull").await?.metadata.uid == before.metadata.uid);
+    wait_revision(&agent, "right", 2).await?;
+    agent.delete("right").await?;
+    wait_until(
+        "the copy to be gone",
+        PATIENCE + Duration::from_secs(1),
+        async || match copy(&agent, "pull").await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(copy) => Err(format!("{:?}", copy.metadata.labels)),
+        },
+    )
+    .await?;
+    ensure!(
+        deletions(&agent)?
+            .iter()
+            .filter(|one| one.resource == "secrets" && one.name == "pull")
+            .count()
+            == 1
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "one" }))
+        .await?;
+    agent.apply(&needing(&agent, "web", "pull", 1)).await?;
+    wait_revision(&agent, "web", 1).await?;
+    // No room for another revision.
+    apply(&agent.downstream, quota(&target(&agent), "0")).await?;
+    agent
+        .upstream_secret("pull", json!({ "key": "two" }))
+        .await?;
+    agent.apply(&needing(&agent, "web", "pull", 2)).await?;
+    wait_until("the change to be refused", PATIENCE, async || {
+        let log = agent.agent_log_tail(200);
+        match log.contains("exceeded quota") {
+            true => Ok(()),
+            false => Err("no refusal in the log".to_owned()),
+        }
+    })
+    .await?;
+    agent.process()?.restart()?;
+    deploy_elsewhere(&agent).await?;
+    apply(&agent.downstream, quota(&target(&agent), "99")).await?;
+    wait_revision(&agent, "web", 2).await?;
+    let current = found(&agent, "pull").await?;
+    ensure!(current.data["data"]["key"] == "dHdv", "{:?}", current.data);
+    // And once only.
+    agent.process()?.restart()?;
+    annotate(&agent, "web", "1").await?;
+    deploy(&agent, "after", 1).await?;
+    wait_revision(&agent, "web", 2).await.map(drop)
+}
+
+/// How many Secrets a namespace may have.
+fn quota(namespace: &str, count: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": "few", "namespace": namespace },
+        "spec": { "hard": { "count/secrets": count } },
+    })
+}
+
+/// Something in another namespace, after which the agent has been at work for a while.
+async fn deploy_elsewhere(agent: &TestAgent<'_>) -> Result<()> {
+    let elsewhere = json!(format!("{}-elsewhere", agent.id));
+    agent
+        .apply(&app(agent, "elsewhere").option("defaultNamespace", elsewhere))
+        .await?;
+    agent.wait_ready("elsewhere").await.map(drop)
+}
