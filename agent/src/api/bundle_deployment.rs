@@ -51,6 +51,13 @@ impl BundleDeployment {
         annotations.get(key).map(String::as_str)
     }
 
+    /// What an annotation of ours says, or a label of the same name: Fleet's controller copies the labels of bundles, HelmOps and GitRepos
+    /// to BundleDeployments, and no annotation.
+    pub fn switch(&self, key: &str) -> Option<&str> {
+        let label = || Some(self.metadata.labels.as_ref()?.get(key)?.as_str());
+        self.annotation(key).or_else(label)
+    }
+
     /// Whether this bundle carries the agent itself.
     pub fn is_agent_bundle(&self) -> bool {
         self.name().starts_with(AGENT_BUNDLE_PREFIX)

@@ -11,7 +11,7 @@ use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 
 /// Whether any coordinate is to be filled in.
 pub fn has_templates(bundle: &BundleDeployment) -> bool {
-    bundle.annotation(ANNOTATION_RELEASE_NAME).is_some()
+    bundle.switch(ANNOTATION_RELEASE_NAME).is_some()
         || texts(&mut bundle.clone())
             .iter()
             .any(|(_, text)| text.contains(OPENING))
@@ -46,7 +46,7 @@ pub(super) fn reads(bundle: &BundleDeployment) -> Reads {
 
 fn with_release_name(bundle: &BundleDeployment) -> BundleDeployment {
     let mut bundle = bundle.clone();
-    if let Some(name) = bundle.annotation(ANNOTATION_RELEASE_NAME) {
+    if let Some(name) = bundle.switch(ANNOTATION_RELEASE_NAME) {
         let name = name.to_owned();
         let helm = bundle.spec.options.helm.get_or_insert_default();
         helm.release_name = name;

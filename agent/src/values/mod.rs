@@ -25,6 +25,7 @@ pub use coordinates::{coordinates, has_templates};
 pub use from::{Reference, ReferenceKind, ValuesFromError, merge, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
+pub use mode::options_to_fill;
 pub use stored::{HashMismatch, Stored, stored};
 pub use template::{TemplateError, preprocess};
 

@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use super::template::{LABEL_REFERENCE, OPENING};
-use crate::api::{ANNOTATION_CLUSTER_VALUES, BundleDeployment, BundleDeploymentSpec};
+use crate::api::{ANNOTATION_CLUSTER_VALUES, BundleDeployment, BundleDeploymentSpec, HelmOptions};
 use crate::config::{ClusterValuesMode, UnknownMode};
 
 impl ClusterValuesMode {
-    /// The mode for one bundle: its annotation's, else this one.
+    /// The mode for one bundle: its annotation's or label's, else this one.
     ///
     /// # Errors
-    /// The annotation is no mode. Guessing could fill in twice, or deploy raw templates.
+    /// That is no mode. Guessing could fill in twice, or deploy raw templates.
     pub fn for_bundle(self, bundle: &BundleDeployment) -> Result<Self, UnknownMode> {
-        match bundle.annotation(ANNOTATION_CLUSTER_VALUES) {
+        match bundle.switch(ANNOTATION_CLUSTER_VALUES) {
             Some(text) => text.parse(),
             None => Ok(self),
         }
@@ -26,6 +26,18 @@ impl ClusterValuesMode {
             Self::Auto => spec.values_hash.is_empty() && has_marks(spec),
         }
     }
+}
+
+/// The Helm options as the agent is to fill them in. Who asks the agent for it (`always` on the bundle itself) says `disablePreProcess` to
+/// keep the controller from it: its values would arrive filled in, or as an error.
+pub fn options_to_fill(bundle: &BundleDeployment) -> Option<HelmOptions> {
+    let mut helm = bundle.spec.options.helm.clone();
+    if bundle.switch(ANNOTATION_CLUSTER_VALUES) == Some("always")
+        && let Some(helm) = &mut helm
+    {
+        helm.disable_pre_process = false;
+    }
+    helm
 }
 
 /// Whether there is something to fill in.
@@ -96,6 +108,29 @@ mod tests {
             .for_bundle(&bundle("sometimes"))
             .unwrap_err();
         assert!(failed.to_string().contains("\"sometimes\""));
+        let labelled: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"labels": {ANNOTATION_CLUSTER_VALUES: "always"}},
+            "spec": {"options": {"helm": {"disablePreProcess": true}}},
+        }))
+        .unwrap();
+        assert_eq!(
+            ClusterValuesMode::Auto.for_bundle(&labelled).unwrap(),
+            ClusterValuesMode::Always
+        );
+        assert!(!options_to_fill(&labelled).unwrap().disable_pre_process);
+        let annotated: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {
+                "annotations": {ANNOTATION_CLUSTER_VALUES: "never"},
+                "labels": {ANNOTATION_CLUSTER_VALUES: "always"},
+            },
+            "spec": {"options": {"helm": {"disablePreProcess": true}}},
+        }))
+        .unwrap();
+        assert_eq!(
+            ClusterValuesMode::Auto.for_bundle(&annotated).unwrap(),
+            ClusterValuesMode::Never
+        );
+        assert!(options_to_fill(&annotated).unwrap().disable_pre_process);
         let plain = BundleDeployment::default();
         assert_eq!(
             ClusterValuesMode::Always.for_bundle(&plain).unwrap(),

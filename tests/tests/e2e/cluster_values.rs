@@ -506,6 +506,20 @@ async fn values_filled_in_by_the_controller_are_not_filled_in_again() -> Result<
                 .annotation(MODE, "always"),
             &name,
         ),
+        // What the stock controller hands on of a HelmOp: labels, and values as they stand in its Secret.
+        (
+            bundle("labelled")
+                .values(dollar.clone())
+                .helm("disablePreProcess", json!(true))
+                .label(MODE, "always"),
+            &name,
+        ),
+        (
+            bundle("kept-from-us")
+                .values(dollar.clone())
+                .helm("disablePreProcess", json!(true)),
+            raw,
+        ),
         (
             bundle("disabled")
                 .helm("values", dollar.clone())

@@ -113,7 +113,9 @@ impl Input {
         };
         self.is_processed = !mode.fills_values(&bundle.spec);
         let hash = bundle.spec.values_hash.clone();
-        self.options(bundle.spec.options.clone(), resources)?;
+        let mut options = bundle.spec.options.clone();
+        options.helm = values::options_to_fill(&bundle);
+        self.options(options, resources)?;
         if hash.is_empty() {
             return Ok(());
         }

@@ -77,7 +77,7 @@ pub fn is_overwritten(spec: &BundleDeploymentSpec, status: &BundleDeploymentStat
 
 /// Whether this bundle asked to be installed once, and was.
 pub fn is_installed_once(bundle: &BundleDeployment, facts: DeployFacts) -> bool {
-    bundle.annotation(ANNOTATION_INSTALL_ONCE) == Some("true")
+    bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true")
         && facts.release_exists
         && bundle.status.condition(INSTALLED) != "False"
 }

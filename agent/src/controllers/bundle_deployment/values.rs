@@ -102,7 +102,7 @@ impl ValuesReader {
         &self,
         bundle: &BundleDeployment,
     ) -> Result<Option<HelmOptions>, InputError> {
-        let mut helm = bundle.spec.options.helm.clone();
+        let mut helm = values::options_to_fill(bundle);
         if !bundle.spec.values_hash.is_empty() {
             helm.get_or_insert_default().values = self.stored(bundle).await?;
         }
