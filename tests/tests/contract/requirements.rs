@@ -28,6 +28,14 @@ const SECTIONS: [(u32, u32); 14] = [
 
 /// Says of a statement that it is about the controller, and asks nothing of an agent.
 const UPSTREAM: &str = "upstream";
+/// How names of metrics begin, which look like those of tests.
+const METRICS: [&str; 4] = [
+    "controller_runtime_",
+    "fleet_agent_",
+    "rest_client_",
+    "workqueue_",
+];
+
 /// Says that nothing shows it yet.
 const OPEN: &str = "open";
 
@@ -77,6 +85,7 @@ fn sources() -> Result<BTreeMap<String, Vec<String>>> {
         "chart",
         "templating",
         "golib",
+        "kustomize",
         "tests",
     ];
     let mut open: Vec<PathBuf> = crates
@@ -161,6 +170,57 @@ fn everything_the_table_names_exists() -> Result<()> {
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The documents that people read.
+fn documents() -> Result<Vec<(String, String)>> {
+    let mut paths: Vec<PathBuf> = ["ARCHITECTURE.md", "COMPATIBILITY.md", "README.md"]
+        .map(PathBuf::from)
+        .into();
+    for entry in std::fs::read_dir(root()?.join("docs"))? {
+        paths.push(Path::new("docs").join(entry?.file_name()));
+    }
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(root()?.join(&path))?;
+        Ok((path.display().to_string(), text))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Whether a word has the form that names of tests have.
+fn looks_like_a_test(word: &str) -> bool {
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    word.split('_').count() > 3
+        && word.split('_').all(is_plain)
+        && !METRICS.iter().any(|metric| word.starts_with(metric))
+}
+
+/// A claim whose test was renamed or deleted is a claim without one.
+#[test]
+fn every_test_that_a_document_names_exists() -> Result<()> {
+    let sources = sources()?;
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for (document, text) in documents()? {
+        let code = text.split('`').skip(1).step_by(2);
+        let words = code.flat_map(|code| code.split([' ', ':', '\n']));
+        for word in words.filter(|word| looks_like_a_test(word)) {
+            named += 1;
+            let definition = format!("fn {word}(");
+            let mut texts = sources.values().flatten();
+            if !texts.any(|text| text.contains(&definition)) {
+                missing.push(format!("{document}: {word}"));
+            }
+        }
+    }
+    ensure!(named > 50, "only {named} names were found");
+    ensure!(missing.is_empty(), "{}", missing.join("\n"));
     Ok(())
 }
 
