@@ -14,8 +14,14 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use templating::SystemHost;
 
-/// Bundles with a Content and a release that needs no kustomize.
-const RECORDED: [&str; 4] = ["raw-yaml", "chart-in-bundle", "drifting", "unready"];
+/// Bundles with a Content and a release.
+const RECORDED: [&str; 5] = [
+    "raw-yaml",
+    "chart-in-bundle",
+    "drifting",
+    "unready",
+    "kustomized",
+];
 
 #[test]
 fn bundles_become_the_recorded_releases() {
@@ -58,7 +64,8 @@ fn check(name: &str, recorded: &Value) {
         "{name}: release namespace"
     );
     let set = SetId::new(deployment.name(), "");
-    let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None);
+    let post_renderer = FleetPostRenderer::new(&package.chart, &set, options, None)
+        .kustomized(package.kustomization.as_ref());
     let told = ReleaseInfo::install(release_name, options.release_namespace());
     let (values, capabilities) = (Value::Object(config), Capabilities::default());
     let chart = package.chart.clone();

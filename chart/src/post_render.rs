@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
+use golib::budget::Budget;
 use golib::yaml;
+use golib::yaml::node::{self, Node};
 use serde_json::Value;
 
 use crate::Warning;
@@ -21,20 +23,37 @@ pub struct Document {
     /// Path of the template it comes from; `None` for what the post-renderer adds.
     pub path: Option<String>,
     text: Option<String>,
-    object: Option<Value>,
+    said: Option<Said>,
+}
+
+/// What a document says, as it was read.
+#[derive(Debug, Clone, PartialEq)]
+enum Said {
+    Object(Value),
+    Node(Box<Node>),
+}
+
+/// How a post-renderer reads documents. Each is read once, before it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Form {
+    /// As Helm and Kubernetes read them: objects, by YAML 1.1.
+    #[default]
+    Objects,
+    /// As kustomize reads them: yaml.v3 nodes, which know how each scalar was written.
+    Nodes,
 }
 
 impl Document {
     /// A document of text, which may be cut into several.
     pub fn from_text(path: Option<String>, text: String) -> Self {
-        let (text, object) = (Some(text), None);
-        Self { path, text, object }
+        let (text, said) = (Some(text), None);
+        Self { path, text, said }
     }
 
     /// A document that says `object`; its text is what Helm would write.
     pub fn from_object(path: Option<String>, object: Value) -> Self {
-        let (text, object) = (None, Some(object));
-        Self { path, text, object }
+        let (text, said) = (None, Some(Said::Object(object)));
+        Self { path, text, said }
     }
 
     /// The text as rendered, or as an earlier post-renderer gave it; `None` where that gave an object.
@@ -47,9 +66,26 @@ impl Document {
     /// # Errors
     /// The text is no YAML.
     pub fn into_object(self) -> Result<Value, yaml::Error> {
-        match (self.object, self.text) {
-            (Some(object), _) => Ok(object),
-            (None, text) => yaml::decode(text.unwrap_or_default().as_bytes()),
+        match (self.said, self.text) {
+            (Some(Said::Object(object)), _) => Ok(object),
+            (_, text) => yaml::decode(text.unwrap_or_default().as_bytes()),
+        }
+    }
+
+    /// The same as a node; `None` where nothing stands in it. What a renderer that asked for [`Form::Nodes`] gets is read already.
+    ///
+    /// # Errors
+    /// The text is no YAML, or takes more memory than `budget` allows.
+    pub fn into_node(self, budget: &mut Budget) -> Result<Option<Node>, node::Error> {
+        match (self.said, self.text) {
+            (Some(Said::Node(node)), _) => Ok(Some(*node)),
+            (_, Some(text)) => node::parse(text.as_bytes(), budget),
+            (Some(Said::Object(object)), None) => {
+                let text =
+                    yaml::encode(&object).map_err(|error| node::Error::Yaml(error.to_string()))?;
+                node::parse(text.as_bytes(), budget)
+            }
+            (None, None) => Ok(None),
         }
     }
 }
@@ -86,6 +122,11 @@ pub trait PostRenderer {
     /// # Errors
     /// Whatever the post-renderer finds wrong; shown to the user.
     fn run(&self, documents: Vec<Document>) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>>;
+
+    /// The form in which it wants what was rendered.
+    fn form(&self) -> Form {
+        Form::default()
+    }
 }
 
 /// Which documents a post-renderer sees.
@@ -111,7 +152,7 @@ pub enum PostRenderError {
         /// The file.
         path: String,
         /// What is wrong with the document.
-        source: yaml::Error,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// An object that the post-renderer gave cannot be written as YAML.
     #[error(
@@ -148,7 +189,7 @@ pub(crate) fn apply(
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Piece>, PostRenderError> {
     if strategy == Strategy::Combined {
-        let documents = documents(files, "manifests")?;
+        let documents = documents(files, "manifests", renderer.form())?;
         return run(renderer, documents, "files", "");
     }
     let sorted =
@@ -161,7 +202,7 @@ pub(crate) fn apply(
     let hooks: Vec<Piece> = hooks.collect();
     let mut pieces = match strategy == Strategy::Separate && !hooks.is_empty() {
         true => {
-            let documents = documents(manifest::join(hooks), "hooks")?;
+            let documents = documents(manifest::join(hooks), "hooks", renderer.form())?;
             run(renderer, documents, "hooks", "hooks-")?
         }
         false => hooks,
@@ -173,7 +214,7 @@ pub(crate) fn apply(
     });
     let manifests = manifest::join(manifests);
     if !manifests.is_empty() {
-        let documents = documents(manifests, "manifests")?;
+        let documents = documents(manifests, "manifests", renderer.form())?;
         pieces.extend(run(renderer, documents, "manifests", "manifests-")?);
     }
     Ok(in_file_order(pieces))
@@ -190,8 +231,12 @@ fn run(
     let documents = documents.map_err(|source| PostRenderError::Run { group, source })?;
     let mut pieces = Vec::with_capacity(documents.len());
     for (index, document) in documents.into_iter().enumerate() {
-        let Document { path, text, object } = document;
+        let Document { path, text, said } = document;
         let path = path.unwrap_or_else(|| format!("generated-by-postrender-{made_up}{index}.yaml"));
+        let object = match said {
+            Some(Said::Object(object)) => Some(object),
+            Some(Said::Node(_)) | None => None,
+        };
         let (content, object) = match (text, object) {
             (Some(text), object) => (text, object),
             (None, object) => {
@@ -233,7 +278,24 @@ fn is_read_as_written(value: &Value) -> bool {
 }
 
 /// The documents of all files but partials; what holds comments only is left out.
-fn documents(files: Files, group: &'static str) -> Result<Vec<Document>, PostRenderError> {
+fn documents(
+    files: Files,
+    group: &'static str,
+    form: Form,
+) -> Result<Vec<Document>, PostRenderError> {
+    let mut budget = Budget::default();
+    let mut read = |text: &str| -> Result<Option<Said>, Box<dyn Error + Send + Sync>> {
+        if form == Form::Nodes {
+            let node = node::parse(text.as_bytes(), &mut budget)?;
+            let node = node.filter(|node| node.short_tag() != node::tag::NULL);
+            return Ok(node.map(|node| Said::Node(Box::new(node))));
+        }
+        let value = yaml::decode(text.as_bytes())?;
+        Ok(match value {
+            Value::Null => None,
+            value => Some(Said::Object(value)),
+        })
+    };
     let mut documents = Vec::new();
     for (path, content) in files {
         let base = path.rsplit('/').next().unwrap_or(&path);
@@ -241,19 +303,21 @@ fn documents(files: Files, group: &'static str) -> Result<Vec<Document>, PostRen
             continue;
         }
         for text in split_manifests(&content) {
-            let value = yaml::decode(text.as_bytes()).map_err(|source| PostRenderError::Merge {
+            let said = read(text).map_err(|source| PostRenderError::Merge {
                 group,
                 path: path.clone(),
                 source,
             })?;
-            if value.is_null() {
-                continue;
-            }
+            let said = match said {
+                None => continue,
+                // What is too deep to be walked is left to whoever wants it.
+                Some(Said::Object(object)) => bounded(object).ok().map(Said::Object),
+                node => node,
+            };
             documents.push(Document {
                 path: Some(path.clone()),
                 text: Some(text.to_owned()),
-                // What is too deep to be walked is left to whoever wants it.
-                object: bounded(value).ok(),
+                said,
             });
         }
     }

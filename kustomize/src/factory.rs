@@ -13,7 +13,25 @@ use crate::resource::{Meta, Resource};
 /// # Errors
 /// Text that is no YAML, and what has no kind or name.
 pub(crate) fn resources(build: &Build<'_>, text: &[u8]) -> Result<Vec<Resource>> {
-    let nodes = drop_bad(read(build, text)?)?;
+    of_nodes(build, read(build, text)?)
+}
+
+/// As [`resources`], of documents that were read before.
+///
+/// # Errors
+/// As [`resources`].
+pub(crate) fn of_documents(build: &Build<'_>, documents: &[Node]) -> Result<Vec<Resource>> {
+    let mut nodes = Vec::with_capacity(documents.len());
+    for document in documents {
+        document.weigh(&mut build.budget.borrow_mut())?;
+        take(document.clone(), documents.len() == 1, &mut nodes);
+    }
+    nodes.iter_mut().try_for_each(merge_anchored)?;
+    of_nodes(build, nodes)
+}
+
+fn of_nodes(build: &Build<'_>, nodes: Vec<Node>) -> Result<Vec<Resource>> {
+    let nodes = drop_bad(nodes)?;
     let nodes = inline_lists(build, nodes)?;
     Ok(nodes
         .into_iter()
@@ -85,24 +103,25 @@ fn read(build: &Build<'_>, text: &[u8]) -> Result<Vec<Node>> {
         else {
             continue;
         };
-        if is_null(&node) {
-            continue;
-        }
-        let meta = Meta::of(&node).unwrap_or_default();
-        let is_list = matches!(&*meta.kind, "ResourceList" | "List")
-            && (field(&node, "items").is_some() || field(&node, "functionConfig").is_some());
-        if count == 1 && is_list {
-            if let Some(items) = field(&node, "items") {
-                nodes.extend(items.content.iter().cloned());
-            }
-            continue;
-        }
-        nodes.push(node);
+        take(node, count == 1, &mut nodes);
     }
-    for node in &mut nodes {
-        merge_anchored(node)?;
-    }
+    nodes.iter_mut().try_for_each(merge_anchored)?;
     Ok(nodes)
+}
+
+/// A document, or the items of a list that stands alone.
+fn take(node: Node, is_alone: bool, nodes: &mut Vec<Node>) {
+    if is_null(&node) {
+        return;
+    }
+    let meta = Meta::of(&node).unwrap_or_default();
+    let is_list = matches!(&*meta.kind, "ResourceList" | "List")
+        && (field(&node, "items").is_some() || field(&node, "functionConfig").is_some());
+    if !(is_alone && is_list) {
+        nodes.push(node);
+    } else if let Some(items) = field(&node, "items") {
+        nodes.extend(items.content.iter().cloned());
+    }
 }
 
 /// `DeAnchor`, aliases having been replaced by what they name: fills in what `<<` merges.

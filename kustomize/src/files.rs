@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
+use golib::yaml::node::Node;
+
 use crate::error::{Error, Result};
 use crate::origin::clean;
 
@@ -30,13 +32,25 @@ pub trait FileSystem {
     /// # Errors
     /// When it cannot be read, or has more than `limit` bytes.
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>>;
+
+    /// The documents of a file that was read before; `None` for one that is text.
+    fn documents(&self, path: &str) -> Option<&[Node]> {
+        let _ = path;
+        None
+    }
 }
 
 /// Files by their paths, `/` being the root of all.
 #[derive(Debug, Default)]
 pub struct MemoryFiles<'a> {
-    files: BTreeMap<String, &'a [u8]>,
+    files: BTreeMap<String, Content<'a>>,
     directories: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+enum Content<'a> {
+    Text(&'a [u8]),
+    Documents(Vec<Node>),
 }
 
 fn not_there(path: &str) -> Error {
@@ -60,6 +74,18 @@ impl<'a> MemoryFiles<'a> {
     /// # Errors
     /// For a path that leads out of the root or through a file.
     pub fn add(&mut self, path: &str, content: &'a [u8]) -> Result<()> {
+        self.put(path, Content::Text(content))
+    }
+
+    /// Adds a file of documents that somebody has read already, or replaces one.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_documents(&mut self, path: &str, documents: Vec<Node>) -> Result<()> {
+        self.put(path, Content::Documents(documents))
+    }
+
+    fn put(&mut self, path: &str, content: Content<'a>) -> Result<()> {
         let path = clean(path.trim_start_matches('/'));
         if path == "." || path == ".." || path.starts_with("../") {
             return Err(Error::new(format!(
@@ -147,12 +173,23 @@ impl FileSystem for MemoryFiles<'_> {
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>> {
         let found = self.find(path)?;
         match self.files.get(&found) {
-            Some(content) if content.len() > limit => Err(too_large(path)),
-            Some(content) => Ok(content.to_vec()),
+            Some(Content::Text(content)) if content.len() > limit => Err(too_large(path)),
+            Some(Content::Text(content)) => Ok(content.to_vec()),
+            Some(Content::Documents(documents)) => {
+                let texts: Vec<String> = documents.iter().map(Node::to_yaml).collect();
+                Ok(texts.join("---\n").into_bytes())
+            }
             None if self.directories.contains(&found) => {
                 Err(Error::new("cannot read content from non-file '/'"))
             }
             None => Err(not_there(path)),
+        }
+    }
+
+    fn documents(&self, path: &str) -> Option<&[Node]> {
+        match self.files.get(&self.find(path).ok()?)? {
+            Content::Documents(documents) => Some(documents),
+            Content::Text(_) => None,
         }
     }
 }

@@ -260,7 +260,12 @@ impl Kustomization {
     ///
     /// # Errors
     /// In kustomize's words.
-    pub(crate) fn parse(text: &[u8], root: &str, warnings: &mut Vec<String>) -> Result<Self> {
+    pub(crate) fn parse(
+        text: &[u8],
+        first: Option<&str>,
+        root: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self> {
         let value = crate::decode::yaml_to_json(text).context("invalid Kustomization")?;
         let mut own: Self = if value.is_null() {
             Self::default()
@@ -270,8 +275,13 @@ impl Kustomization {
                 .context("invalid Kustomization")?
         };
         own.warn(warnings);
+        if let Some(first) = first
+            && !own.resources.iter().any(|own| own == first)
+        {
+            own.resources.insert(0, first.to_owned());
+        }
         own.complete();
-        if Self::is_empty(&value) {
+        if Self::is_empty(&value) && first.is_none() {
             return Err(Error::new("kustomization.yaml is empty"));
         }
         own.check(root)?;

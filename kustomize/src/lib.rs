@@ -46,6 +46,8 @@ pub struct Options {
     pub is_sorted: bool,
     /// What the label of `managedByLabel` says.
     pub version: String,
+    /// A file of the directory that comes before its kustomization's other resources, unless it is named there.
+    pub first_resource: Option<String>,
 }
 
 impl Default for Options {
@@ -53,6 +55,7 @@ impl Default for Options {
         Self {
             is_sorted: true,
             version: VERSION.to_owned(),
+            first_resource: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use golib::budget::Budget;
+use golib::yaml::node::Node;
 
 use crate::error::{Context as _, Error, Result};
 use crate::files::FileSystem;
@@ -240,6 +241,19 @@ impl<'a> Loader<'a> {
 
     /// A file's content; it must be in or below the directory.
     pub(crate) fn load(&self, path: &str) -> Result<Vec<u8>> {
+        let file = self.locate(path)?;
+        let content = self.build.files.read(&file, MAX_BYTES)?;
+        self.build.keep(content.len())?;
+        Ok(content)
+    }
+
+    /// The documents of a file that was read before; `None` for one that is text.
+    pub(crate) fn documents(&self, path: &str) -> Result<Option<&'a [Node]>> {
+        let file = self.locate(path)?;
+        Ok(self.build.files.documents(&file))
+    }
+
+    fn locate(&self, path: &str) -> Result<String> {
         if is_remote_file(path) {
             return Err(refuse_remote(path));
         }
@@ -258,12 +272,7 @@ impl<'a> Loader<'a> {
                 self.root.path
             )));
         }
-        let content = self
-            .build
-            .files
-            .read(&join(&place.directory, &file), MAX_BYTES)?;
-        self.build.keep(content.len())?;
-        Ok(content)
+        Ok(join(&place.directory, &file))
     }
 }
 

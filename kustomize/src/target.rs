@@ -72,7 +72,7 @@ impl Generator {
 /// Builds a directory.
 pub(crate) fn build(build: &Build<'_>, path: &str, options: &crate::Options) -> Result<ResMap> {
     let loader = Loader::new(build, path)?;
-    let mut target = Target::load(loader)?;
+    let mut target = Target::load(loader, options.first_resource.as_deref())?;
     target.set_schema(true)?;
     let mut map = target.customized()?;
     let own = &target.kustomization;
@@ -122,7 +122,8 @@ pub(crate) fn build(build: &Build<'_>, path: &str, options: &crate::Options) -> 
 }
 
 impl<'a> Target<'a> {
-    fn load(loader: Loader<'a>) -> Result<Self> {
+    /// Reads the kustomization file of a directory; `first` is the first of its resources, if it does not name it.
+    fn load(loader: Loader<'a>, first: Option<&str>) -> Result<Self> {
         let mut found = None;
         for name in FILE_NAMES {
             match loader.load(name) {
@@ -145,7 +146,7 @@ impl<'a> Target<'a> {
             )));
         };
         let warnings = &mut *loader.build.warnings.borrow_mut();
-        let kustomization = Kustomization::parse(&text, loader.root(), warnings)?;
+        let kustomization = Kustomization::parse(&text, first, loader.root(), warnings)?;
         Ok(Self {
             kustomization,
             file,
@@ -260,7 +261,7 @@ impl<'a> Target<'a> {
         component_of: Option<Accumulator>,
     ) -> Result<(Accumulator, String)> {
         let root = loader.root().to_owned();
-        let mut target = Target::load(loader)
+        let mut target = Target::load(loader, None)
             .with_context(|| format!("couldn't make target for path '{root}'"))?;
         target
             .kustomization
@@ -297,8 +298,12 @@ impl<'a> Target<'a> {
     }
 
     fn resources_of_file(&self, path: &str) -> Result<Vec<Resource>> {
-        let text = self.loader.load(path)?;
-        let resources = factory::resources(self.loader.build, &text)
+        let build = self.loader.build;
+        let resources = match self.loader.documents(path)? {
+            Some(documents) => factory::of_documents(build, documents),
+            None => factory::resources(build, &self.loader.load(path)?),
+        };
+        let resources = resources
             .and_then(ResMap::from_list)
             .map_err(|error| factory::in_file(error, path))?;
         let mut resources = resources.into_list();

@@ -102,6 +102,7 @@ fn build(case: &Case) -> Result<String, String> {
     let options = Options {
         is_sorted: case.is_sorted,
         version: "(devel)".to_owned(),
+        ..Options::default()
     };
     kustomize::build(&files, &case.directory, &options)
         .and_then(|built| built.to_yaml())

@@ -12,8 +12,9 @@ use chart::{Chart, File, Time, Warning};
 use serde_json::json;
 
 use super::fleet_ignore::FleetIgnore;
+use super::kustomize::Kustomization;
 use super::manifest::{Budget, Manifest, Resource};
-use super::style::{Style, kustomization_path};
+use super::style::Style;
 use super::{BundleError, raw_yaml};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
@@ -41,20 +42,21 @@ pub struct Package {
     pub chart: Chart,
     /// What Helm would have logged.
     pub warnings: Vec<Warning>,
+    /// What kustomize makes of the rendered objects.
+    pub kustomization: Option<Kustomization>,
 }
 
 /// Builds the chart of a bundle's files.
 ///
 /// # Errors
-/// Files that cannot be decoded, overlays that do not apply, charts that do not load, and bundles
-/// that need kustomize, which is not supported yet.
+/// Files that cannot be decoded, overlays that do not apply, and charts that do not load.
 pub fn from_manifest(
     manifest: &Manifest,
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
     let style = Style::of(&manifest.resources, options);
-    refuse_kustomize(&manifest.resources, &style, options)?;
+    let kustomization = Kustomization::of(&manifest.resources, options)?;
     let mut resources = manifest.resources.clone();
     let mut id = manifest.id.clone();
     let mut commit = identity.commit;
@@ -84,7 +86,11 @@ pub fn from_manifest(
             &id,
         )?);
     }
-    load(chart_files, options, identity)
+    let package = load(chart_files, options, identity)?;
+    Ok(Package {
+        kustomization,
+        ..package
+    })
 }
 
 /// Takes a fetched archive as the chart. Files and directories beginning with a dot and those that a
@@ -144,7 +150,11 @@ fn load(
     let mut chart = load_files(files, &mut warnings)?;
     let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.extend(annotations_of(options, identity));
-    Ok(Package { chart, warnings })
+    Ok(Package {
+        chart,
+        warnings,
+        kustomization: None,
+    })
 }
 
 /// The annotations every chart gets, and with it every release record.
@@ -206,20 +216,4 @@ fn generated_chart_yaml(
         problem: error.to_string(),
     })?;
     Ok(file("Chart.yaml".to_owned(), text))
-}
-
-/// Kustomize would run if the options' directory has a `kustomization.yaml`.
-fn refuse_kustomize(
-    resources: &[Resource],
-    style: &Style,
-    options: &BundleDeploymentOptions,
-) -> Result<(), BundleError> {
-    let path = kustomization_path(options);
-    let is_there = resources
-        .iter()
-        .any(|resource| super::style::clean(&resource.name) == path);
-    match style.kustomization.is_some() || is_there {
-        true => Err(BundleError::Kustomize { path }),
-        false => Ok(()),
-    }
 }

@@ -10,6 +10,7 @@
 mod access;
 mod chart;
 mod fleet_ignore;
+mod kustomize;
 mod manifest;
 mod names;
 mod objects;
@@ -24,6 +25,7 @@ use ::chart::source::{FetchError, SafeUrl};
 
 pub use access::{Storage, helm_access, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
+pub use kustomize::Kustomization;
 pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
 pub use names::{SetId, derived_release_name, release_name};
 pub use objects::ObjectsError;
@@ -78,12 +80,6 @@ pub enum BundleError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The bundle needs kustomize.
-    #[error("kustomize is not supported yet, and the bundle has {path:?}")]
-    Kustomize {
-        /// The file.
-        path: String,
-    },
     /// The chart or the stored files cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -125,7 +121,6 @@ impl BundleError {
             Self::Secret { .. } => "InvalidSecret",
             Self::Content { .. } => "InvalidContent",
             Self::Overlay { .. } => "InvalidOverlay",
-            Self::Kustomize { .. } => "KustomizeUnsupported",
             Self::Fetch(error) => error.reason(),
             Self::Archive { .. } => "InvalidArchive",
             Self::Load(_) => "InvalidChart",

@@ -1,6 +1,7 @@
 //! From YAML text to objects, as Fleet reads them (`wrangler/pkg/yaml.ToObjects`).
 
 use golib::yaml;
+use golib::yaml::node::{self, Kind, Node};
 use serde_json::{Map, Value};
 
 /// Why a text holds no objects.
@@ -9,6 +10,9 @@ pub enum ObjectsError {
     /// Not YAML.
     #[error("{0}")]
     Yaml(#[source] yaml::Error),
+    /// Not YAML, read as kustomize reads it.
+    #[error("{0}")]
+    Node(#[source] node::Error),
     /// A line of dashes with something behind them.
     #[error("invalid Yaml document separator")]
     Separator,
@@ -44,6 +48,31 @@ pub(super) fn of_value(document: Value) -> Result<Objects, ObjectsError> {
         Value::String(_) => "string",
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
+    };
+    Err(ObjectsError::NotAnObject { found })
+}
+
+/// Whether a document that is not empty holds an object with a kind, as [`of_value`] wants it.
+///
+/// # Errors
+/// It does not.
+pub(super) fn of_kind(document: &Node) -> Result<(), ObjectsError> {
+    let found = match (document.kind, document.short_tag()) {
+        (Kind::Mapping, _) => {
+            let mut entries = document.entries();
+            let has_kind = entries.any(|(key, value)| {
+                key.value == "kind" && value.kind == Kind::Scalar && !value.value.is_empty()
+            });
+            return if has_kind {
+                Ok(())
+            } else {
+                Err(ObjectsError::NoKind)
+            };
+        }
+        (Kind::Sequence, _) => "array",
+        (Kind::Scalar, node::tag::BOOL) => "bool",
+        (Kind::Scalar, node::tag::INT | node::tag::FLOAT) => "number",
+        (Kind::Scalar, _) => "string",
     };
     Err(ObjectsError::NotAnObject { found })
 }

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use chart::Chart;
-use chart::post_render::{Document, PostRenderer};
+use chart::post_render::{Document, Form, PostRenderer};
+use golib::budget::Budget;
 use golib::yaml;
+use golib::yaml::node::Kind;
 use serde_json::{Map, Value};
 
+use super::kustomize::{BuiltObject, Kustomization, RenderedDocument};
 use super::names::SetId;
 use super::objects::{self, ObjectsError, text};
 use super::raw_yaml;
@@ -40,6 +43,7 @@ pub struct FleetPostRenderer<'a> {
     options: &'a BundleDeploymentOptions,
     raw_yaml: Vec<(String, String)>,
     scopes: Option<&'a dyn Scopes>,
+    kustomization: Option<&'a Kustomization>,
 }
 
 /// Why a bundle's objects cannot be deployed.
@@ -58,6 +62,12 @@ pub enum FleetPostRenderError {
     #[error("{problem}")]
     RawDocument {
         /// What is wrong with it.
+        problem: String,
+    },
+    /// Kustomize does not build the bundle. Its own words, without secrets.
+    #[error("{problem}")]
+    Kustomize {
+        /// What is wrong.
         problem: String,
     },
     /// A target namespace and an object outside all namespaces.
@@ -114,25 +124,24 @@ impl<'a> FleetPostRenderer<'a> {
             options,
             raw_yaml,
             scopes,
+            kustomization: None,
+        }
+    }
+
+    /// The same with kustomize before it.
+    #[must_use]
+    pub fn kustomized(self, kustomization: Option<&'a Kustomization>) -> Self {
+        Self {
+            kustomization,
+            ..self
         }
     }
 
     fn objects(&self, documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRenderError> {
-        let mut rendered = Vec::new();
-        for document in documents {
-            let path = document.path.clone();
-            let objects = document.into_object().map_err(ObjectsError::Yaml);
-            let objects = objects.and_then(objects::of_value).map_err(|source| {
-                let path = path.clone().unwrap_or_default();
-                FleetPostRenderError::Document { path, source }
-            })?;
-            // The items of a list have lost the mark of their file.
-            let path = path.filter(|_| !objects.flattened);
-            rendered.extend(objects.items.into_iter().map(|object| Rendered {
-                path: path.clone(),
-                object,
-            }));
-        }
+        let mut rendered = match self.kustomization {
+            Some(kustomization) => kustomized(kustomization, documents)?,
+            None => as_rendered(documents)?,
+        };
         for (path, content) in &self.raw_yaml {
             rendered.extend(
                 raw_objects(path, content)?
@@ -204,6 +213,55 @@ impl<'a> FleetPostRenderer<'a> {
         }
         Ok(())
     }
+}
+
+/// The objects of rendered documents.
+fn as_rendered(documents: Vec<Document>) -> Result<Vec<Rendered>, FleetPostRenderError> {
+    let mut rendered = Vec::new();
+    for document in documents {
+        let path = document.path.clone();
+        let objects = document.into_object().map_err(ObjectsError::Yaml);
+        let objects = objects.and_then(objects::of_value).map_err(|source| {
+            let path = path.clone().unwrap_or_default();
+            FleetPostRenderError::Document { path, source }
+        })?;
+        // The items of a list have lost the mark of their file.
+        let path = path.filter(|_| !objects.flattened);
+        rendered.extend(objects.items.into_iter().map(|object| Rendered {
+            path: path.clone(),
+            object,
+        }));
+    }
+    Ok(rendered)
+}
+
+/// What kustomize makes of rendered documents.
+fn kustomized(
+    kustomization: &Kustomization,
+    documents: Vec<Document>,
+) -> Result<Vec<Rendered>, FleetPostRenderError> {
+    let mut budget = Budget::default();
+    let mut nodes = Vec::with_capacity(documents.len());
+    for document in documents {
+        let path = document.path.clone();
+        let node = document.into_node(&mut budget).map_err(ObjectsError::Node);
+        let node = node.and_then(|node| {
+            let node = node.filter(|node| !node.content.is_empty() || node.kind == Kind::Scalar);
+            node.map(|node| objects::of_kind(&node).map(|()| node))
+                .transpose()
+        });
+        let node = node.map_err(|source| {
+            let path = path.clone().unwrap_or_default();
+            FleetPostRenderError::Document { path, source }
+        })?;
+        nodes.extend(node.map(|node| RenderedDocument { path, node }));
+    }
+    let built = kustomization.build(nodes);
+    let built = built.map_err(|problem| FleetPostRenderError::Kustomize { problem })?;
+    let built = built.into_iter();
+    Ok(built
+        .map(|BuiltObject { path, object }| Rendered { path, object })
+        .collect())
 }
 
 /// The objects of one raw file. A document without kind drops the whole file, silently, and one
@@ -292,6 +350,13 @@ impl PostRenderer for FleetPostRenderer<'_> {
             result.push(Document::from_object(path, Value::Object(object)));
         }
         Ok(result)
+    }
+
+    fn form(&self) -> Form {
+        match self.kustomization {
+            Some(_) => Form::Nodes,
+            None => Form::Objects,
+        }
     }
 }
 

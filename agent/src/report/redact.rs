@@ -31,7 +31,7 @@ impl SensitiveData {
     /// known anyway.
     pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Chart) -> Self {
         let mut secrets = Self::default();
-        values.values().for_each(|value| secrets.add(value));
+        values.values().for_each(|value| secrets.add_value(value));
         secrets.forget_known(chart);
         secrets
     }
@@ -39,13 +39,13 @@ impl SensitiveData {
     /// Facts of the cluster that may come from a Secret of its site.
     pub fn of_facts(facts: &serde_json::Map<String, Value>) -> Self {
         let mut secrets = Self::default();
-        facts.values().for_each(|value| secrets.add(value));
+        facts.values().for_each(|value| secrets.add_value(value));
         secrets
     }
 
     fn forget_known(&mut self, chart: &Chart) {
         let mut known = Self::default();
-        known.add(&chart.values);
+        known.add_value(&chart.values);
         self.texts.retain(|text| !known.texts.contains(text));
         for template in &chart.templates {
             let template = String::from_utf8_lossy(&template.data);
@@ -84,7 +84,7 @@ impl SensitiveData {
             let Some(fields) = object.get(field) else {
                 continue;
             };
-            self.add(fields);
+            self.add_value(fields);
             let encoded = fields.as_object().into_iter().flatten();
             for (_, value) in encoded {
                 let bytes = value.as_str().and_then(|text| STANDARD.decode(text).ok());
@@ -95,12 +95,13 @@ impl SensitiveData {
         }
     }
 
-    fn add(&mut self, value: &Value) {
+    /// Everything in a value.
+    pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
             Value::Number(number) => self.add_form(&number.to_string()),
-            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Value::Object(fields) => fields.values().for_each(|field| self.add(field)),
+            Value::Array(items) => items.iter().for_each(|item| self.add_value(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.add_value(field)),
             Value::Null | Value::Bool(_) => {}
         }
     }

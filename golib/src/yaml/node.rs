@@ -137,7 +137,7 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
                 let target = anchors
                     .get(&name)
                     .ok_or_else(|| Error::Yaml(format!("unknown anchor '{name}' referenced")))?;
-                weigh(target, budget)?;
+                target.weigh(budget)?;
                 if open.len() + target.depth() > MAX_DEPTH {
                     return Err(too_deep());
                 }
@@ -173,7 +173,7 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
             }
         };
         if let Some(name) = anchor {
-            weigh(&node, budget)?;
+            node.weigh(budget)?;
             anchors.insert(name, node.clone());
         }
         match open.last_mut() {
@@ -220,13 +220,6 @@ fn open_collection<'a>(
 fn spend(budget: &mut Budget, text: usize) -> Result<(), TooLarge> {
     budget.spend(Part::Anchors, size_of::<Node>())?;
     budget.text(text)
-}
-
-fn weigh(node: &Node, budget: &mut Budget) -> Result<(), TooLarge> {
-    spend(budget, node.value.len())?;
-    node.content
-        .iter()
-        .try_for_each(|child| weigh(child, budget))
 }
 
 /// `tag:yaml.org,2002:str` as `!!str`.
@@ -335,6 +328,17 @@ impl Node {
             Kind::Scalar => 0,
             _ => 1 + self.content.iter().map(Self::depth).max().unwrap_or(0),
         }
+    }
+
+    /// Spends what it takes in memory, as reading it did.
+    ///
+    /// # Errors
+    /// The budget does not allow it.
+    pub fn weigh(&self, budget: &mut Budget) -> Result<(), TooLarge> {
+        spend(budget, self.value.len())?;
+        self.content
+            .iter()
+            .try_for_each(|child| child.weigh(budget))
     }
 
     /// Nodes in it, itself among them.

@@ -202,7 +202,7 @@ fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-/// A status without times, UIDs and what is the controller's.
+/// A status without times, UIDs and what is the controller's; its conditions by name.
 fn comparable(mut status: Value) -> Value {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("display");
@@ -220,6 +220,10 @@ fn comparable(mut status: Value) -> Value {
         if let Some(list) = status.get_mut(list) {
             drop(list, key);
         }
+    }
+    // They stand in the order in which they were first set, which depends on what failed before the bundle was recorded.
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.sort_by_key(|condition| condition["type"].to_string());
     }
     if let Some(counts) = status
         .get_mut("resourceCounts")

@@ -1,4 +1,4 @@
-//! What the Go agent does and ours does not, seen from outside: no second render, no kustomize yet, no charts fetched for charts.
+//! What the Go agent does and ours does not, seen from outside: no second render, no charts fetched for charts.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -37,27 +37,6 @@ async fn a_chart_is_rendered_once_with_what_the_cluster_has() -> Result<()> {
         .filter(|request| request.name == source)
         .count();
     ensure!(asked == 1, "asked {asked} times");
-    Ok(())
-}
-
-#[tokio::test]
-async fn kustomize_is_refused_by_name() -> Result<()> {
-    let agent = TestAgent::registered(Bed::shared().await?).await?;
-    let files = [
-        ("kustomization.yaml", "resources: [map.yaml]\n"),
-        (
-            "map.yaml",
-            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n",
-        ),
-    ];
-    let files = files.map(|(name, text)| (name.to_owned(), text.into()));
-    let bundle =
-        BundleDeployment::content("kustomized", files.into()).release("web", &target(&agent));
-    agent.apply(&bundle).await?;
-    let message = agent
-        .wait_deploy_error("kustomized", |message| message.contains("kustomize"))
-        .await?;
-    ensure!(message.contains("kustomization.yaml"), "{message}");
     Ok(())
 }
 

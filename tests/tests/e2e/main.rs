@@ -16,6 +16,7 @@ mod drift;
 mod hostile;
 mod identity;
 mod kills;
+mod kustomize;
 mod obstacles;
 mod options;
 mod own_chart;

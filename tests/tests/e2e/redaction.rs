@@ -55,6 +55,11 @@ fn chart(
         .option("defaultNamespace", json!(target(agent)))
 }
 
+fn kustomized(name: &str, kustomization: &str) -> BundleDeployment {
+    let file = ("kustomization.yaml".to_owned(), kustomization.into());
+    BundleDeployment::content(name, vec![file])
+}
+
 fn secret(fields: &str) -> String {
     format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {{{{ .Release.Name }}}}\n{fields}")
 }
@@ -170,6 +175,14 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         ),
         chart(&agent, "no-map", plain, &[]).helm("valuesFrom", from("no-map")),
         chart(&agent, "no-yaml", plain, &[]).helm("valuesFrom", from("no-yaml")),
+        kustomized(
+            "kustomized",
+            &format!("patches:\n- patch: |\n    kind: Secret\n    metadata: {{name: a}}\n    stringData: {{a: {}}}\n", canary("patch")),
+        ),
+        kustomized(
+            "generated",
+            &format!("secretGenerator: [{{name: a, literals: [{}]}}]\n", canary("literal")),
+        ),
         BundleDeployment::helm_op(
             "credentials",
             agent.bed.private_repository.url(),

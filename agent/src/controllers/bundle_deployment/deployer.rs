@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chart::Chart;
 use chart::source::Fetcher;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -136,8 +135,12 @@ impl Deployer {
         let values = self.values.of(impersonated, filled).await;
         let values_failed = InputError::at(Cause::Deploy(Reason::ValuesFailed));
         let values = Arc::new(values.map_err(values_failed)?);
-        let chart = self.package(bundle, impersonated).await;
-        let mut chart = chart.map_err(InputError::at(Cause::Deploy(Reason::SourceFailed)))?;
+        let package = self.package(bundle, impersonated).await;
+        let Package {
+            mut chart,
+            kustomization,
+            ..
+        } = package.map_err(InputError::at(Cause::Deploy(Reason::SourceFailed)))?;
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
@@ -155,6 +158,7 @@ impl Deployer {
         let rendering = Rendering {
             bundle: Arc::clone(bundle),
             chart: Arc::clone(&chart),
+            kustomization,
             values: Arc::clone(&values),
             sensitive: Arc::clone(&sensitive),
             set: SetId::new(bundle.name(), &self.scope),
@@ -229,12 +233,12 @@ impl Deployer {
         self.events.emit(reason, bundle, text);
     }
 
-    /// The bundle's chart, from whichever source its spec names.
+    /// The bundle's chart, from whichever source its spec names, and its kustomization.
     async fn package(
         &self,
         bundle: &Arc<BundleDeployment>,
         impersonated: &DeploymentClient,
-    ) -> Result<Chart, InputError> {
+    ) -> Result<Package, InputError> {
         let upstream = UpstreamObjects(&self.upstream);
         let loaded = bundle::load(bundle, &upstream, &self.fetcher).await?;
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
@@ -242,11 +246,11 @@ impl Deployer {
             .cluster()
             .host()
             .work(move || loaded.package(&bundle, &namespace));
-        let Package { chart, warnings } = package.await.map_err(InputError::new)??;
-        for warning in warnings {
+        let package = package.await.map_err(InputError::new)??;
+        for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");
         }
-        Ok(chart)
+        Ok(package)
     }
 }
 

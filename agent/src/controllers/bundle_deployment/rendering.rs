@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
 
 use crate::api::BundleDeployment;
-use crate::bundle::{FleetPostRenderer, Scope, Scopes, SetId};
+use crate::bundle::{FleetPostRenderer, Kustomization, Scope, Scopes, SetId};
 use crate::error;
 use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
@@ -65,6 +65,7 @@ impl SensitiveInputs {
 pub(super) struct Rendering {
     pub(super) bundle: Arc<BundleDeployment>,
     pub(super) chart: Arc<Chart>,
+    pub(super) kustomization: Option<Kustomization>,
     pub(super) values: Arc<Map<String, Value>>,
     pub(super) sensitive: Arc<SensitiveInputs>,
     pub(super) set: SetId,
@@ -92,7 +93,8 @@ impl Rendering {
             &self.set,
             &self.bundle.spec.options,
             Some(&scopes),
-        );
+        )
+        .kustomized(self.kustomization.as_ref());
         let values = Value::Object(self.values.as_ref().clone());
         let chart = self.chart.as_ref().clone();
         let (release, capabilities) = (&request.release, &request.capabilities);

@@ -1,0 +1,272 @@
+//! What in a bundle's files may be secret, so that errors of kustomize, which quote patches, literals and whole objects, can be
+//! told without it: Secrets and what is patched into them, and what secrets are generated from.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use golib::regexp::Regexp;
+use golib::yaml::decode_all;
+use serde_json::Value;
+
+use crate::bundle::style::clean;
+use crate::report::redact::SensitiveData;
+
+/// Bytes of text that are kept back word by word. Beyond it no message is shown at all.
+const MAX_CONTENT: usize = 1 << 20;
+/// kustomize writes longer base64 in lines of so many characters.
+const BASE64_LINE: usize = 70;
+
+/// Everything that may be secret in a kustomization. Cannot be printed.
+pub(super) struct Secrets<'a> {
+    files: BTreeMap<String, &'a [u8]>,
+    data: SensitiveData,
+    left_bytes: Option<usize>,
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    value
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+/// Whether a patch's target may be a Secret: its kind is an expression, and may not be given.
+fn may_be_secret(target: Option<&Value>) -> bool {
+    let kind = target.map_or("", |target| text(target, "kind"));
+    kind.is_empty()
+        || Regexp::compile(format!("^(?:{kind})$")).map_or(true, |kind| kind.is_match(b"Secret"))
+}
+
+impl<'a> Secrets<'a> {
+    /// Of a bundle's files: paths and contents.
+    pub(super) fn of_files(files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Self {
+        let files = files.map(|(name, content)| (normal(name), content));
+        let mut found = Self {
+            files: files.collect(),
+            data: SensitiveData::default(),
+            left_bytes: Some(MAX_CONTENT),
+        };
+        for (name, content) in found.files.clone() {
+            let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+            match decode_all(content) {
+                Ok(documents) => documents
+                    .iter()
+                    .for_each(|document| found.document(document, directory)),
+                Err(_) => found.unreadable(content),
+            }
+        }
+        found
+    }
+
+    /// Adds text that holds secrets, word by word.
+    pub(super) fn add(&mut self, content: &[u8]) {
+        self.left_bytes = self
+            .left_bytes
+            .and_then(|left| left.checked_sub(content.len()));
+        if self.left_bytes.is_some() {
+            self.data.add_content(content);
+        }
+    }
+
+    /// A message without any of it.
+    pub(super) fn redact(&self, message: &str) -> String {
+        if self.left_bytes.is_none() {
+            return "the kustomization is not built, and too much of it may be secret for the reason to be shown".into();
+        }
+        self.data.redact(message)
+    }
+
+    fn document(&mut self, document: &Value, directory: &str) {
+        self.data.add_object(document);
+        // Generators and transformers may stand in files of their own, with the fields of the kustomization file's.
+        if text(document, "kind") == "SecretGenerator" {
+            self.sources(document, directory);
+        }
+        self.patch(document, directory);
+        for generator in list(document, "secretGenerator") {
+            self.sources(generator, directory);
+        }
+        for patch in list(document, "patchesStrategicMerge") {
+            self.patch_text(patch.as_str().unwrap_or_default(), true);
+        }
+        for field in ["patches", "patchesJson6902"] {
+            for patch in list(document, field) {
+                self.patch(patch, directory);
+            }
+        }
+    }
+
+    /// What a Secret is generated from.
+    fn sources(&mut self, generator: &Value, directory: &str) {
+        for literal in list(generator, "literals").filter_map(Value::as_str) {
+            let value = literal.split_once('=').map_or(literal, |(_, value)| value);
+            self.generated(value.trim_matches(['"', '\'']).as_bytes());
+            self.add(value.as_bytes());
+        }
+        let env = generator.get("env").into_iter();
+        for path in list(generator, "envs").chain(env).filter_map(Value::as_str) {
+            let content = self.file(directory, path);
+            for line in String::from_utf8_lossy(content).lines() {
+                let value = line.split_once('=').map_or(line, |(_, value)| value);
+                self.generated(value.as_bytes());
+                self.add(value.as_bytes());
+            }
+            self.add(content);
+        }
+        for source in list(generator, "files").filter_map(Value::as_str) {
+            let path = source.split_once('=').map_or(source, |(_, path)| path);
+            let content = self.file(directory, path);
+            self.generated(content);
+            self.add(content);
+        }
+    }
+
+    /// The forms that a value has in a generated Secret.
+    fn generated(&mut self, value: &[u8]) {
+        let encoded = STANDARD.encode(value);
+        for line in encoded.as_bytes().chunks(BASE64_LINE) {
+            self.add(line);
+        }
+    }
+
+    fn patch(&mut self, patch: &Value, directory: &str) {
+        let may_be_secret = may_be_secret(patch.get("target"));
+        for field in ["patch", "patches", "jsonOp"] {
+            self.patch_text(text(patch, field), may_be_secret);
+        }
+        let content = self.file(directory, text(patch, "path"));
+        let content = String::from_utf8_lossy(content);
+        self.patch_text(&content, may_be_secret);
+    }
+
+    fn patch_text(&mut self, patch: &str, may_be_secret: bool) {
+        let Ok(documents) = decode_all(patch.as_bytes()) else {
+            self.unreadable(patch.as_bytes());
+            return;
+        };
+        for document in &documents {
+            match document {
+                Value::Array(operations) if may_be_secret => operations
+                    .iter()
+                    .filter_map(|operation| operation.get("value"))
+                    .for_each(|value| self.data.add_value(value)),
+                Value::Object(_) => self.data.add_object(document),
+                _ => {}
+            }
+        }
+    }
+
+    /// Text that is no YAML is not looked into: all of it is kept back where a Secret is named.
+    fn unreadable(&mut self, content: &[u8]) {
+        let is_named = |word: &[u8]| content.windows(word.len()).any(|part| part == word);
+        if is_named(b"Secret") || is_named(b"secret") {
+            self.add(content);
+        }
+    }
+
+    fn file(&self, directory: &str, path: &str) -> &'a [u8] {
+        let path = normal(&format!("{directory}/{path}"));
+        self.files.get(&path).copied().unwrap_or_default()
+    }
+}
+
+fn normal(path: &str) -> String {
+    clean(path.trim_start_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn redacted(kustomization: &str, message: &str) -> String {
+        let files = [
+            ("k/kustomization.yaml", kustomization),
+            ("k/key.pem", "line canary-one\nline canary-two\n"),
+            ("k/db.env", "# of the base\nUSER=canary-user\n"),
+            (
+                "k/patch.yaml",
+                "- {op: add, path: /data/a, value: canary-patched}\n",
+            ),
+            (
+                "k/broken.yaml",
+                "kind: Secret\nstringData: {a: canary-broken\n",
+            ),
+            (
+                "k/secret.yaml",
+                "kind: Secret\nmetadata: {name: own}\nstringData: {a: canary-own}\n",
+            ),
+        ];
+        let files = files.iter().map(|(name, text)| (*name, text.as_bytes()));
+        Secrets::of_files(files).redact(message)
+    }
+
+    #[rstest]
+    #[case::a_literal(
+        "secretGenerator: [{name: a, literals: ['p=canary-literal', 'q=\"canary-quoted\"']}]\n",
+        "canary-literal canary-quoted Y2FuYXJ5LXF1b3RlZA=="
+    )]
+    #[case::a_file("secretGenerator: [{name: a, files: [k=./key.pem]}]\n", "line canary-two")]
+    #[case::long_data(
+        "secretGenerator: [{name: a, literals: ['p=canary-canary-canary-canary-canary-canary-canary-canary']}]\n",
+        "Y2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5LWNhbm\nFyeQ=="
+    )]
+    #[case::an_env_file(
+        "secretGenerator: [{name: a, envs: [db.env]}]\n",
+        "canary-user Y2FuYXJ5LXVzZXI="
+    )]
+    #[case::a_generator_of_its_own(
+        "apiVersion: builtin\nkind: SecretGenerator\nliterals: [p=canary-plugin]\n",
+        "canary-plugin"
+    )]
+    #[case::a_secret("resources: [secret.yaml]\n", "canary-own Y2FuYXJ5LW93bg==")]
+    #[case::a_patch_by_target(
+        "patches: [{target: {kind: Secret}, path: patch.yaml}]\n",
+        "canary-patched"
+    )]
+    #[case::a_patch_of_all("patches: [{path: patch.yaml}]\n", "canary-patched")]
+    #[case::a_patch_in_place(
+        "patches:\n- patch: |\n    kind: Secret\n    stringData: {a: canary-inline}\n",
+        "[patch: \"kind: Secret\\nstringData: {a: canary-inline}\"]"
+    )]
+    #[case::a_strategic_patch(
+        "patchesStrategicMerge:\n- |\n  kind: Secret\n  stringData: {a: canary-merge}\n",
+        "canary-merge"
+    )]
+    #[case::a_patch_that_is_no_yaml(
+        "patches:\n- patch: |\n    kind: Secret\n    stringData: {a: canary-torn\n",
+        "{a: canary-torn"
+    )]
+    #[case::a_file_that_is_no_yaml("resources: [broken.yaml]\n", "{a: canary-broken")]
+    fn is_redacted(#[case] kustomization: &str, #[case] message: &str) {
+        let found = redacted(kustomization, message);
+        assert!(
+            !["canary", "Y2FuYXJ5", "YW5hcnk"]
+                .iter()
+                .any(|part| found.contains(part)),
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        let file = "configMapGenerator: [{name: a, literals: [p=harmless]}]\n\
+                    patches: [{target: {kind: Deployment}, path: patch.yaml}]\n";
+        let message = "harmless canary-patched: no matches for Id Deployment.v1.apps/web.[noNs]";
+        assert_eq!(redacted(file, message), message);
+    }
+
+    #[test]
+    fn too_much_is_not_shown_at_all() {
+        let file = format!("Secret: {{{}", "a".repeat(MAX_CONTENT));
+        let secrets = Secrets::of_files([("a.yaml", file.as_bytes())].into_iter());
+        assert!(!secrets.redact("canary").contains("canary"));
+    }
+}
