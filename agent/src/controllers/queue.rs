@@ -95,7 +95,10 @@ struct Entry {
     full: Option<Instant>,
     drift: Option<Instant>,
     running: bool,
-    failures: u32,
+    /// Full reconciles in a row that failed.
+    full_failures: u32,
+    /// Drift checks in a row that failed.
+    drift_failures: u32,
 }
 
 impl Entry {
@@ -165,16 +168,27 @@ impl Schedule {
     ) -> Option<(ReconcileKind, bool)> {
         let entry = self.entries.get_mut(name)?;
         entry.running = false;
-        entry.failures = match next {
-            Requeue::Retry => entry.failures.saturating_add(1),
+        // A drift check says nothing about a deploy that fails.
+        let failures = match kind {
+            ReconcileKind::Full => &mut entry.full_failures,
+            ReconcileKind::Drift => &mut entry.drift_failures,
+        };
+        *failures = match next {
+            Requeue::Retry => failures.saturating_add(1),
             Requeue::Idle | Requeue::After(_) | Requeue::FullAfter(_) => 0,
         };
+        let failures = *failures;
         let again = match next {
             Requeue::Idle => None,
             Requeue::After(pause) => Some((kind, pause)),
+            // It is waiting for its own time.
+            Requeue::FullAfter(_) if entry.full_failures > 0 && entry.full.is_some() => None,
             Requeue::FullAfter(pause) => Some((ReconcileKind::Full, pause)),
-            Requeue::Retry => Some((kind, backoff.pause(entry.failures, rand::random()))),
+            Requeue::Retry => Some((kind, backoff.pause(failures, rand::random()))),
         };
+        if kind == ReconcileKind::Full && next != Requeue::Retry {
+            entry.drift_failures = 0;
+        }
         let Some((kind, pause)) = again else {
             if entry.due(FreeWorkers::ANY).is_none() {
                 self.entries.remove(name);
@@ -370,6 +384,30 @@ mod tests {
         assert_eq!(schedule.take(now + second(1), FreeWorkers::ANY), None);
         schedule.wake("b", ReconcileKind::Full, now + second(1));
         assert!(schedule.take(now + second(1), FreeWorkers::ANY).is_some());
+    }
+
+    #[test]
+    fn a_drift_check_neither_resets_nor_cuts_the_back_off_of_a_deploy() {
+        let (mut schedule, mut now) = (Schedule::default(), Instant::now());
+        let backoff = Backoff {
+            min: second(10),
+            ..BACKOFF
+        };
+        let (full, drift) = (ReconcileKind::Full, ReconcileKind::Drift);
+        schedule.wake("b", full, now);
+        for pause in [10, 20, 40, 60] {
+            schedule.take(now, FreeWorkers::ANY);
+            schedule.finish("b", full, Requeue::Retry, now, backoff);
+            for next in [Requeue::Idle, Requeue::FullAfter(Duration::ZERO)] {
+                schedule.wake("b", drift, now);
+                assert_eq!(taken(&mut schedule, now, FreeWorkers::ANY), Some(drift));
+                schedule.finish("b", drift, next, now, backoff);
+            }
+            // Jitter takes off a fifth at most.
+            let early = now + second(pause) * 4 / 5 - Duration::from_millis(1);
+            assert_eq!(schedule.take(early, FreeWorkers::ANY), None);
+            now += second(pause);
+        }
     }
 
     #[test]
