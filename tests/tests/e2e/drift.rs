@@ -261,22 +261,25 @@ async fn an_object_taken_over_by_another_bundle_is_reported_by_the_first() -> Re
             "missing": true, "exist": true,
         }])
     );
-    // Correcting it takes the object back, and then the other bundle reports it.
+    // Correcting it leaves the object where it is, and both say so.
     let switch = json!({ "spec": { "correctDrift": { "enabled": true } } });
     agent
         .bundle_deployments()?
         .patch("former", &PatchParams::default(), &Patch::Merge(&switch))
         .await?;
-    agent.wait_ready("former").await?;
-    let taker = agent
-        .wait_for("taker", "to have lost it again", |b| {
-            b["status"]["modifiedStatus"].is_array()
-        })
-        .await?;
+    let lost = format!("ConfigMap {target}/web: bundle taker has it since ");
+    for name in ["former", "taker"] {
+        let tells = |bundle: &Value| {
+            let told = condition(bundle, "OwnershipConflicts").map(|c| c["message"].to_string());
+            told.is_some_and(|told| told.contains(&lost))
+        };
+        agent.wait_for(name, "to tell who has it", tells).await?;
+    }
+    let taker = agent.wait_ready("taker").await?;
     let ready = condition(&taker, "Ready").context("a Ready condition")?;
-    assert_eq!(
-        ready["message"],
-        json!(format!("configmap.v1 {target}/web is not owned by us"))
-    );
+    assert_eq!(ready["status"], "True");
+    let web = agent.object("v1", "ConfigMap", &target, "web").await?;
+    let web = web.context("the object")?;
+    assert_eq!(web.data["data"]["by"], "taker");
     Ok(())
 }

@@ -32,3 +32,4 @@ mod scene;
 mod shared_copies;
 mod sizes;
 mod survival;
+mod two_owners;

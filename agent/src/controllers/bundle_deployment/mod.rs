@@ -13,6 +13,7 @@ pub mod namespace;
 pub mod observation_cache;
 pub mod observe;
 pub mod outcome;
+pub mod ownership;
 pub mod plan;
 pub mod reconcile;
 mod rendering;

@@ -3,23 +3,31 @@
 //!
 //! Upstream makes labels and annotations *equal* to the options after a deploy, which wipes what
 //! other controllers put there. Here our keys are set before the objects, by server-side apply
-//! under a field manager of their own: what the options no longer have is removed, what others set stays.
+//! under a field manager for each bundle: what its options no longer have is removed, what others set stays. A key that another bundle has
+//! with another value is left to it, and both say so.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
 
-use crate::api::BundleDeploymentOptions;
+use super::ownership::{self, OwnershipConflict};
+use crate::api::{BundleDeployment, BundleDeploymentOptions};
+use crate::bundle::SetId;
 use crate::client::identity::{AgentClient, DeploymentClient};
 use crate::error;
 
-/// Owns the labels and annotations of namespaces, apart from the objects of releases.
+/// Begins the field managers of labels and annotations of namespaces, apart from the objects of releases; alone, the one that all bundles had
+/// before each had its own.
 const FIELD_MANAGER: &str = "fleetagent-namespace";
+
+/// How often a write that met another one is tried.
+const TRIES: u32 = 5;
 
 /// Set by the API server, on every namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -156,69 +164,250 @@ impl Desired {
     }
 }
 
-/// Labels and annotates the release namespace, creating it where the options allow that.
+/// Labels and annotates the release namespace, creating it where the options allow that. Gives back the keys that other bundles have with
+/// another value: they keep them.
 ///
 /// # Errors
 /// The account may not, or the API server refuses.
+///
+/// # Cancellation
+/// Safe: each request is whole, and the next call finds what is still to do.
 pub async fn label(
     downstream: &DeploymentClient,
-    options: &BundleDeploymentOptions,
-) -> Result<(), NamespaceError> {
-    let name = options.release_namespace();
+    bundle: &BundleDeployment,
+    others: &[Arc<BundleDeployment>],
+) -> Result<Vec<OwnershipConflict>, NamespaceError> {
+    let options = &bundle.spec.options;
     let Some(desired) = desired(options) else {
-        return Ok(());
+        return Ok(Vec::new());
+    };
+    let keys = Keys {
+        namespace: options.release_namespace(),
+        bundle: bundle.name(),
+        desired,
+        others: Rival::all(bundle, others),
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
     if options.create_namespace == Some(false) {
-        let found = namespaces.get_metadata_opt(name).await;
-        let found = found.map_err(|source| NamespaceError::new("get", name, source))?;
+        let found = namespaces.get_metadata_opt(keys.namespace).await;
+        let found = found.map_err(|source| NamespaceError::new("get", keys.namespace, source))?;
         if found.is_none() {
             // The deploy that follows has the better error for it.
-            return Ok(());
+            return Ok(Vec::new());
         }
     }
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let applied = namespaces
-        .patch(name, &parameters, &Patch::Apply(&desired.object(name)))
-        .await;
-    match applied {
-        Ok(_) => Ok(()),
-        Err(failed) if error::has_code(&failed, 403) => update(&namespaces, name, desired).await,
-        Err(source) => Err(NamespaceError::new("patch", name, source)),
+    match keys.apply(&namespaces).await {
+        Err(failed) if error::has_code(&failed, 403) => keys.update(&namespaces).await,
+        outcome => outcome.map_err(|source| NamespaceError::new("patch", keys.namespace, source)),
     }
 }
 
-/// The way the Go agent goes, for accounts that were given the rights it needs: reading and replacing.
-async fn update(
-    namespaces: &Api<Namespace>,
-    name: &str,
-    desired: Desired,
-) -> Result<(), NamespaceError> {
-    let found = namespaces.get_opt(name).await;
-    let Some(mut namespace) = found.map_err(|source| NamespaceError::new("get", name, source))?
-    else {
-        // The deploy that follows creates it, or says why not.
-        return Ok(());
-    };
-    let metadata = &mut namespace.metadata;
-    let labels = metadata.labels.get_or_insert_default();
-    let annotations = metadata.annotations.get_or_insert_default();
-    let before = (labels.clone(), annotations.clone());
-    labels.extend(desired.labels);
-    annotations.extend(desired.annotations);
-    if before == (labels.clone(), annotations.clone()) {
-        return Ok(());
+/// The field manager of a bundle's keys; Kubernetes takes 128 characters.
+fn field_manager(bundle: &str) -> String {
+    let manager = format!("{FIELD_MANAGER}-{bundle}");
+    match manager.len() {
+        0..=128 => manager,
+        _ => format!("{FIELD_MANAGER}-{}", SetId::new(bundle, "").hash()),
     }
-    metadata.managed_fields = None;
-    let parameters = PostParams {
-        field_manager: Some(FIELD_MANAGER.into()),
-        ..PostParams::default()
-    };
-    namespaces
-        .replace(name, &parameters, &namespace)
-        .await
-        .map(drop)
-        .map_err(|source| NamespaceError::new("update", name, source))
+}
+
+/// Another bundle that wants keys of the same namespace.
+struct Rival<'a> {
+    name: &'a str,
+    manager: String,
+    desired: Desired,
+}
+
+impl<'a> Rival<'a> {
+    fn all(bundle: &BundleDeployment, others: &'a [Arc<BundleDeployment>]) -> Vec<Self> {
+        let namespace = bundle.spec.options.release_namespace();
+        let rival = |other: &'a Arc<BundleDeployment>| {
+            let options = &other.spec.options;
+            let is_here = options.release_namespace() == namespace;
+            let lives = other.metadata.deletion_timestamp.is_none();
+            let desired = desired(options).filter(|_| is_here && lives)?;
+            let name = other.name();
+            (name != bundle.name()).then(|| Self {
+                name,
+                manager: field_manager(name),
+                desired,
+            })
+        };
+        others.iter().filter_map(rival).collect()
+    }
+}
+
+/// The keys of a namespace that a bundle wants.
+struct Keys<'a> {
+    namespace: &'a str,
+    bundle: &'a str,
+    desired: Desired,
+    others: Vec<Rival<'a>>,
+}
+
+impl Keys<'_> {
+    /// By server-side apply, as the bundle's own field manager. What another bundle has with another value is left to it, whatever anybody
+    /// else has is taken.
+    async fn apply(&self, namespaces: &Api<Namespace>) -> kube::Result<Vec<OwnershipConflict>> {
+        let manager = field_manager(self.bundle);
+        let body = self.desired.object(self.namespace);
+        let parameters = PatchParams::apply(&manager);
+        let mut applied = namespaces
+            .patch(self.namespace, &parameters, &Patch::Apply(&body))
+            .await;
+        let mut left = Vec::new();
+        let mut tries = 1;
+        while matches!(&applied, Err(failed) if error::has_code(failed, 409)) && tries < TRIES {
+            tries += 1;
+            let Some(found) = namespaces.get_opt(self.namespace).await? else {
+                continue;
+            };
+            let rest;
+            (rest, left) = self.without_others(&found);
+            let mut body = rest.object(self.namespace);
+            // Whatever comes in between is looked at again.
+            body["metadata"]["resourceVersion"] = json!(found.metadata.resource_version);
+            applied = namespaces
+                .patch(
+                    self.namespace,
+                    &parameters.clone().force(),
+                    &Patch::Apply(&body),
+                )
+                .await;
+        }
+        self.leave_shared_manager(namespaces, &applied?).await?;
+        Ok(left)
+    }
+
+    /// Takes these keys from the field manager that all bundles had before each had its own, so that they go once no bundle wants them.
+    async fn leave_shared_manager(
+        &self,
+        namespaces: &Api<Namespace>,
+        found: &Namespace,
+    ) -> kube::Result<()> {
+        let live = json!({"metadata": found.metadata});
+        let has = |map: &str, key: &str| {
+            ownership::written_at(&live, map, key, |manager| manager == FIELD_MANAGER).is_some()
+        };
+        let rest = |map: &str,
+                    live: &Option<BTreeMap<String, String>>,
+                    ours: &BTreeMap<String, String>| {
+            let live = live.clone().unwrap_or_default().into_iter();
+            live.filter(|(key, _)| has(map, key) && !ours.contains_key(key))
+                .collect()
+        };
+        let managers = found.metadata.managed_fields.iter().flatten();
+        let is_there = |entry: &ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some(FIELD_MANAGER)
+                && entry.operation.as_deref() == Some("Apply")
+        };
+        if !managers.into_iter().any(is_there) {
+            return Ok(());
+        }
+        let rest = Desired {
+            labels: rest("labels", &found.metadata.labels, &self.desired.labels),
+            annotations: rest(
+                "annotations",
+                &found.metadata.annotations,
+                &self.desired.annotations,
+            ),
+        };
+        let body = rest.object(self.namespace);
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        let left = namespaces
+            .patch(self.namespace, &parameters, &Patch::Apply(&body))
+            .await;
+        match left {
+            // Written meanwhile: next time.
+            Err(failed) if error::has_code(&failed, 409) => Ok(()),
+            left => left.map(drop),
+        }
+    }
+
+    /// The way the Go agent goes, for accounts that were given the rights it needs: reading and replacing.
+    async fn update(
+        &self,
+        namespaces: &Api<Namespace>,
+    ) -> Result<Vec<OwnershipConflict>, NamespaceError> {
+        let failed = |verb| move |source| NamespaceError::new(verb, self.namespace, source);
+        let found = namespaces.get_opt(self.namespace).await;
+        let Some(mut namespace) = found.map_err(failed("get"))? else {
+            // The deploy that follows creates it, or says why not.
+            return Ok(Vec::new());
+        };
+        let (rest, left) = self.without_others(&namespace);
+        let metadata = &mut namespace.metadata;
+        let labels = metadata.labels.get_or_insert_default();
+        let annotations = metadata.annotations.get_or_insert_default();
+        let before = (labels.clone(), annotations.clone());
+        labels.extend(rest.labels);
+        annotations.extend(rest.annotations);
+        if before == (labels.clone(), annotations.clone()) {
+            return Ok(left);
+        }
+        metadata.managed_fields = None;
+        let parameters = PostParams {
+            field_manager: Some(field_manager(self.bundle)),
+            ..PostParams::default()
+        };
+        namespaces
+            .replace(self.namespace, &parameters, &namespace)
+            .await
+            .map_err(failed("update"))?;
+        Ok(left)
+    }
+
+    /// What is to be written of the desired keys, and those that another bundle has with another value.
+    fn without_others(&self, found: &Namespace) -> (Desired, Vec<OwnershipConflict>) {
+        let live = json!({"metadata": found.metadata});
+        let mut left = Vec::new();
+        let mut rest = |sort: &str,
+                        map: &str,
+                        desired: &BTreeMap<String, String>,
+                        of: fn(&Desired) -> &BTreeMap<String, String>| {
+            let mut rest = desired.clone();
+            rest.retain(|key, value| {
+                let current = live.pointer(&format!("/metadata/{map}"));
+                let current = current.and_then(|map| map.get(key)?.as_str());
+                let has_it = |other: &&Rival<'_>| {
+                    let wants_it = of(&other.desired).get(key).map(String::as_str) == current;
+                    let since = ownership::written_at(&live, map, key, |by| by == other.manager);
+                    wants_it && since.is_some()
+                };
+                let Some(other) = self.others.iter().find(has_it) else {
+                    return true;
+                };
+                if current == Some(value) {
+                    return true;
+                }
+                let since = ownership::written_at(&live, map, key, |by| by == other.manager);
+                left.push(OwnershipConflict::namespace_key(
+                    sort,
+                    key,
+                    self.namespace,
+                    other.name,
+                    since.unwrap_or_default(),
+                    self.bundle,
+                ));
+                false
+            });
+            rest
+        };
+        let labels = rest("label", "labels", &self.desired.labels, |of| &of.labels);
+        let annotations = rest(
+            "annotation",
+            "annotations",
+            &self.desired.annotations,
+            |of| &of.annotations,
+        );
+        (
+            Desired {
+                labels,
+                annotations,
+            },
+            left,
+        )
+    }
 }
 
 #[cfg(test)]
@@ -236,6 +425,44 @@ mod tests {
         assert_eq!(object["metadata"]["labels"], json!({"team": "a"}));
         assert_eq!(object["metadata"]["annotations"], json!({}));
         assert!(desired(&BundleDeploymentOptions::default()).is_none());
+    }
+
+    #[test]
+    fn a_key_that_another_bundle_has_with_another_value_is_left_to_it() {
+        let bundle = |name: &str, labels: Value| -> Arc<BundleDeployment> {
+            let bundle = json!({"metadata": {"name": name},
+                "spec": {"options": {"defaultNamespace": "ns", "namespaceLabels": labels}}});
+            Arc::new(serde_json::from_value(bundle).unwrap())
+        };
+        let found = |owner: &str| -> Namespace {
+            let entry = json!({"manager": owner, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": {"f:labels": {"f:team": {}}}}});
+            serde_json::from_value(json!({"metadata": {"name": "ns", "labels": {"team": "a"}, "managedFields": [entry]}})).unwrap()
+        };
+        let us = bundle("b", json!({"team": "b", "tier": "1"}));
+        let check = |found: Namespace, others: &[Arc<BundleDeployment>]| {
+            let keys = Keys {
+                namespace: "ns",
+                bundle: us.name(),
+                desired: desired(&us.spec.options).unwrap(),
+                others: Rival::all(&us, others),
+            };
+            let (rest, left) = keys.without_others(&found);
+            let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+            (Vec::from_iter(rest.labels.into_keys()), left)
+        };
+        let theirs = [bundle("a", json!({"team": "a"})), Arc::clone(&us)];
+        let told = "label team of namespace ns: bundle a has it since 2026-01-01T00:00:00Z, and bundle b wants it too";
+        assert_eq!(
+            check(found("fleetagent-namespace-a"), &theirs),
+            (vec!["tier".to_owned()], vec![told.to_owned()])
+        );
+        let both = (vec!["team".to_owned(), "tier".to_owned()], Vec::new());
+        // Somebody else, a bundle that is gone, and one that wants it no more.
+        assert_eq!(check(found("kubectl"), &theirs), both);
+        assert_eq!(check(found("fleetagent-namespace-a"), &[]), both);
+        let other = [bundle("a", json!({"team": "c"}))];
+        assert_eq!(check(found("fleetagent-namespace-a"), &other), both);
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

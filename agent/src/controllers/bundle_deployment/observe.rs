@@ -17,6 +17,7 @@ use release::kube::{ApiError, Cluster, DryRun, Owner};
 use serde_json::Value;
 
 use super::observation_cache::InSync;
+use super::ownership;
 use super::status::Observation;
 use crate::api::{
     BundleDeploymentOptions, BundleDeploymentResource, LABEL_OBJECT_SET_HASH,
@@ -44,8 +45,8 @@ pub enum ObserveError {
 #[derive(Debug, Default)]
 pub struct Live {
     objects: HashMap<ObjectKey, Value>,
-    /// Wanted objects that do not carry our hash but are there.
-    foreign: BTreeSet<ObjectKey>,
+    /// Wanted objects that do not carry our hash but are there: the release that has one, and since when.
+    foreign: BTreeMap<ObjectKey, Option<(Owner, String)>>,
     /// Objects that were found in order before and have not changed since.
     in_sync: InSync,
 }
@@ -131,9 +132,12 @@ impl Live {
             .filter(|object| !live.objects.contains_key(&object.key()))
         {
             // Whatever else an error means, the object was not seen to be gone.
-            if !matches!(cluster.get(object).await, Ok(None)) {
-                live.foreign.insert(object.key());
-            }
+            let holder = match cluster.get(object).await {
+                Ok(None) => continue,
+                Ok(Some(found)) => ownership::holder(&found),
+                Err(_) => None,
+            };
+            live.foreign.insert(object.key(), holder);
         }
         Ok(live)
     }
@@ -208,6 +212,11 @@ impl Live {
         self.objects.keys().any(|key| !desired.contains(key))
     }
 
+    /// Wanted objects that are there and not ours.
+    pub fn foreign(&self) -> BTreeSet<ObjectKey> {
+        self.foreign.keys().cloned().collect()
+    }
+
     /// The versions that were read, so that the watch can tell later changes from those.
     pub fn seen(&self) -> Seen {
         let version = |object| text(object, "/metadata/resourceVersion").to_owned();
@@ -271,7 +280,7 @@ impl Live {
         if former.is_some_and(|former| hash_of(&former) == hash_of(&newer)) {
             self.add(&object.resource, vec![newer]);
         } else {
-            self.foreign.insert(key);
+            self.foreign.insert(key, ownership::holder(&newer));
         }
     }
 
@@ -330,7 +339,11 @@ impl Live {
                     }
                     None if view.rules.ignores_missing(&entry.api_version, &key) => {}
                     None => {
-                        let exist = self.foreign.contains(&key);
+                        let holder = self.foreign.get(&key);
+                        let exist = holder.is_some();
+                        let taken = holder.cloned().flatten();
+                        let taken = taken.map(|(owner, since)| (key.clone(), owner, since));
+                        found.taken.extend(taken);
                         found.modified.push(ModifiedStatus {
                             missing: true,
                             exist,
@@ -491,7 +504,10 @@ mod tests {
             desired("ConfigMap", "ignored"),
             desired("ConfigMap", "taken"),
         ];
-        found.foreign.insert(manifest[4].key());
+        let holder = (Owner::new("other", "ns"), "2026-01-01T00:00:00Z".to_owned());
+        found
+            .foreign
+            .insert(manifest[4].key(), Some(holder.clone()));
         let patch = (manifest[2].key(), "{}".to_owned());
         let (rules, _) = Rules::compile(&[Rule {
             api_version: "v1".into(),
@@ -530,6 +546,8 @@ mod tests {
                 "configmap.v1 ns/left-over extra",
             ]
         );
+        let (owner, since) = holder;
+        assert_eq!(observed.taken, [(manifest[4].key(), owner, since)]);
         assert_eq!(found.seen().len(), 4);
         assert!(
             found

@@ -7,14 +7,16 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use objects::ObjectKey;
 use objects::conflict::FieldConflict;
 use regex::RegexSet;
 
 use super::claims::ReleaseId;
 use super::namespace::NamespaceError;
+use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
 use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
-use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
+use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::bundle::BundleError;
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
@@ -291,6 +293,7 @@ pub struct Report {
     /// Whether drift was known before.
     had_drift: bool,
     status: BundleDeploymentStatus,
+    ownership: OwnershipConflicts,
     events: Vec<(Reason, String)>,
     /// Of those steps that have a wish, the last one's.
     requeue: Requeue,
@@ -312,6 +315,7 @@ impl Report {
             timing,
             now,
             had_drift: !bundle.status.non_modified,
+            ownership: OwnershipConflicts::read(bundle.name(), &status),
             status,
             events: Vec::new(),
             requeue: Requeue::Idle,
@@ -443,11 +447,26 @@ impl Report {
     /// Live objects were compared with the release.
     pub fn observed(&mut self, found: Observation, force_sync_generation: i64) {
         if !found.modified.is_empty() && !self.had_drift {
-            let text = names(&found.modified);
+            let drifted = found.modified.iter();
+            let text = names(drifted.map(|one| (&one.kind, &one.namespace, &one.name)));
             self.events.push((Reason::DriftFound, text));
         }
         self.status.observe(found, force_sync_generation, self.now);
         self.set(MONITORED, Ok(()));
+    }
+
+    /// The revision was superseded by somebody else, or is none of this bundle's objects.
+    pub fn revision_of_another(&mut self, release: &ReleaseId) {
+        let ReleaseId {
+            namespace,
+            name,
+            revision,
+        } = release;
+        let text = format!(
+            "release {namespace}/{name} revision {revision} is not the last one, or not this bundle's: deploying anew"
+        );
+        tracing::warn!(bundle = self.bundle, "{text}");
+        self.events.push((Reason::RecordChanged, text));
     }
 
     /// The record of the release is gone: a full reconcile adopts the live objects.
@@ -455,28 +474,40 @@ impl Report {
         self.requeue = Requeue::FullAfter(Duration::ZERO);
     }
 
-    /// An object this bundle overwrites went with the bundle it was taken from.
+    /// An object this bundle overwrites went with the bundle it was taken from. A deploy that failed is tried again in its own time.
     pub fn overwritten_missing(&mut self) {
+        if self.requeue == Requeue::Retry {
+            return;
+        }
         self.requeue = Requeue::FullAfter(self.timing.overwrite_retry);
     }
 
-    /// A correction that did not help before is left for a while.
-    pub fn correction_postponed(&mut self, pause: Duration) {
-        self.requeue = Requeue::After(pause);
+    /// A correction that failed is left for a while.
+    pub fn correction_postponed(&mut self, problem: &str) {
+        self.set(READY, Err(problem));
     }
 
-    /// Drifted objects were applied again; whether that helped is checked soon.
-    pub fn corrected(&mut self, conflicts: &[FieldConflict]) {
-        let drifted = &self.status.modified_status;
+    /// Drifted objects were applied again.
+    pub fn corrected(&mut self, objects: &[ObjectKey], conflicts: &[FieldConflict]) {
         tracing::info!(
             bundle = self.bundle,
-            objects = drifted.len(),
+            objects = objects.len(),
             "corrected drift"
         );
-        self.events.push((Reason::DriftCorrected, names(drifted)));
+        let names = names(
+            objects
+                .iter()
+                .map(|one| (&one.kind, &one.namespace, &one.name)),
+        );
+        self.events.push((Reason::DriftCorrected, names));
         self.conflicts(conflicts);
-        let pause = self.timing.drift_delay.min(Duration::from_secs(1));
-        self.requeue = Requeue::After(pause);
+    }
+
+    /// What others have and this bundle wants, or the other way round, as one step found it.
+    pub fn ownership_conflicts(&mut self, part: Part, found: Vec<OwnershipConflict>) {
+        self.ownership.set(part, found);
+        let lines = self.ownership.lines().collect();
+        self.status.set_ownership_conflicts(lines, self.now);
     }
 
     fn set(&mut self, type_: &str, outcome: Result<(), &str>) {
@@ -485,17 +516,15 @@ impl Report {
 }
 
 /// Objects by their names alone: what differs in them may be secret.
-fn names(objects: &[ModifiedStatus]) -> String {
-    let names: Vec<_> = objects
-        .iter()
-        .map(|one| format!("{} {}/{}", one.kind, one.namespace, one.name))
-        .collect();
-    names.join(", ")
+fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>) -> String {
+    let names = objects.map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ModifiedStatus;
     use rstest::rstest;
     use serde_json::json;
 
@@ -685,12 +714,9 @@ mod tests {
         again.had_drift = true;
         again.observed(modified("a"), 0);
         assert_eq!(again.status().condition(MONITORED), "True");
-        again.corrected(&[]);
-        let pause = Requeue::After(Duration::from_secs(1));
-        assert_eq!(
-            again.finish(),
-            (vec![(Reason::DriftCorrected, text)], pause)
-        );
+        again.corrected(&[ObjectKey::new("v1", "ConfigMap", "ns", "a")], &[]);
+        let told = vec![(Reason::DriftCorrected, text)];
+        assert_eq!(again.finish(), (told, Requeue::Idle));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
 use release::kube::Owner;
 use serde_json::Value;
@@ -258,14 +257,10 @@ pub fn written_at(
         .map(str::to_owned)
 }
 
-/// A time as conditions have it.
-pub fn time(at: Timestamp) -> String {
-    format!("{at:.0}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     fn lost(name: &str, owner: Holder) -> OwnershipConflict {

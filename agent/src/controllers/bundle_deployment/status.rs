@@ -6,9 +6,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
+use objects::ObjectKey;
 use objects::conflict::FieldConflict;
+use release::kube::Owner;
 use serde_json::{Map, Value};
 
+use super::ownership::OWNERSHIP_CONFLICTS;
 use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
     NonReadyStatus, ResourceCounts,
@@ -38,6 +41,8 @@ pub struct Observation {
     pub non_ready: Vec<NonReadyStatus>,
     /// Objects that are missing, extra or changed.
     pub modified: Vec<ModifiedStatus>,
+    /// Of those that exist but are not ours, which release has them, and since when.
+    pub taken: Vec<(ObjectKey, Owner, String)>,
 }
 
 impl BundleDeploymentStatus {
@@ -70,21 +75,31 @@ impl BundleDeploymentStatus {
 
     /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
-        let mut lines: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+        let lines = conflicts.iter().map(ToString::to_string).collect();
+        self.tell(FIELD_CONFLICTS, lines, now);
+    }
+
+    /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
+    pub fn set_ownership_conflicts(&mut self, lines: Vec<String>, now: Timestamp) {
+        self.tell(OWNERSHIP_CONFLICTS, lines, now);
+    }
+
+    /// Sets a condition that is there only where there is something to tell.
+    fn tell(&mut self, type_: &str, mut lines: Vec<String>, now: Timestamp) {
         if lines.len() > MAX_DETAILS {
             let more = lines.split_off(MAX_DETAILS).len();
             lines.push(format!("and {more} more"));
         }
         let message = lines.join("; ");
-        let known = self.conditions.iter().find(|c| c.type_ == FIELD_CONFLICTS);
+        let known = self.conditions.iter().find(|c| c.type_ == type_);
         let last_update_time = match known {
             Some(known) if known.message == message => known.last_update_time.clone(),
             _ => format!("{now:.0}"),
         };
-        self.conditions.retain(|c| c.type_ != FIELD_CONFLICTS);
+        self.conditions.retain(|c| c.type_ != type_);
         if !message.is_empty() {
             self.conditions.push(Condition {
-                type_: FIELD_CONFLICTS.to_owned(),
+                type_: type_.to_owned(),
                 status: "True".to_owned(),
                 last_update_time,
                 message,
@@ -108,6 +123,7 @@ impl BundleDeploymentStatus {
             resources,
             mut non_ready,
             mut modified,
+            taken: _,
         } = found;
         non_ready.sort_by(|a, b| a.uid.cmp(&b.uid));
         modified.sort_by_cached_key(|entry| {
@@ -346,6 +362,7 @@ mod tests {
                     ..modified("old")
                 },
             ],
+            ..Default::default()
         };
         let mut status = BundleDeploymentStatus::default();
         status.observe(found, 0, at(0));

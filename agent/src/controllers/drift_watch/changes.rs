@@ -14,6 +14,9 @@ const UNREADY_DELAY: Duration = Duration::from_millis(300);
 /// But not more often than this: coming up takes several changes.
 const UNREADY_PAUSE: Duration = Duration::from_secs(1);
 
+/// Changes to a bundle that has been left alone for a while are compared this soon.
+const READY_DELAY: Duration = Duration::from_millis(500);
+
 /// The versions of one bundle's objects as the monitor read them; one that was not there has none.
 pub type Seen = BTreeMap<ObjectKey, String>;
 
@@ -28,6 +31,8 @@ pub(super) struct WatchedBundles {
 struct WatchedBundle {
     hash: String,
     seen: Seen,
+    /// Objects that it wants and another one has.
+    foreign: BTreeSet<ObjectKey>,
     is_ready: bool,
     /// While a reconcile is under way: the last event of each object, to be judged by what the monitor reads.
     held_events: Option<BTreeMap<ObjectKey, Option<String>>>,
@@ -56,6 +61,7 @@ impl WatchedBundles {
             .or_insert(WatchedBundle {
                 hash: String::new(),
                 seen: Seen::new(),
+                foreign: BTreeSet::new(),
                 is_ready: false,
                 held_events: None,
                 changes: BTreeSet::new(),
@@ -78,6 +84,7 @@ impl WatchedBundles {
         let mut watched = WatchedBundle {
             hash: hash.to_owned(),
             seen,
+            foreign: BTreeSet::new(),
             is_ready,
             held_events: former.and_then(|former| former.held_events),
             changes: BTreeSet::new(),
@@ -86,6 +93,13 @@ impl WatchedBundles {
         let has_changes = watched.judge_held_events();
         self.by_name.insert(bundle.to_owned(), watched);
         has_changes
+    }
+
+    /// These objects it wants and another one has.
+    pub(super) fn foreign(&mut self, bundle: &str, objects: BTreeSet<ObjectKey>) {
+        if let Some(watched) = self.by_name.get_mut(bundle) {
+            watched.foreign = objects;
+        }
     }
 
     /// Some live objects were read again. Whether any has changed since.
@@ -125,14 +139,17 @@ impl WatchedBundles {
         Some(watched.changes.iter().cloned().collect())
     }
 
-    /// How long changes to a bundle are collected before its objects are compared; `usual` where it is ready.
-    pub(super) fn delay(&self, bundle: &str, usual: Duration) -> Duration {
-        let unready = self.by_name.get(bundle).filter(|found| !found.is_ready);
-        let Some(watched) = unready else { return usual };
-        let since = watched
-            .monitored_at
-            .map_or(UNREADY_PAUSE, |monitored| monitored.elapsed());
-        usual.min(UNREADY_DELAY.max(UNREADY_PAUSE.saturating_sub(since)))
+    /// How long changes to a bundle are collected before its objects are compared: not long, but where it is ready not more often than once
+    /// in `pause`.
+    pub(super) fn delay(&self, bundle: &str, pause: Duration) -> Duration {
+        let watched = self.by_name.get(bundle);
+        let (soon, pause) = match watched.is_none_or(|watched| watched.is_ready) {
+            true => (READY_DELAY.min(pause), pause),
+            false => (UNREADY_DELAY.min(pause), UNREADY_PAUSE.min(pause)),
+        };
+        let monitored = watched.and_then(|watched| watched.monitored_at);
+        let since = monitored.map_or(pause, |monitored| monitored.elapsed());
+        soon.max(pause.saturating_sub(since))
     }
 
     /// A list of a kind holds this object. After the cluster was restored from a backup it may have any version: another one than
@@ -163,6 +180,14 @@ impl WatchedBundles {
             for object in &missing {
                 is_change |= watched.receive(object, None);
             }
+            let is_gone = |object: &&ObjectKey| {
+                (&*object.group, &*object.kind) == (group, kind)
+                    && !listed.iter().any(|(_, key)| key == *object)
+            };
+            let gone: Vec<_> = watched.foreign.iter().filter(is_gone).cloned().collect();
+            for object in &gone {
+                is_change |= watched.freed(object);
+            }
             woken.extend(is_change.then(|| name.clone()));
         }
         woken
@@ -185,6 +210,13 @@ impl WatchedBundles {
                 true => version,
                 // New to its owner: another bundle that had it has lost it.
                 false if version.is_some() && !is_known => None,
+                // Another one had it, and nobody has it now.
+                false if version.is_none() => {
+                    if watched.freed(object) {
+                        woken.push(name.clone());
+                    }
+                    continue;
+                }
                 false => continue,
             };
             if watched.receive(object, version) {
@@ -206,6 +238,15 @@ impl WatchedBundle {
         let before = self.changes.len();
         self.changes.extend(changes.map(|(object, _)| object));
         self.changes.len() > before
+    }
+
+    /// An object of another one was deleted. Whether this one wants it.
+    fn freed(&mut self, object: &ObjectKey) -> bool {
+        let is_wanted = self.foreign.remove(object);
+        if is_wanted {
+            self.changes.insert(object.clone());
+        }
+        is_wanted
     }
 
     /// Whether an event is a change; during a reconcile that is decided later.
@@ -329,9 +370,41 @@ mod tests {
         bundles.monitored_all("former", "f", Seen::new(), false);
         bundles.monitored_all("taker", "t", seen("8"), true);
         assert!(bundles.changed("t", &deployment(), Some("8")).is_empty());
+        // It goes with the bundle that took it.
+        bundles.foreign("former", BTreeSet::from([deployment()]));
+        let mut gone = bundles.changed("t", &deployment(), None);
+        gone.sort();
+        assert_eq!(gone, ["former", "taker"]);
+        assert_eq!(bundles.changed("t", &deployment(), None), ["taker"]);
+        bundles.foreign("former", BTreeSet::from([deployment()]));
+        bundles.monitored_all("taker", "t", Seen::new(), true);
+        let kind = ("apps", "Deployment");
+        let listed = HashSet::from([("t".to_owned(), deployment())]);
+        assert!(bundles.list_completed(kind, &listed).is_empty());
+        assert_eq!(bundles.list_completed(kind, &HashSet::new()), ["former"]);
+        bundles.monitored_all("taker", "t", seen("8"), true);
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.changed("x", &deployment(), Some("9"));
         assert_eq!(lost, ["taker"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_is_looked_at_within_a_second_but_not_all_the_time() {
+        let pause = Duration::from_secs(5);
+        let millis = Duration::from_millis;
+        let mut bundles = WatchedBundles::default();
+        assert_eq!(bundles.delay("web", pause), millis(500));
+        bundles.monitored_all("web", "h", seen("7"), true);
+        assert_eq!(bundles.delay("web", pause), pause);
+        tokio::time::advance(millis(3_000)).await;
+        assert_eq!(bundles.delay("web", pause), millis(2_000));
+        tokio::time::advance(millis(60_000)).await;
+        assert_eq!(bundles.delay("web", pause), millis(500));
+        assert_eq!(bundles.delay("web", millis(100)), millis(100));
+        bundles.monitored_all("web", "h", seen("7"), false);
+        assert_eq!(bundles.delay("web", pause), millis(1_000));
+        tokio::time::advance(millis(60_000)).await;
+        assert_eq!(bundles.delay("web", pause), millis(300));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Only objects that carry the set hash are watched, and only their metadata is kept. An event
 //! names its bundle by that hash; the bundle is checked for drift once changes have been collected
-//! for a moment. A watch that expired always lists again, and an object that is missing from the list was deleted meanwhile. Mirrors
+//! for a moment, and not more often than every few seconds. A watch that expired always lists again, and an object that is missing from the list was deleted meanwhile. Mirrors
 //! the purpose, not the code, of `internal/cmd/agent/trigger` and `driftdetect`.
 
 mod changes;
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 impl DriftWatches {
-    /// No watches yet. A change wakes its bundle in `queue` after `delay`.
+    /// No watches yet. A change wakes its bundle in `queue` soon, and not more often than once in `delay`.
     pub fn new(agent: AgentClient, queue: Arc<Queue>, delay: Duration) -> Self {
         let shared = Arc::new(Shared {
             queue,
@@ -114,26 +114,28 @@ impl DriftWatches {
             .wake_after(bundle, ReconcileKind::Drift, delay);
     }
 
-    /// Has a bundle reconciled in full, because something that it shares with others changed.
-    pub fn reconcile(&self, bundle: &str) {
+    /// Has a bundle reconciled in full in a while, because of something that it shares with others.
+    pub fn reconcile_after(&self, bundle: &str, delay: Duration) {
         let queue = &self.shared.queue;
-        queue.wake_after(bundle, ReconcileKind::Full, Duration::ZERO);
+        queue.wake_after(bundle, ReconcileKind::Full, delay);
     }
 
     /// Watches these kinds for a bundle, and no others. `seen` are its objects as they were read:
-    /// an event that tells no more is no change.
+    /// an event that tells no more is no change. `foreign` are objects that it wants and another one has: that one is deleted is a change.
     pub fn refresh(
         &self,
         bundle: &str,
         hash: &str,
         kinds: Vec<ApiResource>,
-        seen: Seen,
+        (seen, foreign): (Seen, BTreeSet<ObjectKey>),
         is_ready: bool,
     ) {
-        let has_changes = self
-            .shared
-            .lock()
-            .monitored_all(bundle, hash, seen, is_ready);
+        let has_changes = {
+            let mut watched = self.shared.lock();
+            let has_changes = watched.monitored_all(bundle, hash, seen, is_ready);
+            watched.foreign(bundle, foreign);
+            has_changes
+        };
         if has_changes {
             self.shared.wake(bundle);
         }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use release::action::Deployed;
 use release::model::Release;
 
-use super::{Current, ReconcileState, Reconciler};
+use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
 use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::ledger::ReleaseKey;
@@ -102,9 +103,27 @@ impl Reconciler {
             let entered = self.enter(state, impersonated, id.key(), true).await;
             self.note(state, entered);
         }
-        let labelled = namespace::label(impersonated, &state.bundle.spec.options).await;
-        self.note(state, labelled.map_err(Halt::from));
+        let others = self.context.store.all();
+        let labelled = namespace::label(impersonated, &state.bundle, &others).await;
+        self.note_labels(state, labelled.map_err(Halt::from));
         self.forget(state.bundle.name());
+    }
+
+    /// Reports what came of labelling the namespace.
+    fn note_labels(
+        &self,
+        state: &mut ReconcileState,
+        labelled: Result<Vec<OwnershipConflict>, Halt>,
+    ) {
+        let noted = labelled.map(|left| {
+            if !left.is_empty() {
+                // That another bundle gives one up is no event of this one.
+                let drift = &self.context.drift;
+                drift.reconcile_after(state.bundle.name(), FOREIGN_LOOK);
+            }
+            state.report.ownership_conflicts(Part::NamespaceKeys, left);
+        });
+        self.note(state, noted);
     }
 
     /// Deploys. `known` is the release as it was read before.
@@ -118,7 +137,8 @@ impl Reconciler {
     ) -> Result<Deployed, Halt> {
         let bundle = Arc::clone(&state.bundle);
         let options = &bundle.spec.options;
-        let labelled = match namespace::label(impersonated, options).await {
+        let others = self.context.store.all();
+        let labelled = match namespace::label(impersonated, &bundle, &others).await {
             Err(failed @ NamespaceError::Api { .. }) => return Err(failed.into()),
             // An account that lacks the right may still deploy: reported afterwards.
             labelled => labelled.map_err(Halt::from),
@@ -159,7 +179,7 @@ impl Reconciler {
         }
         let entered = self.enter(state, impersonated, key.clone(), true).await;
         self.note(state, entered);
-        self.note(state, labelled);
+        self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let removed = collector.remove_former(bundle.name(), &key).await;
         self.note(state, removed.map_err(Halt::at(Cause::FormerRelease)));

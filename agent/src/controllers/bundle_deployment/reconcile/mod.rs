@@ -23,6 +23,7 @@ use super::correct::Attempts;
 use super::deployer::Deployer;
 use super::observation_cache::ObservationCache;
 use super::outcome::{Cause, Halt, InputError, Report};
+use super::ownership::OwnershipConflicts;
 use super::plan;
 use super::status;
 use crate::api::BundleDeployment;
@@ -47,6 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the status of what was just deployed waits for it to be ready.
 const HOLD: Duration = Duration::from_millis(1_500);
+
+/// How soon what somebody else has is looked at again.
+const FOREIGN_LOOK: Duration = Duration::from_secs(5 * 60);
 
 /// How often a removal that is held back is tried again.
 const HELD_RETRY: Duration = Duration::from_secs(20);
@@ -247,6 +251,9 @@ impl Reconciler {
     pub fn forget_resting(&self) {
         self.observation_cache.forget_resting();
         self.context.deployer.forget_templates();
+        let corrections = self.corrections.lock();
+        let mut corrections = corrections.unwrap_or_else(PoisonError::into_inner);
+        corrections.retain(|_, attempts| !attempts.forget_resting());
     }
 
     /// The BundleDeployment is not there.
@@ -302,15 +309,16 @@ impl Reconciler {
     fn forget_facts(&self, name: &str) {
         self.context.facts.forget(name);
         self.forget(name);
-    }
-
-    fn forget(&self, name: &str) {
-        self.context.crd_watch.forget(name);
-        self.since
+        self.corrections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
-        self.corrections
+    }
+
+    /// Nothing is waited for any more. How often corrections did not help is another matter.
+    fn forget(&self, name: &str) {
+        self.context.crd_watch.forget(name);
+        self.since
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
@@ -335,7 +343,14 @@ impl Reconciler {
         self.context.store.writing(name, status);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
-            Ok(answer) => self.context.store.wrote(name, answer),
+            Ok(answer) => {
+                self.context.store.wrote(name, answer);
+                // Whoever has what this one wants says so too.
+                let told = |status| OwnershipConflicts::read(name, status).owners();
+                for owner in told(&known.status).symmetric_difference(&told(status)) {
+                    self.context.drift.monitor_after(owner, Duration::ZERO);
+                }
+            }
             Err(failed) if error::has_code(&failed, 404) => {}
             Err(failed) => {
                 if !matches!(failed, kube::Error::Api(_)) {

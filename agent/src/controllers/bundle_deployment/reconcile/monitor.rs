@@ -1,25 +1,43 @@
 //! The step that compares live objects with the release, and corrects what drifted.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DeleteParams;
-use objects::Object;
 use objects::drift::Rules;
+use objects::{Object, ObjectKey};
 use release::kube::Owner;
 use release::model::Release;
 use serde_json::Value;
 
-use super::{Current, ReconcileState, Reconciler};
-use crate::api::BundleDeployment;
+use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
+use crate::api::{BundleDeployment, ModifiedStatus};
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
+use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::status::{Observation, READY};
-use crate::controllers::bundle_deployment::{correct, deployer, observation_cache, plan};
+use crate::controllers::bundle_deployment::{
+    correct, deployer, observation_cache, ownership, plan,
+};
 use crate::controllers::queue::Requeue;
 use crate::error;
+use crate::ledger::ReleaseKey;
+
+/// What was found of a release's objects, all of it: the status has the first ten.
+struct Observed {
+    desired: Arc<Vec<Object>>,
+    modified: Vec<ModifiedStatus>,
+    /// Those that another release has.
+    taken: BTreeSet<ObjectKey>,
+}
+
+/// How soon corrected objects are looked at again, if changes are not collected for less.
+const CORRECTED_LOOK: Duration = Duration::from_secs(1);
 
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
@@ -66,27 +84,28 @@ impl Reconciler {
             }
         };
         let observed = self.observe(state, &impersonated, &release, applied).await;
-        let desired = observed.map_err(|message| Halt::new(Cause::Monitor, message))?;
+        let observed = observed.map_err(|message| Halt::new(Cause::Monitor, message))?;
         if state.hold.is_some() {
             return Ok(());
         }
-        self.adopt_agent(state, &impersonated).await;
+        self.adopt_agent(state, &impersonated, &observed.modified)
+            .await;
         if bundle.metadata.deletion_timestamp.is_none()
             && plan::is_overwritten(&bundle.spec, state.report.status())
         {
             state.report.overwritten_missing();
         }
-        self.correct(state, &impersonated, &release, &desired).await
+        self.correct(state, &impersonated, &release, observed).await
     }
 
-    /// Compares the live objects and keeps watching them; gives back the desired ones.
+    /// Compares the live objects and keeps watching them.
     async fn observe(
         &self,
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         release: &Release,
         applied: Vec<Value>,
-    ) -> Result<Arc<Vec<Object>>, String> {
+    ) -> Result<Observed, String> {
         let bundle = Arc::clone(&state.bundle);
         let set = SetId::new(bundle.name(), &self.scope);
         let desired = correct::objects(impersonated.cluster(), release)
@@ -115,11 +134,23 @@ impl Reconciler {
         let found = live.compare(&desired, &former, &differences, &view);
         let desired = Arc::new(desired);
         let kinds = observe::kinds(&desired);
+        let taken = found.taken.iter();
+        let taken = taken.filter(|(_, other, _)| *other != owner);
+        let observed = Observed {
+            taken: taken.map(|(key, ..)| key.clone()).collect(),
+            modified: found.modified.clone(),
+            desired: Arc::clone(&desired),
+        };
         self.take_in(state, found, owner, &desired);
         let is_ready = state.report.status().condition(READY) == "True";
         let (drift, name) = (&self.context.drift, bundle.name());
-        drift.refresh(name, set.hash(), kinds, live.seen(), is_ready);
-        Ok(desired)
+        let foreign = live.foreign();
+        if !foreign.is_empty() {
+            // What carries no mark of ours is not watched.
+            drift.monitor_after(name, FOREIGN_LOOK);
+        }
+        drift.refresh(name, set.hash(), kinds, (live.seen(), foreign), is_ready);
+        Ok(observed)
     }
 
     /// Reads only what changed since the bundle was last monitored. False if that is not enough to
@@ -205,6 +236,7 @@ impl Reconciler {
     ) {
         let bundle = &state.bundle;
         if found.modified.is_empty() {
+            let owner = owner.clone();
             let (release, desired) = (&state.report.status().release, Arc::clone(desired));
             self.observation_cache
                 .keep(bundle, release, owner, desired, &found);
@@ -212,7 +244,32 @@ impl Reconciler {
             self.observation_cache.forget(bundle.name());
         }
         let generation = bundle.spec.options.force_sync_generation;
+        let taken = found.taken.iter();
+        let lost = taken.filter_map(|(key, other, since)| {
+            let holder = self.holder(other, bundle.name())?;
+            let since = since.clone();
+            let name = bundle.name();
+            Some(OwnershipConflict::object(key, holder, since, name)).filter(|_| *other != owner)
+        });
+        let lost = lost.collect();
+        let others = self.context.store.all();
+        let wanted = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
+        state.report.ownership_conflicts(Part::Objects, lost);
+        state.report.ownership_conflicts(Part::Ours, wanted);
         state.report.observed(found, generation);
+    }
+
+    /// Who has what carries a release's marks; none if it is the bundle itself, under a former name.
+    fn holder(&self, owner: &Owner, bundle: &str) -> Option<Holder> {
+        let key = ReleaseKey {
+            namespace: owner.namespace.clone(),
+            name: owner.name.clone(),
+        };
+        match self.context.ledger.get(&key) {
+            Some(entry) if entry.bundle == bundle => None,
+            Some(entry) => Some(Holder::Bundle(entry.bundle)),
+            None => Some(Holder::Release(format!("{}/{}", key.namespace, key.name))),
+        }
     }
 
     /// Objects of the revision before, to know what was left over from what copied our label. A record that
@@ -237,17 +294,16 @@ impl Reconciler {
 
     /// The agent's own bundle adopts what the import left: objects left over from the former agent
     /// go. What is changed or missing is corrected, asked or not.
-    async fn adopt_agent(&self, state: &ReconcileState, impersonated: &DeploymentClient) {
+    async fn adopt_agent(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        modified: &[ModifiedStatus],
+    ) {
         if !state.bundle.is_agent_bundle() {
             return;
         }
-        for extra in state
-            .report
-            .status()
-            .modified_status
-            .iter()
-            .filter(|entry| entry.extra)
-        {
+        for extra in modified.iter().filter(|entry| entry.extra) {
             let deleted = correct::delete(impersonated, extra, &DeleteParams::background()).await;
             if let Err(failed) = deleted {
                 tracing::warn!(error = %failed, "failed cleaning old agent");
@@ -261,47 +317,43 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         release: &Release,
-        desired: &[Object],
+        observed: Observed,
     ) -> Result<(), Halt> {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
-        if state.report.status().non_modified {
-            self.corrections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(name);
-            return Ok(());
-        }
         let correction = bundle.spec.correct_drift();
         let is_wanted = correction.enabled || bundle.is_agent_bundle();
         if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let postponed = {
-            let mut all = self
-                .corrections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            all.entry(name.to_owned())
-                .or_default()
-                .due(&state.report.status().modified_status)
+        let drifted = correct::correctable(&observed.modified, &observed.taken);
+        let due = match drifted.as_slice() {
+            [] => return Ok(()),
+            drifted => self.attempts(name, |attempts| attempts.due(drifted)),
         };
-        if let Some(pause) = postponed {
-            state.report.correction_postponed(pause);
+        if let Some(pause) = due.again {
+            self.context.drift.monitor_after(name, pause);
+        }
+        if let Some(problem) = &due.problem {
+            state.report.correction_postponed(problem);
+        }
+        if due.now.is_empty() {
             return Ok(());
         }
         // Upstream learns what was found before it is put right.
         let written = self.write_status(state).await;
         self.note(state, written);
-        let drifted = &state.report.status().modified_status;
-        let cluster = impersonated.cluster();
-        match correct::apply(cluster, release, desired, drifted, correction.force).await {
+        let (cluster, desired) = (impersonated.cluster(), &observed.desired);
+        match correct::apply(cluster, release, desired, &due.now, correction.force).await {
             Ok(conflicts) => {
-                state.report.corrected(&conflicts);
+                state.report.corrected(&due.now, &conflicts);
+                let pause = self.timing.drift_delay.min(CORRECTED_LOOK);
+                self.context.drift.monitor_after(name, pause);
                 Ok(())
             }
             Err(failed) => {
                 let halt = Halt::at(Cause::Correct)(failed);
+                self.attempts(name, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
@@ -311,5 +363,11 @@ impl Reconciler {
                 Err(halt)
             }
         }
+    }
+
+    fn attempts<T>(&self, bundle: &str, act: impl FnOnce(&mut Attempts) -> T) -> T {
+        let all = self.corrections.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        act(all.entry(bundle.to_owned()).or_default())
     }
 }

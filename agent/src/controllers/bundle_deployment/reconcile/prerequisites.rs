@@ -1,5 +1,7 @@
 //! What must hold before a bundle is deployed: a step each, in the order of [`Reconciler::reconcile`].
 
+use std::time::Duration;
+
 use super::{ReconcileState, Reconciler};
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
@@ -77,7 +79,7 @@ impl Reconciler {
         let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {
-            self.context.drift.reconcile(other);
+            self.context.drift.reconcile_after(other, Duration::ZERO);
         }
         let generation = bundle.spec.downstream_resources_generation;
         state.report.resources_copied(generation);

@@ -1,0 +1,439 @@
+//! What two want and one has: objects that moved to another bundle, labels of a namespace that bundles share, somebody who writes back what
+//! is corrected, and releases that helm wrote last.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::bed::Bed;
+use testbed::cluster::ADMIN;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
+use testbed::helm::Helm;
+use testbed::wait::wait_until;
+
+use crate::scene::{app, deploy, deploy_own, gone, hasty, target};
+
+/// A bundle of ConfigMaps that say by whom they are.
+fn maps(agent: &TestAgent<'_>, name: &str, maps: &[&str], extra: &str) -> BundleDeployment {
+    let map = |map: &&str| {
+        format!(
+            "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {map}\n{extra}data:\n  by: {name}\n"
+        )
+    };
+    let text: String = maps.iter().map(map).collect();
+    BundleDeployment::content(name, vec![("maps.yaml".to_owned(), text.into())])
+        .option("defaultNamespace", json!(target(agent)))
+}
+
+async fn by(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
+    let map = agent
+        .object("v1", "ConfigMap", &target(agent), name)
+        .await?;
+    Ok(map.and_then(|map| map.data["data"]["by"].as_str().map(str::to_owned)))
+}
+
+async fn wait_by(agent: &TestAgent<'_>, name: &str, expected: &str) -> Result<()> {
+    wait_until(
+        &format!("{name} to be by {expected}"),
+        PATIENCE,
+        async || match by(agent, name).await.map_err(|e| e.to_string())? {
+            Some(found) if found == expected => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
+async fn patch(agent: &TestAgent<'_>, name: &str, change: Value) -> Result<()> {
+    let parameters = PatchParams {
+        field_manager: Some("kubectl-edit".to_owned()),
+        ..PatchParams::default()
+    };
+    let maps = agent.objects("v1", "ConfigMap", &target(agent));
+    maps.patch(name, &parameters, &Patch::Merge(&change))
+        .await?;
+    Ok(())
+}
+
+fn told(bundle: &Value) -> &str {
+    condition(bundle, "OwnershipConflicts")
+        .and_then(|condition| condition["message"].as_str())
+        .unwrap_or_default()
+}
+
+async fn wait_told(agent: &TestAgent<'_>, name: &str, expected: &[&str]) -> Result<String> {
+    let what = format!("to tell {expected:?}");
+    let is_told = |bundle: &Value| {
+        let told = told(bundle);
+        expected.is_empty() == told.is_empty() && expected.iter().all(|text| told.contains(text))
+    };
+    let bundle = agent.wait_for(name, &what, is_told).await?;
+    Ok(told(&bundle).to_owned())
+}
+
+async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
+    let change =
+        json!({ "metadata": { "annotations": { "example.com/round": round.to_string() } } });
+    let bundles = agent.bundle_deployments()?;
+    bundles
+        .patch(name, &PatchParams::default(), &Patch::Merge(&change))
+        .await?;
+    Ok(())
+}
+
+/// The ordinary way to move an object: its new bundle takes it, then the old one no longer lists it.
+#[tokio::test]
+async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let former = maps(&agent, "former", &["moved", "own"], "").correct_drift();
+    agent.apply(&former).await?;
+    agent.wait_ready("former").await?;
+    let taker = maps(&agent, "taker", &["moved"], "").helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("taker").await?;
+    let sentence = format!(
+        "ConfigMap {}/moved: bundle taker has it since 20",
+        target(&agent)
+    );
+    let expected = [sentence.as_str(), "and bundle former wants it too"];
+    let one = wait_told(&agent, "former", &expected).await?;
+    let other = wait_told(&agent, "taker", &expected).await?;
+    ensure!(one == other, "{one}\n{other}");
+    // Other objects are corrected; this one is not, whatever wakes the bundle.
+    for round in 0..2 {
+        patch(&agent, "own", json!({ "data": { "by": "hand" } })).await?;
+        nudge(&agent, "former", round).await?;
+        wait_by(&agent, "own", "former").await?;
+        ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
+    }
+    let maps_of_all = agent.objects("v1", "ConfigMap", &target(&agent));
+    maps_of_all.delete("own", &DeleteParams::default()).await?;
+    wait_by(&agent, "own", "former").await?;
+    agent.process()?.restart()?;
+    deploy(&agent, "bystander", 1).await?;
+    ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
+    ensure!(wait_told(&agent, "former", &expected).await? == one);
+    agent.wait_ready("taker").await?;
+
+    let next = maps(&agent, "former", &["own"], "").correct_drift();
+    agent.apply(&next).await?;
+    agent.wait_ready("former").await?;
+    wait_told(&agent, "former", &[]).await?;
+    wait_told(&agent, "taker", &[]).await?;
+    ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
+    agent.wait_ready("taker").await.map(drop)
+}
+
+#[tokio::test]
+async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent
+        .apply(&maps(&agent, "former", &["moved", "own"], ""))
+        .await?;
+    agent.wait_ready("former").await?;
+    let taker = maps(&agent, "taker", &["moved"], "").helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("taker").await?;
+    wait_told(&agent, "former", &["bundle taker"]).await?;
+    agent.delete("taker").await?;
+    gone(&agent, &["moved".to_owned()], PATIENCE).await?;
+    let is_missing = |bundle: &Value| {
+        let entry = &bundle["status"]["modifiedStatus"][0];
+        entry["missing"] == json!(true) && entry["exist"].is_null()
+    };
+    let former = agent
+        .wait_for("former", "to miss its object", is_missing)
+        .await?;
+    ensure!(told(&former).is_empty(), "{}", told(&former));
+    let ready = condition(&former, "Ready").context("a Ready condition")?;
+    ensure!(ready["message"] == format!("configmap.v1 {}/moved missing", target(&agent)).as_str());
+    Ok(())
+}
+
+async fn namespace(agent: &TestAgent<'_>) -> Result<BTreeMap<String, String>> {
+    let found = agent.object("v1", "Namespace", "", &target(agent)).await?;
+    let labels = found.context("the namespace")?.metadata.labels;
+    Ok(labels.unwrap_or_default())
+}
+
+/// A bundle that labels its namespace.
+fn labelling(agent: &TestAgent<'_>, name: &str, labels: Value) -> BundleDeployment {
+    app(agent, name).option("namespaceLabels", labels).option(
+        "namespaceAnnotations",
+        json!({ "example.com/shared": "yes" }),
+    )
+}
+
+#[tokio::test]
+async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    // As the agent left it that had one field manager for all bundles.
+    let labels = json!({ "left": "1", "right": "1" });
+    let before = json!({ "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": target(&agent), "labels": labels } });
+    let namespaces = agent.objects("v1", "Namespace", "");
+    let parameters = PatchParams::apply("fleetagent-namespace");
+    namespaces
+        .patch(&target(&agent), &parameters, &Patch::Apply(&before))
+        .await?;
+    agent
+        .apply(&labelling(
+            &agent,
+            "left",
+            json!({ "left": "1", "team": "a" }),
+        ))
+        .await?;
+    agent.wait_ready("left").await?;
+    agent
+        .apply(&labelling(
+            &agent,
+            "right",
+            json!({ "right": "1", "team": "b" }),
+        ))
+        .await?;
+    agent.wait_ready("right").await?;
+    let sentence = format!(
+        "label team of namespace {}: bundle left has it since 20",
+        target(&agent)
+    );
+    let expected = [sentence.as_str(), "and bundle right wants it too"];
+    let one = wait_told(&agent, "right", &expected).await?;
+    ensure!(wait_told(&agent, "left", &expected).await? == one);
+    let has = |labels: &BTreeMap<String, String>, expected: &[(&str, &str)]| {
+        expected
+            .iter()
+            .all(|(key, value)| labels.get(*key).map(String::as_str) == Some(value))
+    };
+    let all = [("left", "1"), ("right", "1"), ("team", "a")];
+    let labels = namespace(&agent).await?;
+    ensure!(has(&labels, &all), "{labels:?}");
+    // Nothing changes with the order in which they are looked at.
+    let before = namespaces.get(&target(&agent)).await?;
+    for round in 0..2 {
+        agent.process()?.restart()?;
+        for name in ["left", "right"] {
+            nudge(&agent, name, round).await?;
+        }
+        deploy(&agent, &format!("bystander-{round}"), 1).await?;
+    }
+    let after = namespaces.get(&target(&agent)).await?;
+    ensure!(
+        before.metadata.resource_version == after.metadata.resource_version,
+        "{before:#?}\n{after:#?}"
+    );
+    // What a bundle gives up goes, or is the other one's.
+    agent
+        .apply(&labelling(&agent, "left", json!({ "new": "1" })))
+        .await?;
+    agent.wait_ready("left").await?;
+    agent
+        .apply(&labelling(
+            &agent,
+            "right",
+            json!({ "right": "2", "team": "b" }),
+        ))
+        .await?;
+    agent.wait_ready("right").await?;
+    wait_told(&agent, "right", &[]).await?;
+    wait_told(&agent, "left", &[]).await?;
+    let labels = namespace(&agent).await?;
+    ensure!(
+        has(&labels, &[("new", "1"), ("right", "2"), ("team", "b")]),
+        "{labels:?}"
+    );
+    ensure!(!labels.contains_key("left"), "{labels:?}");
+    Ok(())
+}
+
+/// How often the agent wrote a ConfigMap, questions apart.
+fn writes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
+    let requests = agent.downstream_requests()?;
+    let is_write = |verb: &str| ["patch", "create", "update"].contains(&verb);
+    let written = requests.iter().filter(|request| {
+        request.resource == "configmaps"
+            && request.name == name
+            && is_write(&request.verb)
+            && !request.uri.contains("dryRun")
+    });
+    Ok(written.count())
+}
+
+/// How often the agent read a release's first record: once in each pass.
+fn passes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
+    let record = format!("sh.helm.release.v1.{name}.v1");
+    let requests = agent.downstream_requests()?;
+    let reads = requests
+        .iter()
+        .filter(|request| request.name == record && request.verb == "get");
+    Ok(reads.count())
+}
+
+/// A controller that writes back what the agent corrects, at once, while full passes come for other reasons.
+#[tokio::test]
+async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    agent
+        .apply(&maps(&agent, "web", &["fought"], "").correct_drift())
+        .await?;
+    agent.wait_ready("web").await?;
+    let reverted = Arc::new(AtomicUsize::new(0));
+    let fighter = {
+        let (maps, reverted) = (
+            agent.objects("v1", "ConfigMap", &target(&agent)),
+            Arc::clone(&reverted),
+        );
+        tokio::spawn(async move {
+            let theirs = json!({ "data": { "by": "fighter" } });
+            loop {
+                let found = maps.get("fought").await;
+                if found.is_ok_and(|found| found.data["data"]["by"] == "web") {
+                    let (parameters, change) = (PatchParams::default(), Patch::Merge(&theirs));
+                    let done = maps.patch("fought", &parameters, &change).await;
+                    reverted.fetch_add(usize::from(done.is_ok()), Ordering::Relaxed);
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        })
+    };
+    wait_until(
+        "the first correction to be reverted",
+        PATIENCE,
+        async || match reverted.load(Ordering::Relaxed) {
+            0 | 1 => Err("not yet".to_owned()),
+            _ => Ok(()),
+        },
+    )
+    .await
+    .with_context(|| agent.agent_log_tail(30))?;
+    for round in 0..25 {
+        let before = passes(&agent, "web")?;
+        nudge(&agent, "web", round).await?;
+        wait_until("a pass", PATIENCE, async || {
+            match passes(&agent, "web").map_err(|e| e.to_string())? {
+                now if now > before => Ok(()),
+                now => Err(now.to_string()),
+            }
+        })
+        .await?;
+    }
+    fighter.abort();
+    let written = writes(&agent, "fought")?;
+    // One creation, and corrections that become rare.
+    ensure!(
+        written <= 10,
+        "{written} writes\n{}",
+        agent.agent_log_tail(60)
+    );
+    Ok(())
+}
+
+/// Left-overs that no correction can change neither fill the list that is worked from nor are corrected for ever.
+#[tokio::test]
+async fn kept_objects_that_are_left_over_keep_nothing_from_being_corrected() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let keep = "  annotations:\n    helm.sh/resource-policy: keep\n";
+    let names: Vec<_> = (0..11).map(|n| format!("a-{n:02}")).collect();
+    let mut all: Vec<&str> = names.iter().map(String::as_str).collect();
+    all.push("zeta");
+    agent
+        .apply(&maps(&agent, "web", &all, keep).correct_drift())
+        .await?;
+    agent.wait_ready("web").await?;
+    agent
+        .apply(&maps(&agent, "web", &["zeta"], keep).correct_drift())
+        .await?;
+    let are_left = |bundle: &Value| bundle["status"]["resourceCounts"]["orphaned"] == json!(11);
+    agent
+        .wait_for("web", "to have left-overs", are_left)
+        .await?;
+    patch(&agent, "zeta", json!({ "data": { "by": "hand" } })).await?;
+    wait_by(&agent, "zeta", "web").await?;
+    for round in 0..3 {
+        nudge(&agent, "web", round).await?;
+    }
+    deploy(&agent, "bystander", 1).await?;
+    let events = agent.objects("v1", "Event", &agent.system_namespace);
+    let events = events.list(&kube::api::ListParams::default()).await?;
+    let corrected: Vec<_> = events
+        .iter()
+        .filter(|event| event.data["reason"] == "DriftCorrected")
+        .map(|event| event.data["message"].as_str().unwrap_or_default())
+        .collect();
+    ensure!(
+        corrected.iter().all(|text| !text.contains("a-0")),
+        "{corrected:?}"
+    );
+    Ok(())
+}
+
+/// `helm upgrade` with another chart, then `helm rollback`: each is answered by a revision from the bundle's chart.
+#[tokio::test]
+async fn a_release_that_helm_wrote_last_is_deployed_anew_from_its_chart() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let mut agent = TestAgent::prepare(bed).await?;
+    hasty(&mut agent).await?;
+    agent
+        .apply(&maps(&agent, "web", &["settings"], "").correct_drift())
+        .await?;
+    agent.wait_ready("web").await?;
+    let [_, helm] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
+    let chart = bed.group.directory().join(format!("{}-other", agent.id));
+    std::fs::create_dir_all(chart.join("templates"))?;
+    std::fs::write(
+        chart.join("Chart.yaml"),
+        "apiVersion: v2\nname: other\nversion: 9.9.9\n",
+    )?;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  by: helm\n";
+    std::fs::write(chart.join("templates/map.yaml"), map)?;
+    let (chart, namespace) = (chart.display().to_string(), target(&agent));
+    helm.run(&[
+        "upgrade",
+        "web",
+        &chart,
+        "-n",
+        &namespace,
+        "--force-conflicts",
+    ])?;
+    wait_by(&agent, "settings", "web").await?;
+    let is_new = |bundle: &Value| {
+        let release = bundle["status"]["release"].as_str().unwrap_or_default();
+        release.ends_with("/web:3") && bundle["status"]["nonModified"] == json!(true)
+    };
+    agent.wait_for("web", "to be at revision 3", is_new).await?;
+    let list = helm.json(&["list", "-n", &namespace])?;
+    ensure!(
+        list[0]["revision"] == "3" && list[0]["chart"] != "other-9.9.9",
+        "{list:#}"
+    );
+    let written = writes(&agent, "settings")?;
+    nudge(&agent, "web", 1).await?;
+    deploy(&agent, "bystander", 1).await?;
+    ensure!(writes(&agent, "settings")? == written);
+
+    helm.run(&[
+        "rollback",
+        "web",
+        "2",
+        "-n",
+        &namespace,
+        "--force-conflicts",
+    ])?;
+    wait_by(&agent, "settings", "web").await?;
+    let is_new = |bundle: &Value| {
+        let release = bundle["status"]["release"].as_str().unwrap_or_default();
+        release.ends_with("/web:5") && bundle["status"]["nonModified"] == json!(true)
+    };
+    agent.wait_for("web", "to be at revision 5", is_new).await?;
+    Ok(())
+}
