@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use release::model::Release;
+use objects::manifest::documents;
+use release::model::{Release, Status};
 use release::storage::{KnownDigest, Storage, StorageError};
 
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
+use crate::bundle::SetId;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
@@ -35,6 +37,12 @@ impl Reconciler {
             }
             Err(failed) => return Err(failed),
         };
+        // With correctDrift what somebody else made of the release is answered from the chart.
+        let set = SetId::new(state.bundle.name(), &self.scope);
+        if state.bundle.spec.correct_drift().enabled && is_anothers(&release, set.hash()) {
+            state.report.revision_of_another(&id);
+            return Ok(None);
+        }
         if !matches!(known.known_digest(id.revision), KnownDigest::Digest(_)) {
             let entry = self.entry(state, impersonated, &key, false);
             let digest = release::storage::digest(&release);
@@ -44,6 +52,7 @@ impl Reconciler {
         Ok(Some(release))
     }
 
+    /// The records of a bundle's releases in a namespace.
     pub(super) fn records(
         &self,
         bundle: &BundleDeployment,
@@ -96,4 +105,14 @@ impl Reconciler {
             },
         }
     }
+}
+
+/// Whether somebody has written a later revision, or this one, whose objects lack the marks of the bundle's set.
+fn is_anothers(release: &Release, hash: &str) -> bool {
+    let status = release.info.as_ref().map(|info| &info.status);
+    let lacks_marks = || {
+        !release.manifest.contains(hash)
+            && documents(&release.manifest).is_ok_and(|documents| !documents.is_empty())
+    };
+    status == Some(&Status::Superseded) || lacks_marks()
 }
