@@ -1,8 +1,8 @@
 //! The work queue: which bundle needs a reconcile, when, and that no bundle is reconciled twice at once.
 //!
 //! Replaces controller-runtime's two queues. One bundle has one entry, so that its full and its drift
-//! reconciles never overlap. Failed ones back off per bundle, 5 ms to 60 s with jitter; an event cuts
-//! the wait short.
+//! reconciles never overlap. Failed ones back off per bundle and kind, 5 ms to 60 s with jitter: that a look at live objects
+//! goes well makes no failing deploy hasty. An event cuts the wait short.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,26 +32,67 @@ impl ReconcileKind {
     }
 }
 
-/// When a bundle is to be reconciled again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requeue {
-    /// When something happens.
-    Idle,
-    /// After this long, of the same kind; not a failure.
-    After(Duration),
-    /// After this long and in full, whatever this one was; not a failure.
-    FullAfter(Duration),
-    /// After a back-off: something failed.
-    Retry,
+/// When a bundle is to be reconciled again. Each step of a reconcile may have a wish of its own: [`Requeue::and`] keeps them all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requeue {
+    has_failed: bool,
+    after: Option<Duration>,
+    full_after: Option<Duration>,
 }
 
 impl Requeue {
+    /// When something happens.
+    pub const IDLE: Self = Self {
+        has_failed: false,
+        after: None,
+        full_after: None,
+    };
+    /// After a back-off: something failed.
+    pub const RETRY: Self = Self {
+        has_failed: true,
+        ..Self::IDLE
+    };
+
+    /// After this long, of the same kind; not a failure.
+    pub const fn after(pause: Duration) -> Self {
+        Self {
+            after: Some(pause),
+            ..Self::IDLE
+        }
+    }
+
+    /// After this long and in full, whatever this one was; not a failure.
+    pub const fn full_after(pause: Duration) -> Self {
+        Self {
+            full_after: Some(pause),
+            ..Self::IDLE
+        }
+    }
+
+    /// Both: whichever is due first, and a failure if either is one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let earliest = |a: Option<Duration>, b: Option<Duration>| a.into_iter().chain(b).min();
+        Self {
+            has_failed: self.has_failed || other.has_failed,
+            after: earliest(self.after, other.after),
+            full_after: earliest(self.full_after, other.full_after),
+        }
+    }
+
+    /// Whether something failed.
+    pub fn has_failed(self) -> bool {
+        self.has_failed
+    }
+
     /// What it counts as in the metrics.
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::Idle => Outcome::Success,
-            Self::After(_) | Self::FullAfter(_) => Outcome::RequeueAfter,
-            Self::Retry => Outcome::Error,
+            Self::IDLE => Outcome::Success,
+            Self {
+                has_failed: true, ..
+            } => Outcome::Error,
+            _ => Outcome::RequeueAfter,
         }
     }
 }
@@ -95,10 +136,8 @@ struct Entry {
     full: Option<Instant>,
     drift: Option<Instant>,
     running: bool,
-    /// Full reconciles in a row that failed.
-    full_failures: u32,
-    /// Drift checks in a row that failed.
-    drift_failures: u32,
+    /// In a row, of full reconciles and of those for drift.
+    failures: [u32; 2],
 }
 
 impl Entry {
@@ -157,7 +196,7 @@ impl Schedule {
         Some((name.clone(), kind, since))
     }
 
-    /// The kind it waits for next because of this one, and whether that is for later.
+    /// The kinds it waits for because of this one and did not before, and whether that is for later.
     fn finish(
         &mut self,
         name: &str,
@@ -165,38 +204,41 @@ impl Schedule {
         next: Requeue,
         now: Instant,
         backoff: Backoff,
-    ) -> Option<(ReconcileKind, bool)> {
-        let entry = self.entries.get_mut(name)?;
+    ) -> Vec<(ReconcileKind, bool)> {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return Vec::new();
+        };
         entry.running = false;
-        // A drift check says nothing about a deploy that fails.
-        let failures = match kind {
-            ReconcileKind::Full => &mut entry.full_failures,
-            ReconcileKind::Drift => &mut entry.drift_failures,
+        let failures = &mut entry.failures[kind as usize];
+        *failures = match next.has_failed {
+            true => failures.saturating_add(1),
+            false => 0,
         };
-        *failures = match next {
-            Requeue::Retry => failures.saturating_add(1),
-            Requeue::Idle | Requeue::After(_) | Requeue::FullAfter(_) => 0,
-        };
-        let failures = *failures;
-        let again = match next {
-            Requeue::Idle => None,
-            Requeue::After(pause) => Some((kind, pause)),
-            // It is waiting for its own time.
-            Requeue::FullAfter(_) if entry.full_failures > 0 && entry.full.is_some() => None,
-            Requeue::FullAfter(pause) => Some((ReconcileKind::Full, pause)),
-            Requeue::Retry => Some((kind, backoff.pause(failures, rand::random()))),
-        };
-        if kind == ReconcileKind::Full && next != Requeue::Retry {
-            entry.drift_failures = 0;
+        let retry = next
+            .has_failed
+            .then(|| backoff.pause(*failures, rand::random()));
+        if kind == ReconcileKind::Full && !next.has_failed {
+            // It did what one for drift does.
+            entry.failures = [0; 2];
         }
-        let Some((kind, pause)) = again else {
-            if entry.due(FreeWorkers::ANY).is_none() {
-                self.entries.remove(name);
+        let full = ReconcileKind::Full as usize;
+        let deploy_backs_off =
+            entry.failures[full] > 0 && (entry.full.is_some() || kind == ReconcileKind::Full);
+        if next == Requeue::IDLE && entry.due(FreeWorkers::ANY).is_none() {
+            self.entries.remove(name);
+        }
+        let same = retry.into_iter().chain(next.after).min();
+        // A deploy that failed is tried again in its own time.
+        let full = next.full_after.filter(|_| !deploy_backs_off);
+        let wishes = [(kind, same), (ReconcileKind::Full, full)];
+        let mut added = Vec::new();
+        for (kind, pause) in wishes {
+            let Some(pause) = pause else { continue };
+            if self.wake(name, kind, now + pause) {
+                added.push((kind, !pause.is_zero()));
             }
-            return None;
-        };
-        let is_new = self.wake(name, kind, now + pause);
-        is_new.then_some((kind, !pause.is_zero()))
+        }
+        added
     }
 
     fn next_due(&self, free: FreeWorkers) -> Option<Instant> {
@@ -297,7 +339,7 @@ impl Queue {
             self.count(&schedule, now);
             again
         };
-        if let Some((kind, is_delayed)) = again {
+        for (kind, is_delayed) in again {
             self.metrics.added(kind.controller(), is_delayed);
         }
         self.changed.notify_one();
@@ -342,12 +384,12 @@ mod tests {
         );
         schedule.wake("b", ReconcileKind::Drift, now);
         assert_eq!(schedule.take(now, FreeWorkers::ANY), None);
-        schedule.finish("b", ReconcileKind::Full, Requeue::Idle, now, BACKOFF);
+        schedule.finish("b", ReconcileKind::Full, Requeue::IDLE, now, BACKOFF);
         assert_eq!(
             taken(&mut schedule, now, FreeWorkers::ANY),
             Some(ReconcileKind::Drift)
         );
-        schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
+        schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
         assert!(schedule.entries.is_empty());
     }
 
@@ -362,7 +404,7 @@ mod tests {
             taken(&mut schedule, due, FreeWorkers::ANY),
             Some(ReconcileKind::Drift)
         );
-        schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
+        schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
         assert_eq!(schedule.take(now + second(9), FreeWorkers::ANY), None);
     }
 
@@ -374,7 +416,7 @@ mod tests {
         schedule.finish(
             "b",
             ReconcileKind::Full,
-            Requeue::Retry,
+            Requeue::RETRY,
             now,
             Backoff {
                 min: second(50),
@@ -397,8 +439,8 @@ mod tests {
         schedule.wake("b", full, now);
         for pause in [10, 20, 40, 60] {
             schedule.take(now, FreeWorkers::ANY);
-            schedule.finish("b", full, Requeue::Retry, now, backoff);
-            for next in [Requeue::Idle, Requeue::FullAfter(Duration::ZERO)] {
+            schedule.finish("b", full, Requeue::RETRY, now, backoff);
+            for next in [Requeue::IDLE, Requeue::full_after(Duration::ZERO)] {
                 schedule.wake("b", drift, now);
                 assert_eq!(taken(&mut schedule, now, FreeWorkers::ANY), Some(drift));
                 schedule.finish("b", drift, next, now, backoff);
@@ -448,7 +490,7 @@ mod tests {
         schedule.finish(
             "b",
             ReconcileKind::Drift,
-            Requeue::FullAfter(second(1)),
+            Requeue::full_after(second(1)),
             now,
             BACKOFF,
         );
@@ -471,10 +513,51 @@ mod tests {
         assert_eq!(schedule.depth(now + second(1)), (2, 1));
         let (name, kind, since) = schedule.take(now, FreeWorkers::ANY).unwrap();
         assert_eq!(since, now);
-        let again = schedule.finish(&name, kind, Requeue::Retry, now, BACKOFF);
-        assert_eq!(again, Some((kind, true)));
-        let again = schedule.finish("b", ReconcileKind::Drift, Requeue::Idle, now, BACKOFF);
-        assert_eq!(again, None);
+        let again = schedule.finish(&name, kind, Requeue::RETRY, now, BACKOFF);
+        assert_eq!(again, [(kind, true)]);
+        let again = schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
+        assert_eq!(again, []);
+    }
+
+    #[test]
+    fn of_several_wishes_the_earliest_counts_and_no_failure_is_lost() {
+        let (soon, late) = (second(1), second(90));
+        let both = Requeue::RETRY.and(Requeue::after(late));
+        assert_eq!(both, Requeue::after(late).and(Requeue::RETRY));
+        assert!(both.has_failed());
+        assert_eq!(
+            Requeue::after(late).and(Requeue::after(soon)),
+            Requeue::after(soon)
+        );
+        let mut schedule = Schedule::default();
+        let now = Instant::now();
+        schedule.wake("b", ReconcileKind::Full, now);
+        schedule.take(now, FreeWorkers::ANY);
+        // The back-off is due first, then what was asked for late: neither is forgotten for the other.
+        schedule.finish("b", ReconcileKind::Full, both, now, BACKOFF);
+        let due = schedule.next_due(FreeWorkers::ANY).unwrap();
+        assert!(due <= now + BACKOFF.min, "{:?}", due - now);
+        let slow = Backoff {
+            min: second(200),
+            max: second(200),
+        };
+        schedule.take(due, FreeWorkers::ANY);
+        schedule.finish("b", ReconcileKind::Full, both, now, slow);
+        assert_eq!(schedule.next_due(FreeWorkers::ANY), Some(now + late));
+    }
+
+    #[test]
+    fn a_drift_reconcile_that_may_need_a_full_one_gets_both() {
+        let (mut schedule, now) = (Schedule::default(), Instant::now());
+        schedule.wake("b", ReconcileKind::Drift, now);
+        schedule.take(now, FreeWorkers::ANY);
+        let next = Requeue::after(second(1)).and(Requeue::full_after(second(3)));
+        schedule.finish("b", ReconcileKind::Drift, next, now, BACKOFF);
+        let first = taken(&mut schedule, now + second(1), FreeWorkers::ANY);
+        assert_eq!(first, Some(ReconcileKind::Drift));
+        schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
+        let second = taken(&mut schedule, now + second(3), FreeWorkers::ANY);
+        assert_eq!(second, Some(ReconcileKind::Full));
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,7 +98,7 @@ impl Workers {
         let next = reconcile.catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(name, "a reconcile panicked");
             self.metrics.panicked(controller);
-            Requeue::Retry
+            Requeue::RETRY
         });
         running.end(next.outcome());
         self.queue.finish(&name, kind, next);

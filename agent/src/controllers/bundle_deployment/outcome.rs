@@ -180,7 +180,7 @@ impl Halt {
                     status: deployed,
                     event: Some(Reason::DependencyNotReady),
                     what: "",
-                    requeue: Requeue::After(timing.dependency_retry),
+                    requeue: Requeue::after(timing.dependency_retry),
                 };
             }
             Cause::ReadRelease => (monitored, Reason::MonitorFailed, "cannot read the release"),
@@ -191,7 +191,7 @@ impl Halt {
                     status: StatusChange::NotInstalled,
                     event: None,
                     what: "",
-                    requeue: Requeue::After(timing.namespace_retry),
+                    requeue: Requeue::after(timing.namespace_retry),
                 };
             }
             Cause::NamespaceLabels => (
@@ -234,7 +234,7 @@ impl Halt {
             status,
             event: Some(event),
             what,
-            requeue: Requeue::Retry,
+            requeue: Requeue::RETRY,
         }
     }
 }
@@ -295,7 +295,7 @@ pub struct Report {
     status: BundleDeploymentStatus,
     ownership: OwnershipConflicts,
     events: Vec<(Reason, String)>,
-    /// Of those steps that have a wish, the last one's.
+    /// What all steps wish.
     requeue: Requeue,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
@@ -318,7 +318,7 @@ impl Report {
             ownership: OwnershipConflicts::read(bundle.name(), &status),
             status,
             events: Vec::new(),
-            requeue: Requeue::Idle,
+            requeue: Requeue::IDLE,
             is_new: false,
         }
     }
@@ -346,7 +346,7 @@ impl Report {
     /// Whether nothing happened but a deploy whose objects are not ready yet.
     pub fn is_coming_up(&self, bundle: &BundleDeployment) -> bool {
         self.is_new
-            && self.requeue == Requeue::Idle
+            && self.requeue == Requeue::IDLE
             && !self.status.ready
             && self.status.non_modified
             && self.status.condition(MONITORED) == "True"
@@ -383,7 +383,7 @@ impl Report {
             };
             self.events.push((reason, text));
         }
-        self.requeue = requeue;
+        self.come_back(requeue);
     }
 
     /// All downstream resources are copied.
@@ -471,15 +471,12 @@ impl Report {
 
     /// The record of the release is gone: a full reconcile adopts the live objects.
     pub fn record_vanished(&mut self) {
-        self.requeue = Requeue::FullAfter(Duration::ZERO);
+        self.come_back(Requeue::full_after(Duration::ZERO));
     }
 
     /// An object this bundle overwrites went with the bundle it was taken from. A deploy that failed is tried again in its own time.
     pub fn overwritten_missing(&mut self) {
-        if self.requeue == Requeue::Retry {
-            return;
-        }
-        self.requeue = Requeue::FullAfter(self.timing.overwrite_retry);
+        self.come_back(Requeue::full_after(self.timing.overwrite_retry));
     }
 
     /// A correction that failed is left for a while.
@@ -510,6 +507,11 @@ impl Report {
         self.status.set_ownership_conflicts(lines, self.now);
     }
 
+    /// The earliest of all wishes counts.
+    fn come_back(&mut self, wish: Requeue) {
+        self.requeue = self.requeue.and(wish);
+    }
+
     fn set(&mut self, type_: &str, outcome: Result<(), &str>) {
         self.status.set_condition(type_, outcome, self.now);
     }
@@ -528,8 +530,8 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    const DEPENDENCY_RETRY: Requeue = Requeue::After(Duration::from_secs(15));
-    const NAMESPACE_RETRY: Requeue = Requeue::After(Duration::from_secs(2 * 60));
+    const DEPENDENCY_RETRY: Requeue = Requeue::after(Duration::from_secs(15));
+    const NAMESPACE_RETRY: Requeue = Requeue::after(Duration::from_secs(2 * 60));
 
     /// Of a bundle that was deployed and ready, and now wants another deployment.
     fn report() -> Report {
@@ -555,32 +557,32 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Cause::FillIn, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot fill in values: m")), Requeue::Retry)]
-    #[case(Cause::WaitForUpstream, &[], Some((Reason::WaitingForUpstream, "waiting for upstream: m")), Requeue::Retry)]
-    #[case(Cause::CopyResources, &[], Some((Reason::WaitingForUpstream, "cannot copy resources from upstream: m")), Requeue::Retry)]
-    #[case(Cause::Name, &["Deployed=False m"], Some((Reason::NamespaceRefused, "a name: m")), Requeue::Retry)]
-    #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::Retry)]
-    #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::Retry)]
-    #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::Retry)]
-    #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::Retry)]
+    #[case(Cause::FillIn, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot fill in values: m")), Requeue::RETRY)]
+    #[case(Cause::WaitForUpstream, &[], Some((Reason::WaitingForUpstream, "waiting for upstream: m")), Requeue::RETRY)]
+    #[case(Cause::CopyResources, &[], Some((Reason::WaitingForUpstream, "cannot copy resources from upstream: m")), Requeue::RETRY)]
+    #[case(Cause::Name, &["Deployed=False m"], Some((Reason::NamespaceRefused, "a name: m")), Requeue::RETRY)]
+    #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::RETRY)]
+    #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
+    #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::RETRY)]
+    #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::RETRY)]
     #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]
-    #[case(Cause::ReadRelease, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::Retry)]
-    #[case(Cause::ReadHeldRelease, &[], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::Retry)]
+    #[case(Cause::ReadRelease, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
+    #[case(Cause::ReadHeldRelease, &[], Some((Reason::MonitorFailed, "cannot read the release: m")), Requeue::RETRY)]
     #[case(Cause::NamespaceForbidden, &["Ready=False not ready: m", "Installed=False not installed: m"], None, NAMESPACE_RETRY)]
-    #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::Retry)]
-    #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::Retry)]
-    #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::Retry)]
-    #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::Retry)]
-    #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::Retry)]
-    #[case(Cause::MonitorAccount, &[], Some((Reason::AccountMissing, "no account: m")), Requeue::Retry)]
-    #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::Retry)]
-    #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::Retry)]
-    #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::Retry)]
+    #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
+    #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
+    #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
+    #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
+    #[case(Cause::MonitorAccount, &[], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
+    #[case(Cause::MonitorRelease, &[], Some((Reason::MonitorFailed, "no release: m")), Requeue::RETRY)]
+    #[case(Cause::Monitor, &["Monitored=False m"], Some((Reason::MonitorFailed, "cannot monitor deployed bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Correct, &["Ready=False m"], Some((Reason::CorrectionFailed, "failed reconciling drift: m")), Requeue::RETRY)]
     #[case(
         Cause::UpdateStatus,
         &[],
         Some((Reason::WaitingForUpstream, "failed final update to bundledeployment status: m")),
-        Requeue::Retry
+        Requeue::RETRY
     )]
     fn halts(
         #[case] cause: Cause,
@@ -638,7 +640,7 @@ mod tests {
             events,
             [(Reason::ApplyFailed, format!("{what}: {message}"))]
         );
-        assert_eq!(requeue, Requeue::Retry);
+        assert_eq!(requeue, Requeue::RETRY);
     }
 
     fn id() -> ReleaseId {
@@ -701,7 +703,7 @@ mod tests {
             conditions(&report),
             ["Deployed=False no changes in December"]
         );
-        assert_eq!(report.finish(), (Vec::new(), Requeue::Idle));
+        assert_eq!(report.finish(), (Vec::new(), Requeue::IDLE));
     }
 
     #[test]
@@ -716,19 +718,20 @@ mod tests {
         assert_eq!(again.status().condition(MONITORED), "True");
         again.corrected(&[ObjectKey::new("v1", "ConfigMap", "ns", "a")], &[]);
         let told = vec![(Reason::DriftCorrected, text)];
-        assert_eq!(again.finish(), (told, Requeue::Idle));
+        assert_eq!(again.finish(), (told, Requeue::IDLE));
     }
 
     #[test]
-    fn of_several_steps_the_last_one_says_when_to_come_back() {
+    fn what_every_step_wishes_counts() {
         let mut report = report();
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         report.halt(&Halt::new(Cause::NamespaceForbidden, "m"), false);
-        assert_eq!(report.requeue(), NAMESPACE_RETRY);
+        assert_eq!(report.requeue(), Requeue::RETRY.and(NAMESPACE_RETRY));
         report.overwritten_missing();
-        let again = Requeue::FullAfter(Duration::from_secs(5));
-        assert_eq!(report.requeue(), again);
+        let again = Requeue::full_after(Duration::from_secs(5));
+        let all = Requeue::RETRY.and(NAMESPACE_RETRY).and(again);
+        assert_eq!(report.requeue(), all);
         report.record_changed(&id());
-        assert_eq!(report.requeue(), again);
+        assert_eq!(report.requeue(), all);
     }
 }

@@ -158,7 +158,7 @@ impl Reconciler {
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             tracing::debug!(name, ?reason, "suspended");
             self.context.drift.clear(name);
-            return Requeue::Idle;
+            return Requeue::IDLE;
         }
         let held = self.observation_cache.take_held(&bundle);
         let status = held.unwrap_or_else(|| bundle.status.clone());
@@ -260,30 +260,30 @@ impl Reconciler {
     async fn gone(&self, name: &str) -> Requeue {
         if self.context.store.is_listed(name) {
             // There, but unreadable: left as it is.
-            return Requeue::Idle;
+            return Requeue::IDLE;
         }
         self.context.drift.clear(name);
         self.observation_cache.forget(name);
         if !self.context.collector.has_releases(name) {
             self.forget_facts(name);
-            return Requeue::Idle;
+            return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
             tracing::info!(name, hold, "not removing a release");
-            return Requeue::Idle;
+            return Requeue::IDLE;
         }
         let waited = self.waited(name);
         if waited < self.timing.removal_grace {
-            return Requeue::After(self.timing.removal_grace - waited);
+            return Requeue::after(self.timing.removal_grace - waited);
         }
         let missing_since = Instant::now() - waited;
         match self.context.collector.remove(name, missing_since).await {
             Ok(Verdict::Alive | Verdict::Remove) => {
                 self.forget_facts(name);
-                Requeue::Idle
+                Requeue::IDLE
             }
-            Ok(Verdict::Wait) => Requeue::After(self.timing.removal_grace),
-            Ok(Verdict::Held(_)) => Requeue::After(HELD_RETRY),
+            Ok(Verdict::Wait) => Requeue::after(self.timing.removal_grace),
+            Ok(Verdict::Held(_)) => Requeue::after(HELD_RETRY),
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
@@ -291,7 +291,7 @@ impl Reconciler {
                 let error = error::chain(&failed);
                 tracing::error!(name, error, "failed to clean up missing bundledeployment");
                 self.context.events.emit(Reason::RemovalFailed, name, error);
-                Requeue::Retry
+                Requeue::RETRY
             }
         }
     }

@@ -24,7 +24,6 @@ use crate::controllers::bundle_deployment::status::{Observation, READY};
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
 };
-use crate::controllers::queue::Requeue;
 use crate::error;
 use crate::ledger::ReleaseKey;
 
@@ -75,7 +74,7 @@ impl Reconciler {
                 match stored.map_err(Halt::at(Cause::MonitorRelease))? {
                     Some(release) => (release, Vec::new()),
                     // Adopting what is live is a deploy: it waits for the end of a hold, or for the next try.
-                    None if is_held || state.report.requeue() == Requeue::Retry => return Ok(()),
+                    None if is_held || state.report.requeue().has_failed() => return Ok(()),
                     None => {
                         state.report.record_vanished();
                         return Ok(());
