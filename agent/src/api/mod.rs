@@ -64,6 +64,10 @@ pub const ANNOTATION_RELEASE_NAME: &str = "fleet.cattle.io/release-name";
 /// On a BundleDeployment: `true` to install once and never upgrade (not upstream's).
 pub const ANNOTATION_INSTALL_ONCE: &str = "fleet.cattle.io/install-once";
 
+/// Label or annotation on a BundleDeployment: with another value than before, content whose last attempt was undone is tried again at
+/// once (not upstream's).
+pub const TRY_AGAIN: &str = "fleet.cattle.io/try-again";
+
 /// On every object: the set it belongs to.
 pub const ANNOTATION_OBJECT_SET_ID: &str = "objectset.rio.cattle.io/id";
 /// On every object: hex SHA-1 of the set ID.

@@ -19,6 +19,8 @@ mod raw_yaml;
 mod source;
 mod style;
 
+use std::fmt;
+
 use ::chart::archive::ArchiveError;
 use ::chart::loader::LoadError;
 use ::chart::source::{FetchError, SafeUrl};
@@ -33,6 +35,24 @@ pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
 pub use source::{Bundle, Source, Upstream, load};
 pub use style::Style;
 
+/// A kind of object upstream that a bundle is read from; prints as the API server calls its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamKind {
+    /// What the controller copies next to the BundleDeployment, a moment after it.
+    Secret,
+    /// A bundle's files, there before its BundleDeployment.
+    Content,
+}
+
+impl fmt::Display for UpstreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Secret => "secrets",
+            Self::Content => "contents.fleet.cattle.io",
+        })
+    }
+}
+
 /// Why a bundle's chart cannot be had. Texts are Fleet's where users know them; none quotes the
 /// content of a file or Secret.
 #[derive(Debug, thiserror::Error)]
@@ -44,16 +64,16 @@ pub enum BundleError {
     /// An object upstream is not there. The controller may still be about to create it.
     #[error("{kind} \"{name}\" not found")]
     Missing {
-        /// Its resource, as the API server says it.
-        kind: &'static str,
+        /// Its kind.
+        kind: UpstreamKind,
         /// Its name.
         name: String,
     },
     /// An object upstream cannot be read.
     #[error("cannot read {kind} \"{name}\" upstream")]
     Read {
-        /// Its resource, as the API server says it.
-        kind: &'static str,
+        /// Its kind.
+        kind: UpstreamKind,
         /// Its name.
         name: String,
         /// The client's error.

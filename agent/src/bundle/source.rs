@@ -11,7 +11,7 @@ use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::manifest::EMPTY_MANIFEST_ID;
-use super::{BundleError, Identity, Manifest, Package, access, chart};
+use super::{BundleError, Identity, Manifest, Package, UpstreamKind, access, chart};
 use crate::api::{BundleDeployment, BundleHelmOptions, Content, HelmOptions, LABEL_COMMIT};
 
 /// Name of the storage Secret of a bundle without manifest ID.
@@ -187,7 +187,7 @@ pub async fn load<U: Upstream>(
                 .content(&name)
                 .await
                 .map_err(|source| BundleError::Read {
-                    kind: "contents.fleet.cattle.io",
+                    kind: UpstreamKind::Content,
                     name: name.clone(),
                     source,
                 })?;
@@ -201,7 +201,7 @@ pub async fn load<U: Upstream>(
                     fetcher.fetch(&chart, &Access::default()).await?,
                 )),
                 (None, None) => Err(BundleError::Missing {
-                    kind: "contents.fleet.cattle.io",
+                    kind: UpstreamKind::Content,
                     name,
                 }),
             }
@@ -218,12 +218,12 @@ async fn required_secret<U: Upstream>(
         .secret(namespace, name)
         .await
         .map_err(|source| BundleError::Read {
-            kind: "secrets",
+            kind: UpstreamKind::Secret,
             name: name.to_owned(),
             source,
         })?;
     found.ok_or_else(|| BundleError::Missing {
-        kind: "secrets",
+        kind: UpstreamKind::Secret,
         name: name.to_owned(),
     })
 }

@@ -31,8 +31,15 @@ pub enum Duty {
 #[derive(Debug, Default)]
 struct State {
     duty: Duty,
-    /// Since when each cluster has not answered; `None` while all is well.
-    trouble_since: [Option<Instant>; 2],
+    /// Of each cluster; `None` while all is well.
+    trouble: [Option<Trouble>; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    since: Instant,
+    /// Whether requests went unanswered; a server that refuses them answers.
+    is_cut_off: bool,
 }
 
 /// Whether the agent can do its duty; cheap to clone, all clones share.
@@ -69,24 +76,47 @@ impl Health {
         let mut state = self.lock();
         state.duty = duty;
         if duty == Duty::Standby {
-            state.trouble_since = [None; 2];
+            state.trouble = [None; 2];
         }
     }
 
     /// This cluster answered just now.
     pub fn contact(&self, side: Side) {
-        self.lock().trouble_since[side as usize] = None;
+        self.lock().trouble[side as usize] = None;
     }
 
     /// This cluster did not answer, or not as it should. Counts from its last answer.
     pub fn trouble(&self, side: Side) {
-        let last = self.last_contact(side).last();
-        self.lock().trouble_since[side as usize].get_or_insert(last);
+        self.note(side, true);
     }
 
-    /// Whether this cluster is not known to answer.
+    /// This cluster answers, and refuses what the agent cannot do without. Readiness counts that; no watch is to begin anew for it.
+    pub fn refused(&self, side: Side) {
+        self.note(side, false);
+    }
+
+    /// A request failed that the agent can do without: an answer with a 4xx is contact and no trouble, whatever it says.
+    pub fn failed(&self, side: Side, failed: &kube::Error) {
+        if !is_answer(failed) {
+            self.trouble(side);
+        }
+    }
+
+    fn note(&self, side: Side, is_cut_off: bool) {
+        let since = self.last_contact(side).last();
+        let mut state = self.lock();
+        let trouble = state.trouble[side as usize].get_or_insert(Trouble { since, is_cut_off });
+        trouble.is_cut_off |= is_cut_off;
+    }
+
+    /// Whether this cluster is not known to answer as it should.
     pub fn is_troubled(&self, side: Side) -> bool {
-        self.lock().trouble_since[side as usize].is_some()
+        self.lock().trouble[side as usize].is_some()
+    }
+
+    /// Whether requests to this cluster went unanswered since it was last in order.
+    pub fn is_cut_off(&self, side: Side) -> bool {
+        self.lock().trouble[side as usize].is_some_and(|trouble| trouble.is_cut_off)
     }
 
     /// Whether the agent can do its work.
@@ -97,12 +127,9 @@ impl Health {
     /// What keeps the agent from its duty, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let State {
-            duty,
-            trouble_since,
-        } = *self.lock();
+        let State { duty, trouble } = *self.lock();
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
-        let [upstream, local] = trouble_since.map(|since| since.is_some_and(is_long));
+        let [upstream, local] = trouble.map(|one| one.is_some_and(|one| is_long(one.since)));
         match duty {
             // It asks for the lease every few seconds.
             Duty::Standby if is_long(self.last_contact(Side::Local).last()) => Some(LOCAL),
@@ -117,6 +144,11 @@ impl Health {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an API server answered that the request is not to be had: 4xx, in its own words.
+pub fn is_answer(failed: &kube::Error) -> bool {
+    matches!(failed, kube::Error::Api(status) if (400..500).contains(&status.code))
 }
 
 #[cfg(test)]
@@ -140,5 +172,26 @@ mod tests {
         assert!(!is_ready(Duty::Standby));
         health.last_contact(Side::Local).now();
         assert!(is_ready(Duty::Standby) && is_ready(Duty::Deploy));
+    }
+
+    fn answer(code: u16) -> kube::Error {
+        kube::Error::Api(
+            kube::core::Status::failure("x", "y")
+                .with_code(code)
+                .boxed(),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_with_a_4xx_is_contact() {
+        let health = Health::new(Duration::from_secs(300));
+        health.failed(Side::Upstream, &answer(403));
+        assert!(!health.is_troubled(Side::Upstream));
+        health.refused(Side::Upstream);
+        assert!(health.is_troubled(Side::Upstream) && !health.is_cut_off(Side::Upstream));
+        health.failed(Side::Upstream, &answer(503));
+        assert!(health.is_cut_off(Side::Upstream));
+        health.contact(Side::Upstream);
+        assert!(!health.is_troubled(Side::Upstream));
     }
 }

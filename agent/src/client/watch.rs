@@ -9,6 +9,8 @@ use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
+use super::health;
+
 /// What a watch does when its connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -130,6 +132,17 @@ pub fn is_refused(failed: &watcher::Error) -> bool {
             .iter()
             .any(|code| crate::error::has_code(error, *code)),
         watcher::Error::WatchError(status) => codes.contains(&status.code),
+        watcher::Error::NoResourceVersion => false,
+    }
+}
+
+/// Whether the API server answered, with a 4xx: it is there, whatever it says to a watch.
+pub fn is_answer(failed: &watcher::Error) -> bool {
+    match failed {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => health::is_answer(error),
+        watcher::Error::WatchError(status) => (400..500).contains(&status.code),
         watcher::Error::NoResourceVersion => false,
     }
 }

@@ -69,7 +69,7 @@ impl Heartbeat {
                     }
                 }
                 Err(failed) => {
-                    self.health.trouble(Side::Upstream);
+                    self.health.failed(Side::Upstream, &failed);
                     tracing::error!(error = %error::text(&failed), "failed to report cluster status");
                 }
             }

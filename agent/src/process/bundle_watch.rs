@@ -48,7 +48,10 @@ impl BundleWatch<'_> {
             let event = match event {
                 Ok(event) => event,
                 Err(failed) => {
-                    self.health.trouble(Side::Upstream);
+                    match watch::is_answer(&failed) {
+                        true => self.health.refused(Side::Upstream),
+                        false => self.health.trouble(Side::Upstream),
+                    }
                     tracing::warn!(error = %error::chain(&failed), "watching bundledeployments");
                     if watch::is_credential_dead(&failed) {
                         return;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
-use crate::client::health::{Health, Side};
+use crate::client::health::{self, Health, Side};
 use crate::client::watch;
 use crate::error;
 use crate::ledger::Ledger;
@@ -53,7 +53,10 @@ impl ClusterChecks<'_> {
             match self.check_upstream().await {
                 Ok(()) => checked = Instant::now(),
                 Err(failed) => {
-                    self.health.trouble(Side::Upstream);
+                    match health::is_answer(&failed) {
+                        true => self.health.refused(Side::Upstream),
+                        false => self.health.trouble(Side::Upstream),
+                    }
                     if watch::is_refusal_of_credential(&failed) {
                         return;
                     }
@@ -68,7 +71,7 @@ impl ClusterChecks<'_> {
             Err(failed) => {
                 let error = error::text(&failed);
                 tracing::warn!(error, "the local cluster does not answer");
-                self.health.trouble(Side::Local);
+                self.health.failed(Side::Local, &failed);
             }
         }
     }
@@ -83,7 +86,7 @@ impl ClusterChecks<'_> {
         if version.is_some_and(|version| version < seen) {
             tracing::warn!("upstream is older than it was, watching anew");
             self.restart_watch.notify_one();
-        } else if self.health.is_troubled(Side::Upstream) {
+        } else if self.health.is_cut_off(Side::Upstream) {
             // The watch has had no event since: its connection may be one that nobody answers.
             self.restart_watch.notify_one();
         }

@@ -65,7 +65,10 @@ impl CredentialWatch<'_> {
                     }
                     Err(failed) => {
                         tracing::debug!(error = %error::chain(&failed), "watching the credential");
-                        self.health.trouble(Side::Local);
+                        match watch::is_answer(&failed) {
+                            true => self.health.refused(Side::Local),
+                            false => self.health.trouble(Side::Local),
+                        }
                     }
                 },
             }

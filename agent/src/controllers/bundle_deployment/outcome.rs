@@ -16,8 +16,8 @@ use super::namespace::NamespaceError;
 use super::ownership::{OwnershipConflict, OwnershipConflicts, Part};
 use super::plan;
 use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
-use crate::api::{BundleDeployment, BundleDeploymentStatus};
-use crate::bundle::BundleError;
+use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
+use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
 use crate::error;
@@ -104,14 +104,15 @@ enum StatusChange {
 }
 
 /// Deploy errors upstream shows as "not ready" under a successful Deployed condition
-/// (`deployer.go`). It never tries those again; here they are retried like any other.
+/// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says
+/// `rollback-on-failure` where upstream's pattern says `atomic` is an oversight there.
 static SHOWN_AS_NOT_READY: LazyLock<RegexSet> = LazyLock::new(|| {
     RegexSet::new([
         "timed out waiting for the condition",
         "error validating data",
         "chart requires kubeVersion",
         "annotation validation error",
-        "failed, and has been rolled back due to atomic being set",
+        "failed, and has been rolled back due to (atomic|rollback-on-failure) being set",
         "YAML parse error",
         "MalformedYAMLError",
         "unknown field",
@@ -276,8 +277,10 @@ impl InputError {
 impl From<BundleError> for InputError {
     fn from(cause: BundleError) -> Self {
         match cause {
-            // The controller copies it next to the BundleDeployment, a moment after it.
-            BundleError::Missing { kind: "secret", .. } => Self::NotYet(error::chain(&cause)),
+            BundleError::Missing {
+                kind: UpstreamKind::Secret,
+                ..
+            } => Self::NotYet(error::chain(&cause)),
             cause => Self::new(cause),
         }
     }
@@ -618,6 +621,14 @@ mod tests {
     #[case("MalformedYAMLError on f.yaml: x", true)]
     #[case("chart requires kubeVersion: >=99 which is incompatible with Kubernetes v1.36.3", true)]
     #[case("Pod is invalid: spec: Forbidden: spec is immutable after creation", true)]
+    #[case(
+        "release web failed, and has been rolled back due to rollback-on-failure being set: x",
+        true
+    )]
+    #[case(
+        "release web failed, and has been uninstalled due to rollback-on-failure being set: x",
+        false
+    )]
     #[case("dial tcp: connection refused", false)]
     #[case("resource not found", false)]
     #[case("label validation error: missing key", false)]
@@ -641,6 +652,20 @@ mod tests {
             [(Reason::ApplyFailed, format!("{what}: {message}"))]
         );
         assert_eq!(requeue, Requeue::RETRY);
+    }
+
+    /// The controller copies a Secret with credentials a moment after the BundleDeployment; the files it names were there before.
+    #[rstest]
+    #[case(UpstreamKind::Secret, Cause::WaitForUpstream)]
+    #[case(UpstreamKind::Content, Cause::Deploy(Reason::SourceFailed))]
+    fn only_what_upstream_copies_is_waited_for(
+        #[case] kind: UpstreamKind,
+        #[case] expected: Cause,
+    ) {
+        let name = "access".to_owned();
+        let missing = InputError::from(BundleError::Missing { kind, name });
+        let halt = InputError::at(Cause::Deploy(Reason::SourceFailed))(missing);
+        assert_eq!(halt.cause, expected);
     }
 
     fn id() -> ReleaseId {
