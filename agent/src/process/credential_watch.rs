@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher;
@@ -35,18 +36,26 @@ pub(super) struct CredentialWatch<'a> {
 
 impl CredentialWatch<'_> {
     /// Ends when another credential is stored and works; until then the one in use is kept. A
-    /// bootstrap Secret that appears, or a credential that is deleted, leads to another registration
+    /// bootstrap Secret that appears with new content, or a credential that is deleted, leads to another registration
     /// while work goes on.
     pub(super) async fn run(&self) {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);
         let mut credential = self.watch(AGENT_NAME);
+        let mut renewal: Option<BoxFuture<'_, ()>> = None;
+        // Whether a bootstrap Secret came while another one was made use of.
+        let mut is_asked_again = false;
         loop {
             tokio::select! {
                 biased;
+                () = until_done(&mut renewal) => {
+                    renewal = std::mem::take(&mut is_asked_again).then(|| self.registrar.renew_if_new().boxed());
+                }
                 Some(event) = bootstrap.next() => {
                     if let Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) = event {
-                        tracing::info!("a bootstrap secret is there, registering again");
-                        self.registrar.renew().await;
+                        match renewal {
+                            Some(_) => is_asked_again = true,
+                            None => renewal = Some(self.registrar.renew_if_new().boxed()),
+                        }
                     }
                 }
                 Some(event) = credential.next() => match event {
@@ -58,7 +67,7 @@ impl CredentialWatch<'_> {
                     }
                     Ok(watcher::Event::Delete(_)) => {
                         tracing::info!("the credential is gone, registering again");
-                        self.registrar.renew().await;
+                        renewal = Some(self.registrar.renew().boxed());
                     }
                     Ok(watcher::Event::Init | watcher::Event::InitDone) => {
                         self.health.contact(Side::Local);
@@ -105,5 +114,13 @@ impl CredentialWatch<'_> {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+}
+
+/// Waits for work that may not be there.
+async fn until_done(work: &mut Option<BoxFuture<'_, ()>>) {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
     }
 }

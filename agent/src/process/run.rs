@@ -25,7 +25,7 @@ use crate::ledger::Ledger;
 use crate::process::leader::Candidate;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
-use crate::register::{Registrar, Upstream};
+use crate::register::{Registrar, Upstream, UsedBootstrap};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
 
@@ -213,6 +213,7 @@ impl Process {
             timing: settings.timing,
             events: Arc::clone(&self.events),
             last_contact: self.health.last_contact(Side::Upstream).clone(),
+            used: UsedBootstrap::default(),
         };
         let health = &self.health;
         let mut is_first = true;

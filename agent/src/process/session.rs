@@ -187,13 +187,23 @@ impl Session {
             health,
             restart_watch: &restart,
         };
+        let drain = CancellationToken::new();
+        let replaced = async {
+            credentials.run().await;
+            // What is under way goes on with the old one, which may work for a while.
+            drain.cancel();
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             biased;
             // Ends by itself once termination is requested and reconciles have finished.
-            () = workers.run(stop) => Ended::Stopped,
+            () = workers.run(stop.clone(), drain.clone()) => match stop.is_cancelled() {
+                true => Ended::Stopped,
+                false => Ended::CredentialReplaced,
+            },
             () = bundles.run() => Ended::CredentialDead,
             () = checks.run() => Ended::CredentialDead,
-            () = credentials.run() => Ended::CredentialReplaced,
+            () = replaced => Ended::CredentialReplaced,
             () = facts.run() => Ended::Stopped,
             () = crd_watch.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,

@@ -1,6 +1,7 @@
 //! The workers: take bundles off the queue and reconcile them.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::report::metrics::{Controller, Metrics};
 
 /// How long reconciles in progress may go on after a termination was requested.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long they may go on after another credential was found: as long as hooks and waits may take that name no limit.
+const DRAIN: Duration = Duration::from_secs(5 * 60);
 
 /// How long after a burst nothing of it is needed any more: connections are closed by then, and what
 /// was remembered of bundles in motion is forgotten.
@@ -51,8 +55,9 @@ impl Workers {
         }
     }
 
-    /// Ends once `stop` is cancelled and the reconciles in progress have ended, or were cut off after [`GRACE`].
-    pub(super) async fn run(&self, stop: CancellationToken) {
+    /// Ends once `stop` is cancelled and the reconciles in progress have ended, or were cut off after [`GRACE`]; once `drain` is, they have
+    /// [`DRAIN`].
+    pub(super) async fn run(&self, stop: CancellationToken, drain: CancellationToken) {
         // Not spawned: dropping the session must end every reconcile at once.
         let mut running = FuturesUnordered::new();
         let mut drifting = 0;
@@ -66,6 +71,7 @@ impl Workers {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = drain.cancelled() => break,
                 (name, kind) = self.queue.take(free), if free.full || free.drift => {
                     drifting += usize::from(kind == ReconcileKind::Drift);
                     running.push(self.reconcile(name, kind));
@@ -84,8 +90,14 @@ impl Workers {
                 }
             }
         }
-        let finished = async { while running.next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, finished).await.is_err() {
+        let mut finished = pin!(async { while running.next().await.is_some() {} });
+        let has_finished = tokio::select! {
+            biased;
+            () = &mut finished => true,
+            () = stop.cancelled() => tokio::time::timeout(GRACE, finished).await.is_ok(),
+            () = tokio::time::sleep(DRAIN) => false,
+        };
+        if !has_finished {
             tracing::warn!("reconciles in progress were cut off; the next start continues them");
         }
     }

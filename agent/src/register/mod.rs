@@ -8,7 +8,7 @@ pub mod bootstrap;
 pub mod credential;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -16,6 +16,8 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions,
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use rand::seq::IndexedRandom as _;
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use crate::api::{
     BundleDeployment, Cluster, ClusterRegistration, ClusterRegistrationSpec,
@@ -120,6 +122,69 @@ pub struct Registrar {
     pub events: Arc<Events>,
     /// Kept at upstream's last answer.
     pub last_contact: LastContact,
+    /// What the last registration was made with.
+    pub used: UsedBootstrap,
+}
+
+/// What the last bootstrap Secret was that was made use of, and when. What restores that Secret again and again asks for nothing new;
+/// where two tools restore a Secret of their own each, registrations become rare. Cheap to clone, all clones share.
+#[derive(Clone, Default)]
+pub struct UsedBootstrap(Arc<Mutex<Used>>);
+
+#[derive(Default)]
+struct Used {
+    /// Of the Secret's content.
+    digest: Option<[u8; 32]>,
+    renewed: Option<Instant>,
+    /// Renewals that soon followed another one.
+    in_a_row: u32,
+}
+
+impl UsedBootstrap {
+    /// The longest pause before a renewal that follows another one; after so long a time the next is the first again.
+    const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+
+    fn digest(secret: &Secret) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for (key, value) in secret.data.iter().flatten() {
+            for part in [key.as_bytes(), &value.0] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        }
+        hash.finalize().into()
+    }
+
+    fn note(&self, secret: &Secret) {
+        self.lock().digest = Some(Self::digest(secret));
+    }
+
+    fn is(&self, secret: &Secret) -> bool {
+        self.lock().digest == Some(Self::digest(secret))
+    }
+
+    /// How long a renewal that is asked for now has to wait: nothing, then `first` and ever longer.
+    fn pause(&self, now: Instant, first: Duration) -> Duration {
+        let longest = Self::LONGEST_PAUSE;
+        let mut used = self.lock();
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < longest;
+        used.in_a_row = match used.renewed.is_some_and(is_recent) {
+            true => used.in_a_row.saturating_add(1),
+            false => 0,
+        };
+        let pause = match used.in_a_row.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(more) => first
+                .saturating_mul(2_u32.saturating_pow(more))
+                .min(longest),
+        };
+        used.renewed = Some(now + pause);
+        pause
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Registrar {
@@ -131,6 +196,34 @@ impl Registrar {
         self.until_registered(false).await
     }
 
+    /// Registers with a bootstrap Secret that nothing was made of yet, as [`Registrar::renew`]. One that was is left where it is: what
+    /// restores it would do so again.
+    ///
+    /// # Cancellation
+    /// Safe, as [`Registrar::register`].
+    pub async fn renew_if_new(&self) {
+        loop {
+            match self.has_new_bootstrap().await {
+                Ok(true) => break,
+                Ok(false) => {
+                    tracing::info!("the bootstrap secret was made use of before, leaving it");
+                    return;
+                }
+                Err(failed) => {
+                    let error = error::chain(&failed);
+                    tracing::warn!(error, "cannot read the bootstrap secret");
+                    tokio::time::sleep(self.pause(&failed, 0)).await;
+                }
+            }
+        }
+        let pause = self
+            .used
+            .pause(Instant::now(), self.timing.registration_retry);
+        tracing::info!(?pause, "a bootstrap secret is there, registering again");
+        tokio::time::sleep(pause).await;
+        self.renew().await;
+    }
+
     /// Replaces a credential that may still work by what the bootstrap Secret leads to. Returns
     /// when that is done, or when there is nothing to register with any more.
     ///
@@ -138,6 +231,12 @@ impl Registrar {
     /// Safe, as [`Registrar::register`].
     pub async fn renew(&self) {
         self.until_registered(true).await;
+    }
+
+    async fn has_new_bootstrap(&self) -> Result<bool, RegisterError> {
+        let secrets = Api::<Secret>::namespaced(self.local.clone(), &self.namespace);
+        let secret = self.secret(&secrets, BOOTSTRAP_NAME).await?;
+        Ok(secret.is_some_and(|secret| !self.used.is(&secret)))
     }
 
     async fn until_registered(&self, anew: bool) -> (Upstream, AgentConfig) {
@@ -227,6 +326,7 @@ impl Registrar {
             }
         };
         if let Some(bootstrap) = bootstrap {
+            self.used.note(&bootstrap);
             self.discard(&secrets, bootstrap).await;
         }
         Ok((upstream, config))
@@ -480,6 +580,32 @@ fn random_token() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bootstrap_secret_is_known_by_its_content() {
+        let secret = |uid: &str, token: &str| Secret {
+            metadata: ObjectMeta {
+                uid: Some(uid.to_owned()),
+                ..Default::default()
+            },
+            data: Some([("token".to_owned(), k8s_openapi::ByteString(token.into()))].into()),
+            ..Default::default()
+        };
+        let used = UsedBootstrap::default();
+        assert!(!used.is(&secret("1", "a")));
+        used.note(&secret("1", "a"));
+        assert!(used.is(&secret("2", "a")) && !used.is(&secret("1", "b")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn registrations_in_a_row_wait_ever_longer() {
+        let used = UsedBootstrap::default();
+        for (after, expected) in [(0, 0), (1, 60), (100, 120), (300, 240), (8 * 60 * 60, 0)] {
+            let later = Instant::now() + Duration::from_secs(after);
+            let pause = used.pause(later, Duration::from_secs(60));
+            assert_eq!(pause, Duration::from_secs(expected));
+        }
+    }
 
     #[test]
     fn random_tokens_are_wranglers() {
