@@ -52,6 +52,12 @@ intervals! {
     backoff_min = Duration::from_millis(5);
     /// Longest pause (ours: 60 s; upstream's grows to 1000 s).
     backoff_max = Duration::from_secs(60);
+    /// First pause after an attempt that was undone (`atomic`), before the same content is tried again.
+    undo_retry = Duration::from_secs(2 * 60);
+    /// The longest of these pauses.
+    undo_retry_max = Duration::from_secs(60 * 60);
+    /// How long the templates of a bundle may take.
+    render_limit = Duration::from_secs(2 * 60);
     /// How long a BundleDeployment must be gone before its release is removed.
     removal_grace = Duration::from_secs(3);
     /// How often facts that cannot be watched are read again.

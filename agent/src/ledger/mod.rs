@@ -9,6 +9,7 @@
 mod entry;
 pub mod records;
 mod state;
+mod undone;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::error;
 use state::LedgerState;
 
 pub use entry::{LedgerEntry, ReleaseKey};
+pub use undone::{UndoPauses, Undone, content as undone_content};
 pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
@@ -37,6 +39,9 @@ pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals
 
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
+
+/// Where it keeps the attempts that were [`Undone`], by bundle, as JSON.
+const UNDONE_ANNOTATION: &str = "fleet.cattle.io/undone";
 
 /// The ledger, read once and written through.
 ///
@@ -66,6 +71,10 @@ impl Ledger {
             .annotations()
             .get(UPSTREAM_ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok());
+        let undone = map
+            .annotations()
+            .get(UNDONE_ANNOTATION)
+            .and_then(|text| serde_json::from_str(text).ok());
         let read = |(key, text): (String, String)| {
             let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
             if entry.is_none() {
@@ -77,6 +86,7 @@ impl Ledger {
         let state = LedgerState {
             entries: data.into_iter().filter_map(read).collect(),
             upstream,
+            undone: undone.unwrap_or_default(),
             ..LedgerState::default()
         };
         Ok(Self {
@@ -219,6 +229,32 @@ impl Ledger {
         }
     }
 
+    /// The undone attempts at a bundle's last content.
+    pub fn undone(&self, bundle: &str) -> Option<Undone> {
+        self.lock().undone.get(bundle).cloned()
+    }
+
+    /// Takes note of an attempt that was undone, or, with `None`, of one that was not. `now` in seconds since 1970.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn note_undone(
+        &self,
+        bundle: &str,
+        undone: Option<Undone>,
+        now: i64,
+    ) -> kube::Result<()> {
+        {
+            let mut state = self.lock();
+            if state.undone.get(bundle) == undone.as_ref() {
+                return Ok(());
+            }
+            undone::note(&mut state.undone, bundle, undone, now);
+            state.is_undone_pending = true;
+        }
+        self.flush(None).await
+    }
+
     /// Whether the agent ever had a BundleDeployment of its own.
     pub fn had_own(&self) -> bool {
         self.lock().had_own()
@@ -262,27 +298,28 @@ impl Ledger {
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let _writing = self.writing.lock().await;
-        let (changes, upstream) = {
+        let (changes, annotations, undone) = {
             let state = self.lock();
             if key.is_some_and(|key| !state.is_pending(key)) {
                 return Ok(());
             }
-            (state.pending.clone(), state.upstream.clone())
+            let annotations = annotations(&state, state.is_undone_pending)?;
+            (state.pending.clone(), annotations, state.undone.clone())
         };
         let mut data = Map::new();
         for (key, entry) in &changes {
             let text = entry.as_ref().map(to_json).transpose()?;
             data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
         }
-        let annotations = upstream.as_ref().map(to_json).transpose()?;
-        let annotations = annotations.map(|text| json!({UPSTREAM_ANNOTATION: text}));
         let patch = json!({"metadata": {"annotations": annotations}, "data": data});
         match self.patch(&patch).await {
             // Deleted, or never there: written whole.
             Err(failed) if error::has_code(&failed, 404) => self.create().await?,
             result => result?,
         }
-        self.lock().wrote(changes);
+        let mut state = self.lock();
+        state.is_undone_pending &= state.undone != undone;
+        state.wrote(changes);
         Ok(())
     }
 
@@ -294,19 +331,19 @@ impl Ledger {
     }
 
     async fn create(&self) -> kube::Result<()> {
-        let (all, upstream) = {
+        let (all, annotations) = {
             let state = self.lock();
-            (state.all(), state.upstream.clone())
+            let has_undone = !state.undone.is_empty();
+            (state.all(), annotations(&state, has_undone)?)
         };
         let mut data = BTreeMap::new();
         for (key, entry) in &all {
             data.insert(key.data_key(), to_json(entry)?);
         }
-        let upstream = upstream.as_ref().map(to_json).transpose()?;
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(LEDGER_NAME.into()),
-                annotations: upstream.map(|text| [(UPSTREAM_ANNOTATION.to_owned(), text)].into()),
+                annotations: Some(annotations),
                 ..Default::default()
             },
             data: Some(data),
@@ -321,6 +358,18 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the ledger keeps in annotations.
+fn annotations(state: &LedgerState, with_undone: bool) -> kube::Result<BTreeMap<String, String>> {
+    let mut annotations = BTreeMap::new();
+    if let Some(upstream) = &state.upstream {
+        annotations.insert(UPSTREAM_ANNOTATION.to_owned(), to_json(upstream)?);
+    }
+    if with_undone {
+        annotations.insert(UNDONE_ANNOTATION.to_owned(), to_json(&state.undone)?);
+    }
+    Ok(annotations)
 }
 
 fn to_json(value: &impl Serialize) -> kube::Result<String> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::{LedgerEntry, ReleaseKey};
+use super::undone::AllUndone;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
@@ -16,6 +17,10 @@ pub(super) struct LedgerState {
     pub(super) pending: Pending,
     /// Upstream as last seen.
     pub(super) upstream: Option<UpstreamState>,
+    /// Attempts that were undone.
+    pub(super) undone: AllUndone,
+    /// Whether they are not known to be written as they are.
+    pub(super) is_undone_pending: bool,
     /// How often upstream was not the one seen before.
     pub(super) breaks: u64,
 }

@@ -48,7 +48,14 @@ fn halt(cause: DeployError) -> Halt {
         Some(403) => Reason::Forbidden,
         _ => reason(&cause),
     };
-    Halt::at(Cause::Deploy(reason))(cause)
+    let was_undone = matches!(
+        cause,
+        DeployError::Undone { .. } | DeployError::NotUndone { .. }
+    );
+    Halt::at(match was_undone {
+        true => Cause::Undone(reason),
+        false => Cause::Deploy(reason),
+    })(cause)
 }
 
 fn reason(cause: &DeployError) -> Reason {

@@ -66,6 +66,10 @@ pub enum Cause {
     ReleaseName,
     /// Deploy; what that failed at.
     Deploy(Reason),
+    /// Deploy, and it was undone as that was asked for; what it had failed at.
+    Undone(Reason),
+    /// Go on with a spec that is not the bundle's any more.
+    Superseded,
     /// Write the ledger.
     Ledger,
     /// Remove a release the bundle had under another name.
@@ -201,12 +205,23 @@ impl Halt {
                 "cannot label the namespace",
             ),
             Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
-            Cause::Deploy(reason) if shown_as_not_ready() => (
+            Cause::Deploy(reason) | Cause::Undone(reason) if shown_as_not_ready() => (
                 StatusChange::DeployedButNotInstalled,
                 reason,
                 "cannot install",
             ),
-            Cause::Deploy(reason) => (deployed, reason, "failed deploying bundle"),
+            Cause::Deploy(reason) | Cause::Undone(reason) => {
+                (deployed, reason, "failed deploying bundle")
+            }
+            // The next reconcile is of the spec that came meanwhile.
+            Cause::Superseded => {
+                return Effect {
+                    status: none,
+                    event: None,
+                    what: "",
+                    requeue: Requeue::full_after(Duration::ZERO),
+                };
+            }
             Cause::Ledger => (none, Reason::ApplyFailed, "cannot write the ledger"),
             Cause::FormerRelease => (
                 none,
@@ -231,11 +246,16 @@ impl Halt {
                 "failed final update to bundledeployment status",
             ),
         };
+        let requeue = match self.cause {
+            // When it is tried again, [`Report::waits_after_undo`] says.
+            Cause::Undone(_) => Requeue::IDLE,
+            _ => Requeue::RETRY,
+        };
         Effect {
             status,
             event: Some(event),
             what,
-            requeue: Requeue::RETRY,
+            requeue,
         }
     }
 }
@@ -399,6 +419,18 @@ impl Report {
         self.set(DEPLOYED, Err(hold));
     }
 
+    /// Nothing is deployed before `until`: the last attempt at this content was undone.
+    pub fn waits_after_undo(&mut self, until: Timestamp, pause: Duration) {
+        let again = again_after_undo(until);
+        let mut messages = self.status.conditions.iter().map(|one| &one.message);
+        if !messages.any(|message| message.contains(&again)) {
+            // Something else went wrong since, and is well again.
+            let text = format!("the last attempt at this deployment was undone; {again}");
+            self.set(DEPLOYED, Err(&text));
+        }
+        self.come_back(Requeue::full_after(pause));
+    }
+
     /// What was installed once counts as the deployment of now.
     pub fn installed_once(&mut self) {
         self.status.applied_deployment_id = self.deployment_id.clone();
@@ -520,6 +552,13 @@ impl Report {
     }
 }
 
+/// When content whose last attempt was undone is tried again, and what makes that sooner.
+pub(super) fn again_after_undo(until: Timestamp) -> String {
+    format!(
+        "tried again at {until:.0}, or at once when the bundle or its label {TRY_AGAIN} changes"
+    )
+}
+
 /// Objects by their names alone: what differs in them may be secret.
 fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>) -> String {
     let names = objects.map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
@@ -575,6 +614,8 @@ mod tests {
     #[case(Cause::NamespaceLabels, &["Deployed=False m"], Some((Reason::NamespaceRefused, "cannot label the namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
+    #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
     #[case(Cause::MonitorAccount, &[], Some((Reason::AccountMissing, "no account: m")), Requeue::RETRY)]
@@ -744,6 +785,28 @@ mod tests {
         again.corrected(&[ObjectKey::new("v1", "ConfigMap", "ns", "a")], &[]);
         let told = vec![(Reason::DriftCorrected, text)];
         assert_eq!(again.finish(), (told, Requeue::IDLE));
+    }
+
+    #[test]
+    fn after_an_undo_status_says_when_the_same_is_tried_again() {
+        let until = Timestamp::from_second(1_700_000_000).unwrap();
+        let pause = Duration::from_secs(120);
+        let text = "tried again at 2023-11-14T22:13:20Z, or at once when the bundle or its label fleet.cattle.io/try-again changes";
+        let mut first = report();
+        let failed = format!("no such image; {}", again_after_undo(until));
+        first.halt(&Halt::new(Cause::Undone(Reason::HookFailed), failed), false);
+        first.waits_after_undo(until, pause);
+        let said = [format!("Deployed=False no such image; {text}")];
+        assert_eq!(conditions(&first), said);
+        assert_eq!(first.requeue(), Requeue::full_after(pause));
+        // What it failed at stays told, and something else that came between does not.
+        first.waits_after_undo(until, pause);
+        assert_eq!(conditions(&first), said);
+        first.halt(&Halt::new(Cause::Name, "m"), false);
+        first.waits_after_undo(until, pause);
+        let plain =
+            format!("Deployed=False the last attempt at this deployment was undone; {text}");
+        assert_eq!(conditions(&first), [plain]);
     }
 
     #[test]

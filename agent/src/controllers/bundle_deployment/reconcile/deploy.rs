@@ -14,7 +14,7 @@ use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
-use crate::ledger::ReleaseKey;
+use crate::ledger::{ReleaseKey, undone_content};
 use crate::report::events::Reason;
 
 impl ReconcileState {
@@ -72,6 +72,10 @@ impl Reconciler {
             self.confirm(state, impersonated).await;
             return Ok(Current::stored(stored));
         };
+        let content = undone_content(&state.bundle, filled.digest.as_deref());
+        if self.waits_after_undo(state, &content) {
+            return Ok(Current::stored(stored));
+        }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
         let known = stored.as_ref();
         let deployed = self.deploy(state, filled, reason, impersonated, known);
@@ -85,8 +89,9 @@ impl Reconciler {
                 };
                 Ok(Current::Deployed(deployed.release, applied))
             }
+            Err(halt) if halt.cause == Cause::Superseded => Err(halt),
             Err(halt) => {
-                self.report(state, &halt);
+                self.deploy_failed(state, content, halt).await;
                 Ok(Current::stored(stored))
             }
         }
@@ -172,6 +177,7 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
+        self.not_undone(state).await;
         let id = ReleaseId::new(&key, deployed.release.revision);
         state.report.deployed(&id, deployed.changed);
         if deployed.changed {

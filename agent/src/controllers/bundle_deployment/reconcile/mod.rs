@@ -7,6 +7,7 @@ mod deploy;
 mod monitor;
 mod prerequisites;
 mod stored;
+mod undone;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
