@@ -35,8 +35,8 @@ const OTHER_FORMATS: [(&[u8], &str); 4] = [
     ),
 ];
 
-/// Checks a gzip archive to its end; wraps a plain tar into gzip, which is what loaders read.
-pub(super) async fn checked(bytes: Bytes, url: &SafeUrl) -> Result<Bytes, FetchError> {
+/// Checks a gzip archive to its end; wraps a plain tar into gzip, which is what loaders read. With its size unpacked.
+pub(super) async fn checked(bytes: Bytes, url: &SafeUrl) -> Result<(Bytes, u64), FetchError> {
     if let Some((_, problem)) = OTHER_FORMATS
         .iter()
         .find(|(magic, _)| bytes.starts_with(magic))
@@ -58,11 +58,11 @@ pub(super) async fn checked(bytes: Bytes, url: &SafeUrl) -> Result<Bytes, FetchE
     })
 }
 
-fn check(bytes: Bytes) -> Result<Bytes, String> {
+fn check(bytes: Bytes) -> Result<(Bytes, u64), String> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut reader = MultiGzDecoder::new(&bytes[..]).take(MAX_CHECKED_BYTES);
         return match std::io::copy(&mut reader, &mut std::io::sink()) {
-            Ok(_) => Ok(bytes),
+            Ok(unpacked) => Ok((bytes, unpacked)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(format!("it is truncated after {} bytes", bytes.len()))
             }
@@ -72,7 +72,10 @@ fn check(bytes: Bytes) -> Result<Bytes, String> {
     if bytes.get(257..262) == Some(b"ustar") {
         let mut writer = GzEncoder::new(Vec::new(), Compression::fast());
         let packed = writer.write_all(&bytes).and_then(|()| writer.finish());
-        return packed.map(Bytes::from).map_err(|error| error.to_string());
+        return match packed {
+            Ok(packed) => Ok((packed.into(), bytes.len() as u64)),
+            Err(error) => Err(error.to_string()),
+        };
     }
     Err(match bytes.is_empty() {
         true => "it is empty".to_owned(),
@@ -94,7 +97,8 @@ mod tests {
     async fn a_truncated_archive_is_not_whole() {
         let url = SafeUrl::parse("https://h/a.tgz").unwrap();
         let whole = gzip(&[7; 300_000]);
-        assert_eq!(checked(whole.clone(), &url).await.unwrap(), whole);
+        let found = checked(whole.clone(), &url).await.unwrap();
+        assert_eq!(found, (whole.clone(), 300_000));
         let cut = whole.slice(..whole.len() - 9);
         let error = checked(cut, &url).await.unwrap_err();
         assert!(error.to_string().contains("truncated"), "{error}");
@@ -117,6 +121,7 @@ mod tests {
             checked(tar.into(), &url)
                 .await
                 .unwrap()
+                .0
                 .starts_with(&[0x1f, 0x8b])
         );
     }

@@ -20,13 +20,15 @@ use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
 use super::repository::{self, Checksum};
 use super::safe_url::SafeUrl;
-use super::{Artifact, Settings, archive};
+use super::{Artifact, Memory, Settings, archive};
 
 /// A chart as it was downloaded; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FetchedChart {
     /// The archive: tar and gzip, whole, not yet looked into.
     pub bytes: Bytes,
+    /// Its size unpacked: files, padding and headers.
+    pub unpacked_bytes: u64,
     /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
     pub version: String,
     /// SHA-256 of the archive, `sha256:…`.
@@ -157,6 +159,11 @@ impl Fetcher {
             async move { shared.fetch(&chart, &access).await }
         };
         self.shared.chart_flights.run(key, start).await
+    }
+
+    /// What downloads take their turns of; what is made of them may do so too.
+    pub fn memory(&self) -> &Memory {
+        &self.shared.settings.memory
     }
 
     /// The index of an HTTP repository, remembered like in [`Fetcher::fetch`].
@@ -485,9 +492,10 @@ impl Shared {
             "sha256:{}",
             golib::hex::encode(&Sha256::digest(&answer.body))
         );
-        let bytes = archive::checked(answer.body, &url).await?;
+        let (bytes, unpacked_bytes) = archive::checked(answer.body, &url).await?;
         let chart = FetchedChart {
             bytes,
+            unpacked_bytes,
             version: String::new(),
             digest,
             manifest: None,
@@ -524,8 +532,8 @@ impl Shared {
         };
         let (layer, manifest) = oci::layer(&registry, &named).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
-        let bytes = match self.archives.get(&blob) {
-            Some(kept) => kept.value.bytes,
+        let (bytes, unpacked_bytes) = match self.archives.get(&blob) {
+            Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),
             None => {
                 let bytes = registry
                     .blob(&layer, self.settings.max_archive_bytes)
@@ -537,6 +545,7 @@ impl Shared {
         let url = shown(&named);
         let chart = FetchedChart {
             bytes,
+            unpacked_bytes,
             version,
             digest: layer.digest,
             manifest: Some(manifest),

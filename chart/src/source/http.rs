@@ -20,7 +20,7 @@ use url::Url;
 use super::credentials::{Access, Credentials};
 use super::error::{FetchError, TransportError, is_transient};
 use super::safe_url::SafeUrl;
-use super::{Settings, tls};
+use super::{Reservation, Settings, tls};
 
 /// Redirects followed, as Go's client.
 const MAX_REDIRECTS: usize = 10;
@@ -32,6 +32,9 @@ const MAX_ERROR_BYTES: u64 = 64 << 10;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long is given up; a slow one may go on.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Answers up to this size take no turn.
+const SMALL_BYTES: u64 = 256 << 10;
 
 /// What is asked for.
 pub(super) struct Request<'a> {
@@ -63,6 +66,19 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+}
+
+/// A body that counts as long as anybody has it.
+struct Reserved {
+    bytes: Bytes,
+    #[expect(dead_code, reason = "held, never read")]
+    reservation: Reservation,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The value of a basic `Authorization` header, marked as sensitive.
@@ -192,6 +208,7 @@ impl Http {
             return Err(too_large());
         }
         let mut body = BytesMut::new();
+        let mut reserved: Option<Reservation> = None;
         loop {
             let chunk = match response.chunk().await {
                 Ok(Some(chunk)) => chunk,
@@ -206,12 +223,30 @@ impl Http {
                 }
                 break;
             }
+            let length = (body.len() + chunk.len()) as u64;
+            let held = reserved.as_ref().map_or(SMALL_BYTES, Reservation::bytes);
+            if length > held {
+                let wanted = promised.max(length.saturating_mul(2)).min(limit_bytes);
+                match &mut reserved {
+                    Some(reserved) => reserved.resize(wanted).await,
+                    None => reserved = Some(self.settings.memory.reserve(wanted).await),
+                }
+            }
             body.extend_from_slice(&chunk);
         }
+        let body = match reserved {
+            Some(mut reservation) => {
+                reservation.resize(body.len() as u64).await;
+                reservation.rest();
+                let bytes = body.freeze();
+                Bytes::from_owner(Reserved { bytes, reservation })
+            }
+            None => body.freeze(),
+        };
         Ok(Answer {
             status,
             headers: std::mem::take(response.headers_mut()),
-            body: body.freeze(),
+            body,
         })
     }
 

@@ -29,6 +29,7 @@ mod flight;
 mod http;
 mod index;
 mod index_schema;
+mod memory;
 mod oci;
 mod proxy;
 mod reference;
@@ -46,6 +47,7 @@ pub use error::{FetchError, LookupError, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
 pub use http::Transport;
 pub use index::{Entry, Index, IndexError, Skipped, Strictness};
+pub use memory::{Memory, Reservation};
 pub use oci::{Reference, pick as pick_tag};
 pub use proxy::ProxyRules;
 pub use reference::ChartRef;
@@ -79,6 +81,8 @@ pub struct Settings {
     pub max_archive_bytes: u64,
     /// The largest index taken. Default 100 MiB.
     pub max_index_bytes: u64,
+    /// What all downloads at once, and whoever else reserves of it, may take. Default 64 MiB.
+    pub memory: Memory,
 }
 
 impl Default for Settings {
@@ -95,6 +99,7 @@ impl Default for Settings {
             cache_bytes: 16 << 20,
             max_archive_bytes: 100 << 20,
             max_index_bytes: 100 << 20,
+            memory: Memory::new(64 << 20),
         }
     }
 }

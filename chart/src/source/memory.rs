@@ -1,0 +1,317 @@
+//! Turns by bytes: how much all work at once may take, whoever does it.
+//!
+//! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not waits
+//! for others to end. Nothing waits for ever: work larger than all there is runs once nothing else does, what has waited long is
+//! passed by nobody, and where nothing moves the oldest begins all the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Who has waited for so long is passed by nobody any more.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// So long after the last change the oldest begins though it does not fit: those who have their turns may be waiting for it.
+const STANDSTILL: Duration = Duration::from_secs(30);
+
+/// A budget of bytes. Cheap to clone, all clones share.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    turns: Mutex<Turns>,
+    changed: Notify,
+}
+
+/// Who has a turn and who waits, without waiting: everything happens at a given instant.
+#[derive(Debug)]
+struct Turns {
+    limit: u64,
+    used: u64,
+    /// Work that has its turn, and does not wait itself.
+    active: usize,
+    /// By age.
+    waiting: BTreeMap<u64, Waiting>,
+    next: u64,
+    changed: Instant,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    bytes: u64,
+    since: Instant,
+}
+
+impl Turns {
+    fn ask(&mut self, bytes: u64, now: Instant) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.waiting.insert(id, Waiting { bytes, since: now });
+        id
+    }
+
+    /// Whether this one's turn has come; then it has it.
+    fn begin(&mut self, id: u64, now: Instant) -> bool {
+        let Some(waiting) = self.waiting.get(&id) else {
+            return true;
+        };
+        let oldest = self.waiting.first_key_value();
+        let is_oldest = oldest.is_none_or(|(first, _)| *first == id);
+        let is_passed_too_often =
+            oldest.is_some_and(|(_, first)| now.duration_since(first.since) >= PATIENCE);
+        let fits = self.used.saturating_add(waiting.bytes) <= self.limit;
+        let nothing_moves = self.active == 0 || now.duration_since(self.changed) >= STANDSTILL;
+        let begins = match is_oldest {
+            true => fits || nothing_moves,
+            false => fits && !is_passed_too_often,
+        };
+        if begins {
+            self.used = self.used.saturating_add(waiting.bytes);
+            self.active += 1;
+            self.changed = now;
+            self.waiting.remove(&id);
+        }
+        begins
+    }
+}
+
+impl Memory {
+    /// A budget of so many bytes.
+    pub fn new(limit: u64) -> Self {
+        let turns = Turns {
+            limit,
+            used: 0,
+            active: 0,
+            waiting: BTreeMap::new(),
+            next: 0,
+            changed: Instant::now(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                turns: Mutex::new(turns),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Waits for a turn of so many bytes.
+    ///
+    /// # Cancellation
+    /// Safe: who stops waiting is forgotten.
+    pub async fn reserve(&self, bytes: u64) -> Reservation {
+        let turn = Asked {
+            memory: self,
+            id: self.lock().ask(bytes, Instant::now()),
+        };
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().begin(turn.id, Instant::now()) {
+                break;
+            }
+            // A turn that has come by mere lapse of time is found within a second.
+            tokio::time::timeout(Duration::from_secs(1), changed)
+                .await
+                .ok();
+        }
+        // What fits beside it need not wait for the next change.
+        self.shared.changed.notify_waiters();
+        Reservation {
+            memory: self.clone(),
+            bytes,
+            is_active: true,
+        }
+    }
+
+    /// How many bytes are reserved.
+    pub fn used(&self) -> u64 {
+        self.lock().used
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Turns)) {
+        {
+            let mut turns = self.lock();
+            change(&mut turns);
+            turns.changed = Instant::now();
+        }
+        self.shared.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.shared
+            .turns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among those who wait; leaves it when dropped.
+struct Asked<'m> {
+    memory: &'m Memory,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if self.memory.lock().waiting.remove(&self.id).is_some() {
+            self.memory.shared.changed.notify_waiters();
+        }
+    }
+}
+
+/// Bytes that are reserved until this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    memory: Memory,
+    bytes: u64,
+    is_active: bool,
+}
+
+impl Reservation {
+    /// How many bytes it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Waits until it holds `bytes`; gives what is more than that back at once.
+    ///
+    /// # Cancellation
+    /// Safe: it holds what it held.
+    pub async fn resize(&mut self, bytes: u64) {
+        if bytes <= self.bytes {
+            let less = self.bytes - bytes;
+            self.bytes = bytes;
+            self.memory.change(|turns| turns.used -= less);
+            return;
+        }
+        // Nobody may wait for who waits.
+        self.rest();
+        let mut more = self.memory.reserve(bytes - self.bytes).await;
+        more.is_active = false;
+        self.is_active = true;
+        self.bytes += std::mem::take(&mut more.bytes);
+    }
+
+    /// The work is done; what it made stays for others to go on with.
+    pub fn rest(&mut self) {
+        if std::mem::take(&mut self.is_active) {
+            self.memory.change(|turns| turns.active -= 1);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let (bytes, active) = (self.bytes, usize::from(self.is_active));
+        self.memory.change(|turns| {
+            turns.used -= bytes;
+            turns.active -= active;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fits_passes_what_does_not() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(60).await;
+        let large = memory.reserve(50);
+        tokio::pin!(large);
+        assert!(large.as_mut().now_or_never().is_none());
+        let small = memory.reserve(40).now_or_never().unwrap();
+        assert_eq!(memory.used(), 100);
+        drop(first);
+        assert!(large.as_mut().now_or_never().is_some());
+        drop(small);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_long_is_passed_by_nobody() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(60).await;
+        let large = tokio::spawn({
+            let memory = memory.clone();
+            async move { memory.reserve(90).await }
+        });
+        tokio::task::yield_now().await;
+        let _moves = memory.reserve(10).await;
+        tokio::time::advance(PATIENCE - Duration::from_secs(1)).await;
+        let _passes = memory.reserve(1).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(memory.reserve(1).now_or_never().is_none());
+        drop(first);
+        drop(_moves);
+        let large = large.await.unwrap();
+        assert_eq!(large.bytes(), 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_larger_than_all_there_is_runs_alone() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(1).await;
+        let huge = memory.reserve(1_000);
+        tokio::pin!(huge);
+        assert!(huge.as_mut().now_or_never().is_none());
+        drop(first);
+        let huge = huge.as_mut().now_or_never().unwrap();
+        assert!(memory.reserve(1).now_or_never().is_none());
+        drop(huge);
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// Each holds what the other waits for.
+    #[tokio::test(start_paused = true)]
+    async fn growing_ends_in_no_deadlock() {
+        let memory = Memory::new(100);
+        let mut turns = Vec::new();
+        for _ in 0..10 {
+            turns.push(memory.reserve(10).await);
+        }
+        let works = turns.into_iter().map(|mut turn| async move {
+            turn.resize(40).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+        let begun = Instant::now();
+        futures_util::future::join_all(works).await;
+        assert!(begun.elapsed() < STANDSTILL, "{:?}", begun.elapsed());
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// One that has its turn waits for something that only another one brings.
+    #[tokio::test(start_paused = true)]
+    async fn a_standstill_ends() {
+        let memory = Memory::new(100);
+        let waits_for_the_other = memory.reserve(100).await;
+        let other = memory.reserve(100).await;
+        assert_eq!(memory.used(), 200);
+        drop((waits_for_the_other, other));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stops_waiting_is_forgotten() {
+        let memory = Memory::new(100);
+        let first = memory.reserve(60).await;
+        assert!(memory.reserve(90).now_or_never().is_none());
+        let mut second = memory.reserve(40).await;
+        assert!(second.resize(50).now_or_never().is_none());
+        assert_eq!((second.bytes(), memory.used()), (40, 100));
+        drop(first);
+        second.resize(50).await;
+        second.resize(20).await;
+        assert_eq!(memory.used(), 20);
+        drop(second);
+        assert_eq!(memory.used(), 0);
+    }
+}
