@@ -47,6 +47,15 @@ pub trait Host {
         rand::fill(buffer);
     }
 
+    /// Asked before every question to the world outside, and every so often: an error ends the render, because its time is up or
+    /// nobody waits for it any more. Never by default.
+    ///
+    /// # Errors
+    /// Why the render is to end.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Resolves a host name for `getHostByName`. `None` when names may not be resolved, which is the default.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ const LARGE_TEXT: u64 = 256 << 10;
 const FIRST_OUTPUT: usize = 1024;
 /// What a document may weigh once decoded, in bytes.
 const MAX_DOCUMENT: usize = 48 << 20;
+/// Steps between two checks whether the render is to go on: a millisecond or so.
+const STEPS_A_CHECK: u64 = 10_000;
 
 /// What functions and methods are given of the render that calls them: its [`Host`], and an account of its [`Limits`].
 ///
@@ -33,6 +35,8 @@ pub struct State<'a> {
     host: &'a dyn Host,
     limits: Limits,
     steps: u64,
+    /// How many steps are done when the host is asked next whether to go on.
+    next_check: u64,
     bytes: u64,
     /// Output that was handed over.
     rendered: u64,
@@ -50,6 +54,7 @@ impl<'a> State<'a> {
             host,
             limits,
             steps: 0,
+            next_check: STEPS_A_CHECK,
             bytes: 0,
             rendered: 0,
             out: Vec::with_capacity(FIRST_OUTPUT),
@@ -88,9 +93,13 @@ impl<'a> State<'a> {
     /// Counts work about to be done: elements to make, characters to look at.
     ///
     /// # Errors
-    /// When the render has done more than its limit.
+    /// When the render has done more than its limit, or is to end.
     pub fn spend_steps(&mut self, steps: u64) -> Result<(), Error> {
         self.steps = self.steps.saturating_add(steps);
+        if self.steps >= self.next_check {
+            self.next_check = self.steps.saturating_add(STEPS_A_CHECK);
+            self.host.check()?;
+        }
         if self.steps > self.limits.steps {
             let limit = self.limits.steps;
             return Err(Error::limit(format!(

@@ -121,6 +121,20 @@ pub enum Bundle {
 }
 
 impl Bundle {
+    /// How many bytes its files take.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Files(manifest) => {
+                let sizes = manifest
+                    .resources
+                    .iter()
+                    .map(|one| one.content.len() as u64);
+                sizes.sum()
+            }
+            Self::Chart(fetched) => fetched.unpacked_bytes,
+        }
+    }
+
     /// Makes the chart. May take a while for large bundles; nothing is fetched any more.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::report::metrics::{Controller, Metrics, Outcome};
 
@@ -135,7 +136,8 @@ impl Backoff {
 struct Entry {
     full: Option<Instant>,
     drift: Option<Instant>,
-    running: bool,
+    /// Of the reconcile that is running: cancelled when what it works on is not wanted any more.
+    running: Option<CancellationToken>,
     /// In a row, of full reconciles and of those for drift.
     failures: [u32; 2],
 }
@@ -179,10 +181,12 @@ impl Schedule {
         let (name, entry) = self
             .entries
             .iter_mut()
-            .filter(|(_, entry)| !entry.running && entry.due(free).is_some_and(|due| due <= now))
+            .filter(|(_, entry)| {
+                entry.running.is_none() && entry.due(free).is_some_and(|due| due <= now)
+            })
             .min_by_key(|(_, entry)| entry.due(free))?;
         let since = entry.due(free)?;
-        entry.running = true;
+        entry.running = Some(CancellationToken::new());
         let full_is_due = free.full && entry.full.is_some_and(|due| due <= now);
         entry.drift = None;
         if full_is_due {
@@ -208,7 +212,7 @@ impl Schedule {
         let Some(entry) = self.entries.get_mut(name) else {
             return Vec::new();
         };
-        entry.running = false;
+        entry.running = None;
         let failures = &mut entry.failures[kind as usize];
         *failures = match next.has_failed {
             true => failures.saturating_add(1),
@@ -244,7 +248,7 @@ impl Schedule {
     fn next_due(&self, free: FreeWorkers) -> Option<Instant> {
         self.entries
             .values()
-            .filter(|entry| !entry.running)
+            .filter(|entry| entry.running.is_none())
             .filter_map(|entry| entry.due(free))
             .min()
     }
@@ -252,7 +256,10 @@ impl Schedule {
     /// How many bundles wait for a full reconcile, and for one of drift alone.
     fn depth(&self, now: Instant) -> (usize, usize) {
         let is_due = |slot: Option<Instant>| slot.is_some_and(|due| due <= now);
-        let waiting = self.entries.values().filter(|entry| !entry.running);
+        let waiting = self
+            .entries
+            .values()
+            .filter(|entry| entry.running.is_none());
         waiting.fold((0, 0), |(full, drift), entry| match entry {
             entry if is_due(entry.full) => (full + 1, drift),
             entry if is_due(entry.drift) => (full, drift + 1),
@@ -299,6 +306,19 @@ impl Queue {
             self.metrics.added(kind.controller(), !delay.is_zero());
         }
         self.changed.notify_one();
+    }
+
+    /// Tells the running reconcile of a bundle that another spec came. It ends where nothing was written yet.
+    pub fn supersede(&self, name: &str) {
+        if let Some(running) = self.superseded(name) {
+            running.cancel();
+        }
+    }
+
+    /// What tells the running reconcile of a bundle, if there is one, that it is superseded.
+    pub fn superseded(&self, name: &str) -> Option<CancellationToken> {
+        let schedule = self.lock();
+        schedule.entries.get(name)?.running.clone()
     }
 
     /// Waits for a bundle that is due and has a free worker. Follow with [`Queue::finish`].
@@ -517,6 +537,26 @@ mod tests {
         assert_eq!(again, [(kind, true)]);
         let again = schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
         assert_eq!(again, []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_running_reconcile_is_superseded() {
+        let queue = Queue::new(BACKOFF, Metrics::default());
+        queue.supersede("b");
+        queue.wake("b", ReconcileKind::Full);
+        queue.take(FreeWorkers::ANY).await;
+        let running = queue.superseded("b").unwrap();
+        assert!(!running.is_cancelled());
+        queue.supersede("b");
+        assert!(running.is_cancelled());
+        queue.finish(
+            "b",
+            ReconcileKind::Full,
+            Requeue::full_after(Duration::ZERO),
+        );
+        assert!(queue.superseded("b").is_none());
+        queue.take(FreeWorkers::ANY).await;
+        assert!(!queue.superseded("b").unwrap().is_cancelled());
     }
 
     #[test]

@@ -105,14 +105,26 @@ impl BundleWatch<'_> {
                 };
                 self.ledger
                     .saw_version(metadata.resource_version.as_deref());
-                self.store.deleted(&metadata.name.unwrap_or_default())
+                let name = metadata.name.unwrap_or_default();
+                let wake = self.store.deleted(&name);
+                self.queue.supersede(&name);
+                wake
             }
         }
     }
 
     fn applied(&self, DeserializeGuard(object): DeserializeGuard<BundleDeployment>) -> Wake {
         match object {
-            Ok(bundle) => self.store.applied(bundle),
+            Ok(bundle) => {
+                let name = bundle.name().to_owned();
+                let old = self.store.get(&name);
+                let is_other_spec = old.is_some_and(|old| old.spec != bundle.spec);
+                let wake = self.store.applied(bundle);
+                if is_other_spec {
+                    self.queue.supersede(&name);
+                }
+                wake
+            }
             Err(invalid) => {
                 let name = invalid.metadata.name.unwrap_or_default();
                 tracing::error!(

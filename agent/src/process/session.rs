@@ -29,7 +29,6 @@ use crate::process::workers::Workers;
 use crate::register::{Registrar, Upstream};
 use crate::report::events::Events;
 use crate::report::metrics::Metrics;
-use crate::schemas::Schemas;
 
 /// Everything a session works with.
 ///
@@ -141,9 +140,8 @@ impl Session {
                 self.fetcher.clone(),
                 values,
                 Arc::clone(events),
-                &settings.namespace,
-                &settings.scope,
-                Schemas::new(settings.remote_schemas),
+                Arc::clone(&queue),
+                settings,
             ),
         };
         let workers = Workers::new(

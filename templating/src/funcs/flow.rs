@@ -29,6 +29,7 @@ pub(crate) fn add_flow(functions: &mut Functions) {
         "lookup",
         |state: &mut State<'_>, version: Str, kind: Str, ns: Str, name: Str| {
             let [version, kind, ns, name] = [&version, &kind, &ns, &name].map(|s| s.to_str_lossy());
+            state.host().check()?;
             match Value::from(state.host().lookup(&version, &kind, &ns, &name)?) {
                 Value::Map(object) => Ok(object),
                 _ => Ok(Map::new()),

@@ -9,6 +9,7 @@ pub(super) fn add(f: &mut Functions) {
     f.add(
         "getHostByName",
         |state: &mut State<'_>, name: Str| -> Result<String, Error> {
+            state.host().check()?;
             let Some(addresses) = state.host().resolve(&name.to_str_lossy()) else {
                 return Ok(String::new());
             };

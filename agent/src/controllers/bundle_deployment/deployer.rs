@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chart::source::Fetcher;
+use chart::source::{Fetcher, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
@@ -15,6 +15,7 @@ use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed};
 use release::model::Release;
 use release::storage::Storage;
+use serde_json::{Map, Value};
 use templating::TemplateCache;
 
 use super::outcome::{Cause, Halt, InputError};
@@ -26,6 +27,8 @@ use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Co
 use crate::bundle;
 use crate::bundle::{Package, SetId};
 use crate::client::identity::DeploymentClient;
+use crate::config::Settings;
+use crate::controllers::queue::Queue;
 use crate::error;
 use crate::report::events::{Events, Reason};
 use crate::schemas::Schemas;
@@ -35,6 +38,13 @@ const MAX_HISTORY: i64 = 2;
 
 /// What parsed templates may take until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
+
+/// What the deploy of a small chart takes, in bytes, and how many times the size of its files one of a large chart.
+const SMALL_DEPLOY: u64 = 1 << 20;
+const DEPLOY_FACTOR: u64 = 6;
+
+/// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
+const CONTENT: u64 = 4 << 20;
 
 /// How many revisions of a bundle's release are kept.
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
@@ -81,32 +91,36 @@ pub struct Deployer {
     /// Bundles are often of one chart: a fleet's, or the versions of one.
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
+    /// Knows whether the bundle has changed meanwhile.
+    queue: Arc<Queue>,
+    /// How long the templates of a bundle may take.
+    render_limit: Duration,
     /// System namespace.
     namespace: String,
     scope: String,
 }
 
 impl Deployer {
-    /// A deployer reading from `upstream`; `namespace` is the system namespace.
+    /// A deployer reading from `upstream`; `queue` knows which bundles have changed meanwhile.
     pub fn new(
         upstream: Client,
         fetcher: Fetcher,
         values: ValuesReader,
         events: Arc<Events>,
-        namespace: &str,
-        scope: &str,
-        schemas: Schemas,
+        queue: Arc<Queue>,
+        settings: &Settings,
     ) -> Self {
-        let (namespace, scope) = (namespace.to_owned(), scope.to_owned());
         Self {
             upstream,
             fetcher,
             values,
             events,
             templates: Arc::new(TemplateCache::new(PARSED)),
-            schemas: Arc::new(schemas),
-            namespace,
-            scope,
+            schemas: Arc::new(Schemas::new(settings.remote_schemas)),
+            queue,
+            render_limit: settings.timing.render_limit,
+            namespace: settings.namespace.clone(),
+            scope: settings.scope.clone(),
         }
     }
 
@@ -139,15 +153,21 @@ impl Deployer {
         known: Option<&Release>,
     ) -> Result<Deployed, Halt> {
         let bundle = &filled.bundle;
-        let values = self.values.of(impersonated, filled).await;
-        let values_failed = InputError::at(Cause::Deploy(Reason::ValuesFailed));
-        let values = Arc::new(values.map_err(values_failed)?);
-        let package = self.package(bundle, impersonated).await;
+        let superseded = self.queue.superseded(bundle.name()).unwrap_or_default();
+        let inputs = superseded
+            .run_until_cancelled(self.inputs(filled, impersonated))
+            .await;
+        let Some(inputs) = inputs else {
+            return Err(superseded_halt());
+        };
+        // The turn is held until the release is written.
+        let (_turn, values, package) = inputs?;
+        let values = Arc::new(values);
         let Package {
             mut chart,
             kustomization,
             ..
-        } = package.map_err(InputError::at(Cause::Deploy(Reason::SourceFailed)))?;
+        } = package;
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
@@ -174,6 +194,8 @@ impl Deployer {
             discovery,
             skip_schema_validation: helm.skip_schema_validation,
             disable_dns: helm.disable_dns,
+            limit: self.render_limit,
+            superseded: superseded.clone(),
         };
         let is_forced = matches!(
             reason,
@@ -204,6 +226,10 @@ impl Deployer {
         };
         let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
         let deployed = deployed.map_err(|cause| {
+            let was_rendering = matches!(cause, DeployError::Render(_));
+            if was_rendering && superseded.is_cancelled() {
+                return superseded_halt();
+            }
             let secrets = sensitive.secrets(&values, &chart);
             halt(cause).redacted(&secrets)
         })?;
@@ -240,25 +266,60 @@ impl Deployer {
         self.events.emit(reason, bundle, text);
     }
 
-    /// The bundle's chart, from whichever source its spec names, and its kustomization.
-    async fn package(
+    /// The bundle's values, its chart and its kustomization, from whichever source its spec names, and the turn that covers what is
+    /// made of them.
+    async fn inputs(
         &self,
-        bundle: &Arc<BundleDeployment>,
+        filled: &Filled,
         impersonated: &DeploymentClient,
-    ) -> Result<Package, InputError> {
+    ) -> Result<(Reservation, Map<String, Value>, Package), Halt> {
+        let bundle = &filled.bundle;
+        let memory = self.fetcher.memory();
+        // Downloads take turns of their own.
+        let is_read = !bundle.spec.oci_contents && bundle.spec.helm_chart_options.is_none();
+        let reading = match is_read {
+            true => Some(memory.reserve(CONTENT).await),
+            false => None,
+        };
+        let values = self.values.of(impersonated, filled).await;
+        let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)))?;
+        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let upstream = UpstreamObjects(&self.upstream);
-        let loaded = bundle::load(bundle, &upstream, &self.fetcher).await?;
+        let loaded = bundle::load(bundle, &upstream, &self.fetcher).await;
+        let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
+        let bytes = deploy_bytes(loaded.size_bytes());
+        let turn = match reading {
+            Some(mut turn) => {
+                turn.resize(bytes).await;
+                turn
+            }
+            None => memory.reserve(bytes).await,
+        };
         let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
         let package = impersonated
             .cluster()
             .host()
             .work(move || loaded.package(&bundle, &namespace));
-        let package = package.await.map_err(InputError::new)??;
+        let package = match package.await {
+            Ok(package) => package.map_err(InputError::from),
+            Err(panicked) => Err(InputError::new(panicked)),
+        };
+        let package = package.map_err(source_failed())?;
         for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");
         }
-        Ok(package)
+        Ok((turn, values, package))
     }
+}
+
+/// What a deploy takes whose bundle has so many bytes of files, about: the files, what templates make of them, the objects read from
+/// that, and the record. Measured, not computed.
+fn deploy_bytes(files: u64) -> u64 {
+    SMALL_DEPLOY.max(files.saturating_mul(DEPLOY_FACTOR))
+}
+
+fn superseded_halt() -> Halt {
+    Halt::new(Cause::Superseded, "the bundle has changed meanwhile")
 }
 
 /// Reads of the content's source, each a live GET: the rights upstream allow no more.

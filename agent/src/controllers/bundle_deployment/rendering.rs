@@ -3,6 +3,7 @@
 //! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be told without them.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use chart::rendered::RenderedError;
 use chart::{Chart, rendered};
@@ -12,6 +13,8 @@ use release::action::{RenderRequest, Rendered};
 use release::kube::ClusterLookup;
 use serde_json::{Map, Value};
 use templating::{Host, TemplateCache};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::BundleDeployment;
 use crate::bundle::{FleetPostRenderer, Kustomization, Scope, Scopes, SetId};
@@ -74,18 +77,30 @@ pub(super) struct Rendering {
     pub(super) discovery: Arc<Discovery>,
     pub(super) skip_schema_validation: bool,
     pub(super) disable_dns: bool,
+    /// How long templates may take.
+    pub(super) limit: Duration,
+    /// Cancelled when nobody wants the result any more.
+    pub(super) superseded: CancellationToken,
 }
+
+/// Another spec came while this one was being rendered.
+#[derive(Debug, thiserror::Error)]
+#[error("the bundle has changed meanwhile")]
+struct Superseded;
 
 impl Rendering {
     /// Renders.
     ///
     /// # Errors
-    /// The chart does not render. No text quotes values that break a schema.
+    /// The chart does not render, or not in time, or nobody wants it any more. No text quotes values that break a schema.
     pub(super) fn render(&self, request: &RenderRequest) -> Result<Rendered, BoxError> {
         let host = ClusterHost {
             lookup: &request.lookup,
             sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
+            begun: Instant::now(),
+            limit: self.limit,
+            superseded: &self.superseded,
         };
         let scopes = DiscoveredScopes(&self.discovery);
         let post_renderer = FleetPostRenderer::new(
@@ -113,6 +128,10 @@ impl Rendering {
             failed => BoxError::from(failed),
         })?;
         self.sensitive.rendered(&rendered.manifest);
+        if self.superseded.is_cancelled() {
+            // The last moment before anything is written.
+            return Err(Superseded.into());
+        }
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }
@@ -125,9 +144,25 @@ struct ClusterHost<'a> {
     lookup: &'a ClusterLookup,
     sensitive: &'a SensitiveInputs,
     resolves_names: bool,
+    begun: Instant,
+    limit: Duration,
+    superseded: &'a CancellationToken,
 }
 
 impl Host for ClusterHost<'_> {
+    fn check(&self) -> Result<(), templating::Error> {
+        if self.superseded.is_cancelled() {
+            return Err(templating::Error::limit(Superseded.to_string()));
+        }
+        if self.begun.elapsed() < self.limit {
+            return Ok(());
+        }
+        let seconds = self.limit.as_secs_f64();
+        Err(templating::Error::limit(format!(
+            "rendering takes longer than {seconds} s"
+        )))
+    }
+
     fn resolve(&self, name: &str) -> Option<Result<Vec<std::net::IpAddr>, templating::Error>> {
         use std::net::ToSocketAddrs as _;
         if !self.resolves_names {
