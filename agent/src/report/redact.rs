@@ -12,13 +12,32 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chart::Chart;
 use objects::drift::MASK;
+use release::model::Release;
+use release::storage::{Storage, StorageError};
 use serde_json::Value;
+
+use crate::error;
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
 const SHORTEST: usize = 6;
 
 /// Go's YAML decoder quotes so much of what it cannot use.
 const GO_QUOTED: usize = 7;
+
+/// An error as it may leave the process: only [`SensitiveData`] makes one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Redacted(String);
+
+impl Redacted {
+    /// Stands for an error that nobody can redact, as what is secret in it cannot be read.
+    pub fn withheld(unreadable: &StorageError) -> Self {
+        let why = error::chain(unreadable);
+        Self(format!(
+            "what is wrong is not told, as the release's records cannot be read: {why}"
+        ))
+    }
+}
 
 /// What may be secret in one deployment. Cannot be printed.
 #[derive(Default)]
@@ -34,6 +53,37 @@ impl SensitiveData {
         values.values().for_each(|value| secrets.add_value(value));
         secrets.forget_known(chart);
         secrets
+    }
+
+    /// Everything in a release that a user gave, and what stands in its Secrets: what a correction or a removal may quote.
+    pub fn of_release(release: &Release) -> Self {
+        let mut secrets = match &release.chart {
+            Some(chart) => Self::of_values(&release.config, chart),
+            None => Self::of_values(&release.config, &Chart::default()),
+        };
+        secrets.add_manifest(&release.manifest);
+        for hook in &release.hooks {
+            secrets.add_manifest(&hook.manifest);
+        }
+        secrets
+    }
+
+    /// The same of all revisions that are kept of a release.
+    ///
+    /// # Errors
+    /// They cannot be read, so that nobody knows what is secret in them.
+    pub async fn of_records(records: &Storage, name: &str) -> Result<Self, StorageError> {
+        let mut secrets = Self::default();
+        for revision in records.history(name).await? {
+            let release = records.get(name, revision.revision).await?;
+            secrets.texts.extend(Self::of_release(&release).texts);
+        }
+        Ok(secrets)
+    }
+
+    /// An error and its causes, without any of it.
+    pub fn redacted(&self, failed: &(dyn std::error::Error + 'static)) -> Redacted {
+        Redacted(self.redact(&error::chain(failed)))
     }
 
     /// Facts of the cluster that may come from a Secret of its site.
@@ -195,6 +245,21 @@ mod tests {
     fn words_and_defaults_stay() {
         let text = "web: no such image registry.example/web:1, no field listenPort";
         assert_eq!(secrets().redact(text), text);
+    }
+
+    #[test]
+    fn what_a_correction_quotes_of_its_release_is_redacted() {
+        let release = Release {
+            config: [("password".to_owned(), json!("canary-value"))]
+                .into_iter()
+                .collect(),
+            manifest: "kind: Secret\nstringData: {a: canary-secret}\n".to_owned(),
+            ..Release::default()
+        };
+        let quoted = std::io::Error::other("Invalid value: canary-value, canary-secret, web");
+        let redacted = SensitiveData::of_release(&release).redacted(&quoted);
+        let expected = format!("Invalid value: {MASK}, {MASK}, web");
+        assert_eq!(redacted.to_string(), expected);
     }
 
     #[test]

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use release::action::UninstallError;
 use tokio::time::Instant;
 
 pub use report::{REPORT_NAME, Report};
@@ -37,6 +36,7 @@ use crate::ledger::{LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, R
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
+use crate::report::redact::Redacted;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
 const FIRST_SEARCH: Duration = Duration::from_secs(10);
@@ -51,10 +51,7 @@ pub enum RemovalError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("failed to delete release {name}")]
-    Uninstall {
-        name: String,
-        source: UninstallError,
-    },
+    Uninstall { name: String, source: Redacted },
     #[error("failed to delete copies of upstream resources")]
     DownstreamResources(#[source] kube::Error),
 }

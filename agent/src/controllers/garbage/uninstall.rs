@@ -12,6 +12,7 @@ use crate::client::identity::Identities;
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
 use crate::ledger::{Ledger, LedgerEntry, ReleaseKey, records};
+use crate::report::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
 #[derive(Clone, Copy)]
@@ -64,8 +65,12 @@ impl Uninstaller {
             Ok(done) => done,
             // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(namespace).await => return self.forget(key).await,
-            Err(source) => {
+            Err(failed) => {
                 let name = name.clone();
+                let source = match SensitiveData::of_records(&storage, &name).await {
+                    Ok(secrets) => secrets.redacted(&failed),
+                    Err(unreadable) => Redacted::withheld(&unreadable),
+                };
                 return Err(RemovalError::Uninstall { name, source });
             }
         };

@@ -26,6 +26,7 @@ use crate::controllers::bundle_deployment::{
 };
 use crate::error;
 use crate::ledger::ReleaseKey;
+use crate::report::redact::SensitiveData;
 
 /// What was found of a release's objects, all of it: the status has the first ten.
 struct Observed {
@@ -83,7 +84,9 @@ impl Reconciler {
             }
         };
         let observed = self.observe(state, &impersonated, &release, applied).await;
-        let observed = observed.map_err(|message| Halt::new(Cause::Monitor, message))?;
+        let observed = observed.map_err(|message| {
+            Halt::new(Cause::Monitor, message).redacted(&SensitiveData::of_release(&release))
+        })?;
         if state.hold.is_some() {
             return Ok(());
         }
@@ -351,7 +354,8 @@ impl Reconciler {
                 Ok(())
             }
             Err(failed) => {
-                let halt = Halt::at(Cause::Correct)(failed);
+                let secrets = SensitiveData::of_release(release);
+                let halt = Halt::at(Cause::Correct)(failed).redacted(&secrets);
                 self.attempts(name, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
