@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::apiserver::{Actor, Id, Server};
-use crate::dice::Dice;
+use crate::random::Random;
 
 /// How the pods of an object fare: an annotation of the pod template, or of a job.
-pub const FATE: &str = "simulation/fate";
+pub const BEHAVIOUR: &str = "simulation/behaviour";
 
 /// Runs for ever.
 pub async fn run(server: Server, seed: u64) {
-    let mut dice = Dice::of(seed, "controllers");
+    let mut random = Random::of(seed, "controllers");
     loop {
         let is_busy = step(&server);
-        let pause = Duration::from_millis(10 + dice.below(300));
+        let pause = Duration::from_millis(10 + random.below(300));
         if is_busy {
             sleep(pause).await;
             continue;
@@ -94,12 +94,12 @@ fn version(group: &str) -> &str {
     }
 }
 
-fn fate(object: &Value) -> &str {
+fn behaviour(object: &Value) -> &str {
     let template = format!(
         "/spec/template/metadata/annotations/{}",
-        FATE.replace('/', "~1")
+        BEHAVIOUR.replace('/', "~1")
     );
-    let own = format!("/metadata/annotations/{}", FATE.replace('/', "~1"));
+    let own = format!("/metadata/annotations/{}", BEHAVIOUR.replace('/', "~1"));
     let found = object.pointer(&template).or_else(|| object.pointer(&own));
     found.and_then(Value::as_str).unwrap_or("ready")
 }
@@ -108,7 +108,7 @@ fn deployment(server: &Server, id: &Id, object: &Value) -> bool {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
     let replicas = replicas.unwrap_or(1);
     let generation = object["metadata"]["generation"].clone();
-    let ready = fate(object) == "ready";
+    let ready = behaviour(object) == "ready";
     let (up, available) = match ready {
         true => (replicas, "True"),
         false => (0, "False"),
@@ -133,7 +133,7 @@ fn job(server: &Server, id: &Id, object: &Value) -> bool {
     if object.pointer("/status/conditions").is_some() {
         return false;
     }
-    let wanted = match fate(object) {
+    let wanted = match behaviour(object) {
         "fails" => json!({"failed": 1, "conditions": [
             {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}),
         "never" => json!({"active": 1}),

@@ -7,12 +7,11 @@ use serde_json::Value;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use crate::apiserver::{Answer, Request};
-use crate::book::{Book, Violation};
+use crate::checker::{Checker, Violation};
+use crate::desired::{Desired, ObjectKind, bundle_name};
 use crate::logs;
+use crate::network::Network;
 use crate::plan::Plan;
-use crate::wire::Wire;
-use crate::wish::{Sort, Wish, bundle_name};
 use crate::world::{World, bundle_id};
 
 /// How long everything may take to come to rest once nothing fails any more.
@@ -115,38 +114,10 @@ fn alone(plan: &Plan, keeps_log: bool) -> Outcome {
     outcome
 }
 
-/// What is asked of the local cluster's server while a plan takes place, and what it answers.
-pub fn talk(plan: &Plan) -> Vec<(Request, Answer)> {
-    let plan = plan.clone();
-    let thread = std::thread::Builder::new().name(format!("{:x}", plan.seed));
-    let running = thread.spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime without I/O can be made");
-        LocalSet::new().block_on(&runtime, async {
-            let wire = Wire::new(plan.seed, false);
-            let mut world = World::listening(&plan, wire);
-            world.start();
-            for step in &plan.steps {
-                pass(&mut world, step.after).await;
-                world.act(&step.action).await;
-            }
-            pass(&mut world, Duration::from_secs(60)).await;
-            let talk = world.local.talk();
-            world.end();
-            talk
-        })
-    });
-    let talk = running.expect("a thread can be started").join();
-    talk.unwrap_or_default()
-}
-
 async fn take_place(plan: &Plan, keeps_log: bool) -> Outcome {
-    let wire = Wire::new(plan.seed, keeps_log);
-    let mut world = World::new(plan, wire.clone());
-    let _listening = logs::listen(&wire, &world.book);
+    let network = Network::new(plan.seed, keeps_log);
+    let mut world = World::new(plan, network.clone());
+    let _listening = logs::listen(&network, &world.checker);
     world.start();
     let mut steps = 0;
     for step in &plan.steps {
@@ -154,24 +125,24 @@ async fn take_place(plan: &Plan, keeps_log: bool) -> Outcome {
         world.act(&step.action).await;
         world.revive();
         steps += 1;
-        if is_over(&world.book) {
+        if is_over(&world.checker) {
             break;
         }
     }
-    if !is_over(&world.book) {
+    if !is_over(&world.checker) {
         rest(&mut world).await;
     }
     let missing = world.local.lock().not_modelled.clone();
     let missing = missing
         .into_iter()
         .chain(world.upstream.lock().not_modelled.clone());
-    let mut violations = world.book().violations.clone();
+    let mut violations = world.checker().violations.clone();
     violations.extend(missing.map(|text| Violation {
         rule: "not modelled",
         text,
     }));
     world.end();
-    let mut traffic = wire.lock();
+    let mut traffic = network.lock();
     Outcome {
         seed: plan.seed,
         violations,
@@ -181,25 +152,25 @@ async fn take_place(plan: &Plan, keeps_log: bool) -> Outcome {
     }
 }
 
-fn is_over(book: &Arc<Mutex<Book>>) -> bool {
-    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    !book.violations.is_empty()
+fn is_over(checker: &Arc<Mutex<Checker>>) -> bool {
+    let checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
+    !checker.violations.is_empty()
 }
 
 /// Time passes; who dies is started again, and who fights fights.
 async fn pass(world: &mut World, time: Duration) {
     let until = tokio::time::Instant::now() + time;
-    while !is_over(&world.book) {
-        let deaths = Arc::clone(&world.wire.deaths);
+    while !is_over(&world.checker) {
+        let deaths = Arc::clone(&world.network.deaths);
         let local = world.local.clone();
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(until) => return,
             () = sleep(GLANCE) => {
-                let requests = world.wire.lock().requests;
+                let requests = world.network.lock().requests;
                 if requests > MOST_OF_ALL {
                     let text = format!("{requests} requests in one history");
-                    world.book().violate("storm", text);
+                    world.checker().violate("storm", text);
                 }
             }
             () = deaths.notified() => {
@@ -216,18 +187,18 @@ async fn pass(world: &mut World, time: Duration) {
 
 /// Faults end, and after a while nothing may be left to do.
 async fn rest(world: &mut World) {
-    world.wire.note("-- faults end");
+    world.network.note("-- faults end");
     world.settle();
     world.revive();
     pass(world, SETTLED).await;
-    if is_over(&world.book) {
+    if is_over(&world.checker) {
         return;
     }
-    world.wire.lock().tally.clear();
+    world.network.lock().tally.clear();
     {
-        let mut book = world.book();
-        book.writes.clear();
-        book.revisions.clear();
+        let mut checker = world.checker();
+        checker.writes.clear();
+        checker.revisions.clear();
     }
     pass(world, REST).await;
     quiet(world);
@@ -236,22 +207,22 @@ async fn rest(world: &mut World) {
 
 /// Nothing is asked or written any more than what stays to be asked.
 fn quiet(world: &World) {
-    let tally = std::mem::take(&mut world.wire.lock().tally);
+    let tally = std::mem::take(&mut world.network.lock().tally);
     let asked: u64 = tally.values().sum();
     let failing = world
-        .book()
-        .wishes
+        .checker()
+        .desired_state
         .now
         .keys()
         .filter(|bundle| !is_ready(world, **bundle))
         .count();
-    let mut book = world.book();
+    let mut checker = world.checker();
     if asked > MOST_ASKED + MOST_TRIED * failing as u64 {
         let most = tally.iter().max_by_key(|(_, count)| **count);
         let text = format!("{asked} requests in {REST:?} at rest, most of them {most:?}");
-        book.violate("no rest", text);
+        checker.violate("no rest", text);
     }
-    let written = book.writes.clone();
+    let written = checker.writes.clone();
     for (id, count) in written {
         let most = match id.name.starts_with("sh.helm.release") {
             true => MOST_RECORDED,
@@ -259,22 +230,22 @@ fn quiet(world: &World) {
         };
         if count > most {
             let text = format!("{id} is written {count} times in {REST:?} at rest");
-            book.violate("writes at rest", text);
+            checker.violate("writes at rest", text);
         }
     }
-    let revisions = book.revisions.clone();
+    let revisions = checker.revisions.clone();
     for (release, count) in revisions {
         if count > MOST_REVISIONS {
             let text = format!("{release:?} gets {count} revisions in {REST:?} at rest");
-            book.violate("release flaps", text);
+            checker.violate("release flaps", text);
         }
     }
 }
 
 /// Every bundle is what upstream wants, or says why not.
 fn settled(world: &World) {
-    let wishes = world.book().wishes.now.clone();
-    for (bundle, wish) in &wishes {
+    let desired_state = world.checker().desired_state.now.clone();
+    for (bundle, desired) in &desired_state {
         let Some(object) = world.upstream.get(&bundle_id(*bundle)) else {
             continue;
         };
@@ -285,13 +256,13 @@ fn settled(world: &World) {
             let says = told.iter().flatten();
             if says.clone().all(|(_, message)| message.is_empty()) {
                 let text = format!("{name} is not ready and does not say why: {told:?}");
-                world.book().violate("silent", text);
+                world.checker().violate("silent", text);
             }
             continue;
         }
-        if let Some(problem) = unlike(world, wish) {
+        if let Some(problem) = unlike(world, desired) {
             let text = format!("{name} says that it is ready, and {problem}");
-            world.book().violate("ready and not so", text);
+            world.checker().violate("ready and not so", text);
         }
     }
 }
@@ -320,24 +291,28 @@ fn is_ready(world: &World, bundle: usize) -> bool {
 }
 
 /// How a bundle that is ready differs from what is wanted of it.
-fn unlike(world: &World, wish: &Wish) -> Option<String> {
-    if wish.is_missing {
+fn unlike(world: &World, desired: &Desired) -> Option<String> {
+    if desired.is_missing {
         return None;
     }
-    let release = wish.release_name();
-    for piece in wish.pieces.iter().filter(|piece| !piece.kind.is_hook()) {
-        let id = piece.id(wish.release_namespace());
+    let release = desired.release_name();
+    for manifest in desired
+        .manifests
+        .iter()
+        .filter(|manifest| !manifest.kind.is_hook())
+    {
+        let id = manifest.id(desired.release_namespace());
         let Some(live) = world.local.get(&id) else {
             return Some(format!("{id} is not there"));
         };
-        if !wish.correct_drift {
+        if !desired.correct_drift {
             continue;
         }
-        let wanted = piece.object();
-        let field = match piece.kind {
-            Sort::ConfigMap => "/data/value",
-            Sort::Service => "/spec/selector",
-            Sort::Deployment => "/spec/template/spec/containers/0/image",
+        let wanted = manifest.object();
+        let field = match manifest.kind {
+            ObjectKind::ConfigMap => "/data/value",
+            ObjectKind::Service => "/spec/selector",
+            ObjectKind::Deployment => "/spec/template/spec/containers/0/image",
             _ => continue,
         };
         if live.pointer(field) != wanted.pointer(field) {
@@ -348,11 +323,11 @@ fn unlike(world: &World, wish: &Wish) -> Option<String> {
             ));
         }
     }
-    for copy in &wish.copies {
+    for copy in &desired.copies {
         let name = format!("pull{copy}");
         let place = |namespace: &str| crate::apiserver::Id::new("", "secrets", namespace, &name);
-        let source = world.upstream.get(&place(crate::wish::CLUSTER));
-        let live = world.local.get(&place(wish.release_namespace()));
+        let source = world.upstream.get(&place(crate::desired::CLUSTER));
+        let live = world.local.get(&place(desired.release_namespace()));
         let token = |object: Option<Arc<Value>>| object.map(|object| object["data"].clone());
         if token(source) != token(live) {
             return Some(format!("the copy {name} is not what upstream has"));

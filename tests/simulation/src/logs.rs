@@ -7,25 +7,25 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use crate::book::Book;
-use crate::wire::Wire;
+use crate::checker::Checker;
+use crate::network::Network;
 
 /// Listens to this thread until the guard is dropped.
-pub fn listen(wire: &Wire, book: &Arc<Mutex<Book>>) -> DefaultGuard {
+pub fn listen(network: &Network, checker: &Arc<Mutex<Checker>>) -> DefaultGuard {
     tracing::subscriber::set_default(Listener {
-        wire: wire.clone(),
-        book: Arc::clone(book),
+        network: network.clone(),
+        checker: Arc::clone(checker),
     })
 }
 
 struct Listener {
-    wire: Wire,
-    book: Arc<Mutex<Book>>,
+    network: Network,
+    checker: Arc<Mutex<Checker>>,
 }
 
-struct Line(String);
+struct Message(String);
 
-impl Visit for Line {
+impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         write!(self.0, " {}={value:?}", field.name()).expect("writing to a String cannot fail");
     }
@@ -48,13 +48,13 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(format!("log: {}", event.metadata().level()));
-        event.record(&mut line);
-        self.book
+        let mut message = Message(format!("log: {}", event.metadata().level()));
+        event.record(&mut message);
+        self.checker
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .read("the log", &line.0);
-        self.wire.note(&line.0);
+            .read("the log", &message.0);
+        self.network.note(&message.0);
     }
 
     fn enter(&self, _: &span::Id) {}

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::dice::Dice;
-use crate::wire::Faults;
-use crate::wish::{ACCOUNTS, BUNDLES, NAMESPACES, Piece, Sort, Wish, bundle_name};
+use crate::desired::{ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name};
+use crate::network::Faults;
+use crate::random::Random;
 
 /// What an actor does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Upstream wants this of a bundle from now on.
-    Want(usize, Wish),
+    Want(usize, Desired),
     /// Upstream deletes a bundle for good.
     Unwant(usize),
     /// Upstream is backed up.
@@ -36,29 +36,29 @@ pub enum Action {
     BreakWatches,
     Compact,
     /// Somebody with kubectl.
-    Create(usize, Piece),
-    Edit(usize, Piece),
+    Create(usize, Manifest),
+    Edit(usize, Manifest),
     Scale(usize, u8),
-    Delete(usize, Piece),
-    StripMarks(usize, Piece),
+    Delete(usize, Manifest),
+    StripMarks(usize, Manifest),
     DeleteRecords(usize, u8),
     DeleteNamespace(usize),
     /// Lets removals through that are held.
     Permit,
     /// Somebody with helm.
-    HelmInstall(usize, u8, Piece),
+    HelmInstall(usize, u8, Manifest),
     HelmRollback(usize, u8),
     HelmUninstall(usize, u8),
     /// A tenant writes a record of a release that looks like the agent's.
-    Forge(usize, u8, Piece),
+    Forge(usize, u8, Manifest),
     /// Admission refuses objects, and stops doing so.
-    Refuse(usize, Piece),
+    Refuse(usize, Manifest),
     Accept,
     /// An account loses its rights in a namespace.
     Deny(&'static str, usize),
     Grant,
     /// Something sets an object back to what it was whenever it changes.
-    Fight(usize, Piece),
+    Fight(usize, Manifest),
     Peace,
     /// The agent dies, at once or after some more requests, and is started again.
     Kill,
@@ -101,22 +101,22 @@ const STEPS: u64 = 26;
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
-        let mut dice = Dice::of(seed, "plan");
+        let mut random = Random::of(seed, "plan");
         let setting = Setting {
-            has_own: dice.chance(50),
-            has_fallback: dice.chance(20),
+            has_own: random.chance(50),
+            has_fallback: random.chance(20),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
-        let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + dice.below(6)).collect();
-        let mut wishes: Vec<Option<Wish>> = vec![None; BUNDLES];
+        let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
+        let mut desired_state: Vec<Option<Desired>> = vec![None; BUNDLES];
         let mut steps = Vec::new();
-        let count = dice.between(STEPS / 2, STEPS * 3 / 2);
+        let count = random.between(STEPS / 2, STEPS * 3 / 2);
         for number in 0..count {
-            let action = draw(&mut dice, &leaning, &mut wishes, number < 2);
-            let after = match dice.below(10) {
-                0..=3 => Duration::from_millis(dice.below(300)),
-                4..=7 => Duration::from_millis(dice.below(6_000)),
-                _ => Duration::from_millis(dice.below(40_000)),
+            let action = draw(&mut random, &leaning, &mut desired_state, number < 2);
+            let after = match random.below(10) {
+                0..=3 => Duration::from_millis(random.below(300)),
+                4..=7 => Duration::from_millis(random.below(6_000)),
+                _ => Duration::from_millis(random.below(40_000)),
             };
             steps.push(Step { after, action });
         }
@@ -151,9 +151,14 @@ impl Plan {
 
 const FAMILIES: usize = 8;
 
-fn draw(dice: &mut Dice, leaning: &[u64], wishes: &mut [Option<Wish>], begins: bool) -> Action {
+fn draw(
+    random: &mut Random,
+    leaning: &[u64],
+    desired_state: &mut [Option<Desired>],
+    begins: bool,
+) -> Action {
     let total: u64 = leaning.iter().sum::<u64>() + 8;
-    let mut at = dice.below(total);
+    let mut at = random.below(total);
     let mut family = usize::MAX;
     for (number, weight) in leaning.iter().enumerate() {
         if at < *weight {
@@ -166,58 +171,58 @@ fn draw(dice: &mut Dice, leaning: &[u64], wishes: &mut [Option<Wish>], begins: b
         family = usize::MAX;
     }
     match family {
-        0 => upstream(dice),
-        1 => faults(dice),
-        2 | 3 => person(dice, wishes),
-        4 => helm(dice, wishes),
-        5 => cluster(dice, wishes),
-        6 => process(dice),
-        7 => unwant(dice, wishes),
-        _ => want(dice, wishes),
+        0 => upstream(random),
+        1 => faults(random),
+        2 | 3 => person(random, desired_state),
+        4 => helm(random, desired_state),
+        5 => cluster(random, desired_state),
+        6 => process(random),
+        7 => unwant(random, desired_state),
+        _ => want(random, desired_state),
     }
 }
 
-fn want(dice: &mut Dice, wishes: &mut [Option<Wish>]) -> Action {
-    let bundle = dice.index(BUNDLES);
-    let wish = match &wishes[bundle] {
-        Some(wish) => wish.change(dice, bundle),
-        None => Wish::draw(dice, bundle),
+fn want(random: &mut Random, desired_state: &mut [Option<Desired>]) -> Action {
+    let bundle = random.index(BUNDLES);
+    let desired = match &desired_state[bundle] {
+        Some(desired) => desired.change(random, bundle),
+        None => Desired::draw(random, bundle),
     };
-    wishes[bundle] = Some(wish.clone());
-    Action::Want(bundle, wish)
+    desired_state[bundle] = Some(desired.clone());
+    Action::Want(bundle, desired)
 }
 
-fn unwant(dice: &mut Dice, wishes: &mut [Option<Wish>]) -> Action {
-    let bundle = dice.index(BUNDLES);
-    if wishes[bundle].take().is_none() {
-        return want(dice, wishes);
+fn unwant(random: &mut Random, desired_state: &mut [Option<Desired>]) -> Action {
+    let bundle = random.index(BUNDLES);
+    if desired_state[bundle].take().is_none() {
+        return want(random, desired_state);
     }
     Action::Unwant(bundle)
 }
 
-fn upstream(dice: &mut Dice) -> Action {
-    match dice.below(9) {
+fn upstream(random: &mut Random) -> Action {
+    match random.below(9) {
         0 => Action::Backup,
         1 => Action::Restore,
         2 => Action::Empty,
         3 | 4 => Action::Recreate,
-        5 => Action::LoseContent(dice.index(BUNDLES)),
+        5 => Action::LoseContent(random.index(BUNDLES)),
         6 => Action::ReturnContents,
-        7 => Action::ChangeSource(u8::from(dice.chance(50))),
-        _ => Action::Wait(dice.between(5, 90)),
+        7 => Action::ChangeSource(u8::from(random.chance(50))),
+        _ => Action::Wait(random.between(5, 90)),
     }
 }
 
-fn faults(dice: &mut Dice) -> Action {
-    match dice.below(8) {
-        0 => Action::Down(["local", "upstream"][dice.index(2)]),
+fn faults(random: &mut Random) -> Action {
+    match random.below(8) {
+        0 => Action::Down(["local", "upstream"][random.index(2)]),
         1 | 2 => Action::Up,
         3 | 4 => Action::Faults(Faults {
-            lost_requests: dice.below(12),
-            lost_answers: dice.below(12),
-            errors: dice.below(12),
-            slowest: dice.below(3_000),
-            lag: dice.below(20_000),
+            lost_requests: random.below(12),
+            lost_answers: random.below(12),
+            errors: random.below(12),
+            slowest: random.below(3_000),
+            lag: random.below(20_000),
         }),
         5 => Action::Faults(Faults::default()),
         6 => Action::BreakWatches,
@@ -225,112 +230,115 @@ fn faults(dice: &mut Dice) -> Action {
     }
 }
 
-/// A piece that some bundle has, or none has.
-fn piece(dice: &mut Dice, wishes: &[Option<Wish>]) -> (usize, Piece) {
-    let present: Vec<&Wish> = wishes.iter().flatten().collect();
-    if !present.is_empty() && dice.chance(80) {
-        let wish = *dice.pick(&present);
-        let pieces: Vec<_> = wish.pieces.iter().collect();
-        let piece = (*dice.pick(&pieces)).clone();
-        return (wish.namespace, piece);
+/// A manifest that some bundle has, or none has.
+fn manifest(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, Manifest) {
+    let present: Vec<&Desired> = desired_state.iter().flatten().collect();
+    if !present.is_empty() && random.chance(80) {
+        let desired = *random.pick(&present);
+        let manifests: Vec<_> = desired.manifests.iter().collect();
+        let manifest = (*random.pick(&manifests)).clone();
+        return (desired.namespace, manifest);
     }
-    let namespace = dice.index(NAMESPACES.len());
-    let wish = Wish::draw(dice, 0);
-    let piece = wish.pieces.into_iter().next();
-    (namespace, piece.expect("a wish has at least one piece"))
+    let namespace = random.index(NAMESPACES.len());
+    let desired = Desired::draw(random, 0);
+    let manifest = desired.manifests.into_iter().next();
+    (
+        namespace,
+        manifest.expect("a desired has at least one manifest"),
+    )
 }
 
-fn release(dice: &mut Dice, wishes: &[Option<Wish>]) -> (usize, u8) {
-    let present: Vec<&Wish> = wishes.iter().flatten().collect();
-    if !present.is_empty() && dice.chance(80) {
-        let wish = *dice.pick(&present);
-        return (wish.namespace, wish.release);
+fn release(random: &mut Random, desired_state: &[Option<Desired>]) -> (usize, u8) {
+    let present: Vec<&Desired> = desired_state.iter().flatten().collect();
+    if !present.is_empty() && random.chance(80) {
+        let desired = *random.pick(&present);
+        return (desired.namespace, desired.release);
     }
-    let number = u8::try_from(dice.index(BUNDLES)).unwrap_or(0);
-    (dice.index(NAMESPACES.len()), number)
+    let number = u8::try_from(random.index(BUNDLES)).unwrap_or(0);
+    (random.index(NAMESPACES.len()), number)
 }
 
-fn person(dice: &mut Dice, wishes: &[Option<Wish>]) -> Action {
-    let (namespace, mut piece) = piece(dice, wishes);
-    match dice.below(14) {
+fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, mut manifest) = manifest(random, desired_state);
+    match random.below(14) {
         0 | 1 => {
-            if dice.chance(20) {
+            if random.chance(20) {
                 // The name of a copy.
-                let number = u8::from(dice.chance(50));
-                piece = Piece {
-                    kind: Sort::Secret,
+                let number = u8::from(random.chance(50));
+                manifest = Manifest {
+                    kind: ObjectKind::Secret,
                     name: 100 + number,
-                    ..piece
+                    ..manifest
                 };
             }
-            Action::Create(namespace, piece)
+            Action::Create(namespace, manifest)
         }
         2..=5 => {
-            piece.value = 9;
-            Action::Edit(namespace, piece)
+            manifest.value = 9;
+            Action::Edit(namespace, manifest)
         }
-        6 | 7 => Action::Delete(namespace, piece),
-        8 => Action::StripMarks(namespace, piece),
+        6 | 7 => Action::Delete(namespace, manifest),
+        8 => Action::StripMarks(namespace, manifest),
         9 => {
-            let (namespace, release) = release(dice, wishes);
+            let (namespace, release) = release(random, desired_state);
             Action::DeleteRecords(namespace, release)
         }
-        10 => match dice.chance(30) {
+        10 => match random.chance(30) {
             true => Action::DeleteNamespace(namespace),
-            false => Action::Edit(namespace, piece),
+            false => Action::Edit(namespace, manifest),
         },
         11 => Action::Permit,
-        _ => Action::Scale(namespace, piece.name),
+        _ => Action::Scale(namespace, manifest.name),
     }
 }
 
-fn helm(dice: &mut Dice, wishes: &[Option<Wish>]) -> Action {
-    let (namespace, name) = release(dice, wishes);
-    let (_, piece) = piece(dice, wishes);
-    match dice.below(6) {
-        0..=2 => Action::HelmInstall(namespace, name, piece),
+fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, name) = release(random, desired_state);
+    let (_, manifest) = manifest(random, desired_state);
+    match random.below(6) {
+        0..=2 => Action::HelmInstall(namespace, name, manifest),
         3 => Action::HelmRollback(namespace, name),
         4 => Action::HelmUninstall(namespace, name),
-        _ => Action::Forge(namespace, name, piece),
+        _ => Action::Forge(namespace, name, manifest),
     }
 }
 
-fn cluster(dice: &mut Dice, wishes: &[Option<Wish>]) -> Action {
-    let (namespace, piece) = piece(dice, wishes);
-    match dice.below(8) {
-        0 | 1 => Action::Refuse(namespace, piece),
+fn cluster(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
+    let (namespace, manifest) = manifest(random, desired_state);
+    match random.below(8) {
+        0 | 1 => Action::Refuse(namespace, manifest),
         2 | 3 => Action::Accept,
-        4 => Action::Deny(ACCOUNTS[dice.index(ACCOUNTS.len())], namespace),
+        4 => Action::Deny(ACCOUNTS[random.index(ACCOUNTS.len())], namespace),
         5 => Action::Grant,
-        6 => Action::Fight(namespace, piece),
+        6 => Action::Fight(namespace, manifest),
         _ => Action::Peace,
     }
 }
 
-fn process(dice: &mut Dice) -> Action {
-    match dice.below(8) {
+fn process(random: &mut Random) -> Action {
+    match random.below(8) {
         0 => Action::Kill,
-        1..=4 => Action::KillAfter(dice.between(1, 25)),
-        5 => Action::Pause(dice.between(1, 60)),
-        6 => Action::Jump(i64::try_from(dice.between(1, 7200)).unwrap_or(0) - 3600),
-        _ => Action::Wait(dice.between(5, 120)),
+        1..=4 => Action::KillAfter(random.between(1, 25)),
+        5 => Action::Pause(random.between(1, 60)),
+        6 => Action::Jump(i64::try_from(random.between(1, 7200)).unwrap_or(0) - 3600),
+        _ => Action::Wait(random.between(5, 120)),
     }
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = |namespace: &usize, piece: &Piece| {
-            format!("{}/{}", NAMESPACES[*namespace], object_name(piece))
+        let place = |namespace: &usize, manifest: &Manifest| {
+            format!("{}/{}", NAMESPACES[*namespace], object_name(manifest))
         };
         let release =
             |namespace: &usize, number: &u8| format!("{}/r{number}", NAMESPACES[*namespace]);
         match self {
-            Self::Want(bundle, wish) => {
+            Self::Want(bundle, desired) => {
                 write!(
                     f,
                     "upstream wants of {}: {}",
                     bundle_name(*bundle),
-                    wish.describe()
+                    desired.describe()
                 )
             }
             Self::Unwant(bundle) => write!(f, "upstream deletes {}", bundle_name(*bundle)),
@@ -348,21 +356,23 @@ impl fmt::Display for Action {
             Self::Faults(faults) => write!(f, "from now on: {faults:?}"),
             Self::BreakWatches => write!(f, "all watches break"),
             Self::Compact => write!(f, "the servers forget old changes"),
-            Self::Create(namespace, piece) => {
-                write!(f, "a person creates {}", place(namespace, piece))
+            Self::Create(namespace, manifest) => {
+                write!(f, "a person creates {}", place(namespace, manifest))
             }
-            Self::Edit(namespace, piece) => write!(f, "a person edits {}", place(namespace, piece)),
+            Self::Edit(namespace, manifest) => {
+                write!(f, "a person edits {}", place(namespace, manifest))
+            }
             Self::Scale(namespace, name) => {
                 write!(f, "a person scales {}/d{name} to 3", NAMESPACES[*namespace])
             }
-            Self::Delete(namespace, piece) => {
-                write!(f, "a person deletes {}", place(namespace, piece))
+            Self::Delete(namespace, manifest) => {
+                write!(f, "a person deletes {}", place(namespace, manifest))
             }
-            Self::StripMarks(namespace, piece) => {
+            Self::StripMarks(namespace, manifest) => {
                 write!(
                     f,
-                    "a person strips the marks of {}",
-                    place(namespace, piece)
+                    "a person strips the labels of {}",
+                    place(namespace, manifest)
                 )
             }
             Self::DeleteRecords(namespace, name) => {
@@ -380,12 +390,12 @@ impl fmt::Display for Action {
                 )
             }
             Self::Permit => write!(f, "a person lets held removals through"),
-            Self::HelmInstall(namespace, name, piece) => write!(
+            Self::HelmInstall(namespace, name, manifest) => write!(
                 f,
                 "somebody runs helm install or upgrade of {} with {}=v{}",
                 release(namespace, name),
-                object_name(piece),
-                piece.value
+                object_name(manifest),
+                manifest.value
             ),
             Self::HelmRollback(namespace, name) => {
                 write!(
@@ -401,14 +411,14 @@ impl fmt::Display for Action {
                     release(namespace, name)
                 )
             }
-            Self::Forge(namespace, name, piece) => write!(
+            Self::Forge(namespace, name, manifest) => write!(
                 f,
                 "a tenant forges a record of {} with {}",
                 release(namespace, name),
-                object_name(piece)
+                object_name(manifest)
             ),
-            Self::Refuse(namespace, piece) => {
-                write!(f, "admission refuses {}", place(namespace, piece))
+            Self::Refuse(namespace, manifest) => {
+                write!(f, "admission refuses {}", place(namespace, manifest))
             }
             Self::Accept => write!(f, "admission refuses nothing"),
             Self::Deny(account, namespace) => {
@@ -416,8 +426,8 @@ impl fmt::Display for Action {
                 write!(f, "the account {account:?} loses its rights in {namespace}")
             }
             Self::Grant => write!(f, "all accounts have their rights"),
-            Self::Fight(namespace, piece) => {
-                write!(f, "something keeps {} as it is", place(namespace, piece))
+            Self::Fight(namespace, manifest) => {
+                write!(f, "something keeps {} as it is", place(namespace, manifest))
             }
             Self::Peace => write!(f, "nothing keeps anything as it is"),
             Self::Kill => write!(f, "kill -9"),
@@ -429,10 +439,10 @@ impl fmt::Display for Action {
     }
 }
 
-/// The name of a piece's object; from 100 on, that of a copy.
-pub fn object_name(piece: &Piece) -> String {
-    match (piece.kind, piece.name) {
-        (Sort::Secret, number @ 100..) => format!("pull{}", number - 100),
-        _ => piece.object_name(),
+/// The name of a manifest's object; from 100 on, that of a copy.
+pub fn object_name(manifest: &Manifest) -> String {
+    match (manifest.kind, manifest.name) {
+        (ObjectKind::Secret, number @ 100..) => format!("pull{}", number - 100),
+        _ => manifest.object_name(),
     }
 }

@@ -305,7 +305,7 @@ pub(crate) fn settled(subresource: &str, kind: &Kind, before: &Value, after: Val
     }
     if let Some(metadata) = after["metadata"].as_object_mut() {
         metadata.remove("managedFields");
-        super::drop_empty(metadata);
+        super::object::drop_empty(metadata);
     }
     if kind.kind == "Namespace" && after.get("spec").is_none() {
         after["spec"] = before["spec"].clone();

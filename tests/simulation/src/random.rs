@@ -2,14 +2,14 @@
 
 /// A stream of random numbers (splitmix64).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut dice = Self(seed ^ 0x5bf0_3635_dcf5_19ab);
-        dice.draw();
-        dice
+        let mut random = Self(seed ^ 0x5bf0_3635_dcf5_19ab);
+        random.draw();
+        random
     }
 
     /// A stream of its own for one purpose, so that what draws more or less elsewhere changes nothing here.

@@ -1,6 +1,6 @@
 //! The invariants: what must hold at every write, from facts that the simulation knows.
 //!
-//! Nothing here knows a scenario. Known are: who wrote each object and with whose marks, what somebody upstream wants of each bundle (a
+//! Nothing here knows a scenario. Known are: who wrote each object and with whose owner, what somebody upstream wants of each bundle (a
 //! disaster changes what upstream holds, not what is wanted), the account of each write, where secrets are, the history of
 //! each release, and which hook ran in which revision.
 
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
-use crate::wish::{ACCOUNTS, CANARY, SYSTEM, Wishes, bundle_name};
+use crate::desired::{ACCOUNTS, CANARY, DesiredState, SYSTEM, bundle_name};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ struct Origin {
 
 /// Everything that is known.
 #[derive(Debug, Default)]
-pub struct Book {
-    pub wishes: Wishes,
+pub struct Checker {
+    pub desired_state: DesiredState,
     /// Whether bundles without an account have one all the same.
     pub has_fallback: bool,
     /// Bundles that are missing upstream although somebody wants them.
@@ -50,9 +50,9 @@ pub struct Book {
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
     /// Good revisions that a release ever had.
-    goods: BTreeMap<ReleaseKey, u64>,
+    deployed: BTreeMap<ReleaseKey, u64>,
     /// Those of them that the agent deployed.
-    own_goods: BTreeMap<ReleaseKey, u64>,
+    deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, revision of their release and content.
     hooks: BTreeSet<(Id, i64, String)>,
     /// How often the agent created an object.
@@ -68,14 +68,14 @@ pub struct Book {
     pub lines: Vec<String>,
 }
 
-/// Deploys that have other reasons than a wish: edits, deletions, other clients.
-const MOST_GOODS: u64 = 8;
+/// Deploys that have other reasons than a desired: edits, deletions, other clients.
+const MOST_DEPLOYS: u64 = 8;
 /// How often an object may be created.
 const MOST_CREATIONS: u64 = 20;
 
 const RECORD: &str = "sh.helm.release.v1.";
 
-impl Book {
+impl Checker {
     /// Notes that an invariant is broken.
     pub fn violate(&mut self, rule: &'static str, text: String) {
         if !self.violations.iter().any(|known| known.rule == rule) {
@@ -97,8 +97,8 @@ impl Book {
         uid.unwrap_or_default().to_owned()
     }
 
-    /// The release whose marks an object carries.
-    fn marks(object: &Value) -> Option<ReleaseKey> {
+    /// The release whose owner an object carries.
+    fn owner(object: &Value) -> Option<ReleaseKey> {
         let annotations = object.pointer("/metadata/annotations")?;
         let text = |key: &str| annotations.get(key).and_then(Value::as_str);
         Some((
@@ -125,12 +125,12 @@ impl Book {
 
     /// Those who want a release now, or would if upstream had not lost them.
     fn wanting(&self, release: &ReleaseKey) -> Vec<usize> {
-        let is_it = |wish: &crate::wish::Wish| {
-            wish.release_namespace() == release.0 && wish.release_name() == release.1
+        let is_it = |desired: &crate::desired::Desired| {
+            desired.release_namespace() == release.0 && desired.release_name() == release.1
         };
-        let now = self.wishes.now.iter();
+        let now = self.desired_state.now.iter();
         let wanting: Vec<usize> = now
-            .filter(|(_, wish)| is_it(wish))
+            .filter(|(_, desired)| is_it(desired))
             .map(|(bundle, _)| *bundle)
             .collect();
         // Of several that want the same release one has it, and the others are told: which one is no fact from outside.
@@ -140,7 +140,7 @@ impl Book {
         }
     }
 
-    fn is_good(status: &str) -> bool {
+    fn is_deployed(status: &str) -> bool {
         matches!(status, "deployed" | "superseded")
     }
 
@@ -148,7 +148,7 @@ impl Book {
         let Some((release, revision)) = Self::record(&write.id) else {
             return;
         };
-        let had_good = self.has_good(&release);
+        let had_deployed = self.has_deployed(&release);
         let by_agent = write.who.agent().is_some();
         let status = write.after.as_ref().map(|after| {
             let status = after.pointer("/metadata/labels/status");
@@ -166,10 +166,10 @@ impl Book {
                     self.hooks
                         .retain(|(id, known, _)| id.namespace != *place || *known != revision);
                 }
-                if Self::is_good(&status)
+                if Self::is_deployed(&status)
                     && records.insert(revision, status.clone()).as_ref() != Some(&status)
                 {
-                    *self.goods.entry(release.clone()).or_default() += 1;
+                    *self.deployed.entry(release.clone()).or_default() += 1;
                 } else {
                     records.insert(revision, status);
                 }
@@ -186,7 +186,7 @@ impl Book {
             }
         }
         let is_wanted = !self.wanting(&release).is_empty();
-        if by_agent && is_wanted && had_good && !self.has_good(&release) {
+        if by_agent && is_wanted && had_deployed && !self.has_deployed(&release) {
             let text = format!("{} leaves {release:?} without a good revision", write.id);
             self.violate("no good revision", text);
         }
@@ -197,7 +197,7 @@ impl Book {
                 .and_then(|b| self.origins.get(&Self::uid(b)));
             if let Some(origin) = origin
                 && !matches!(origin.actor, Actor::Agent(_))
-                && self.goods_of_agent(&release) == 0
+                && self.deployed_by_agent(&release) == 0
             {
                 let text = format!(
                     "{} was written by {:?}, of a release that the agent never deployed",
@@ -208,16 +208,17 @@ impl Book {
         }
     }
 
-    /// A release is deployed anew for each wish, and some times for what else happens to it.
-    fn count_good(&mut self, release: &ReleaseKey) {
-        let bundles = self.wishes.of_release(&release.0, &release.1);
-        let wishes: usize = bundles
+    /// A release is deployed anew for each desired, and some times for what else happens to it.
+    fn count_deploy(&mut self, release: &ReleaseKey) {
+        let bundles = self.desired_state.of_release(&release.0, &release.1);
+        let desired_state: usize = bundles
             .iter()
-            .map(|bundle| self.wishes.ever[bundle].len())
+            .map(|bundle| self.desired_state.ever[bundle].len())
             .sum();
-        let count = self.goods_of_agent(release);
-        if count > MOST_GOODS + 3 * wishes as u64 {
-            let text = format!("{release:?} was deployed {count} times for {wishes} wishes");
+        let count = self.deployed_by_agent(release);
+        if count > MOST_DEPLOYS + 3 * desired_state as u64 {
+            let text =
+                format!("{release:?} was deployed {count} times for {desired_state} desired_state");
             self.violate("release flaps", text);
         }
     }
@@ -232,26 +233,26 @@ impl Book {
         }
     }
 
-    fn goods_of_agent(&self, release: &ReleaseKey) -> u64 {
-        self.own_goods.get(release).copied().unwrap_or(0)
+    fn deployed_by_agent(&self, release: &ReleaseKey) -> u64 {
+        self.deployed_by_agent.get(release).copied().unwrap_or(0)
     }
 
-    fn has_good(&self, release: &ReleaseKey) -> bool {
+    fn has_deployed(&self, release: &ReleaseKey) -> bool {
         let records = self.records.get(release);
-        records.is_some_and(|records| records.values().any(|status| Self::is_good(status)))
+        records.is_some_and(|records| records.values().any(|status| Self::is_deployed(status)))
     }
 
     fn deleted(&mut self, write: &Write, before: &Value) {
         let uid = Self::uid(before);
         let origin = self.origins.get(&uid).cloned();
-        let marks = Self::marks(before);
+        let owner = Self::owner(before);
         if Self::record(&write.id).is_some() {
             return;
         }
         let is_ours = origin
             .as_ref()
             .is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
-        if !is_ours && !self.may_delete(write, origin.as_ref(), marks.as_ref()) {
+        if !is_ours && !self.may_delete(write, origin.as_ref(), owner.as_ref()) {
             let text = format!("{} was there before the agent, which deletes it", write.id);
             self.violate("deletes what others made", text);
             return;
@@ -259,21 +260,21 @@ impl Book {
         if Self::is_hook(before) {
             return;
         }
-        let Some(marks) = marks else {
+        let Some(owner) = owner else {
             if let Some(bundle) = self.wants_copy(&write.id) {
                 let text = format!("{}, a copy that {} needs", write.id, bundle_name(bundle));
                 self.violate("deletes a needed copy", text);
             }
             return;
         };
-        for bundle in self.wanting(&marks) {
-            let wish = &self.wishes.now[&bundle];
-            if !wish.ids().any(|id| id == write.id) {
+        for bundle in self.wanting(&owner) {
+            let desired = &self.desired_state.now[&bundle];
+            if !desired.ids().any(|id| id == write.id) {
                 continue;
             }
             let born = origin.as_ref().map_or(0, |origin| origin.born);
-            let is_undo = wish.atomic && born == self.goods.get(&marks).copied().unwrap_or(0);
-            if is_undo || wish.force {
+            let is_undo = desired.atomic && born == self.deployed.get(&owner).copied().unwrap_or(0);
+            if is_undo || desired.force {
                 continue;
             }
             let rule = match self.lost.contains(&bundle) {
@@ -290,49 +291,55 @@ impl Book {
         &self,
         write: &Write,
         origin: Option<&Origin>,
-        marks: Option<&ReleaseKey>,
+        owner: Option<&ReleaseKey>,
     ) -> bool {
-        let Some(marks) = marks else { return false };
-        if self.is_wanted_at(&write.id, Some(marks)) {
+        let Some(owner) = owner else { return false };
+        if self.is_wanted_at(&write.id, Some(owner)) {
             return false;
         }
         let is_taken = origin.is_some_and(|origin| origin.taken);
-        let records = self.records.get(marks);
+        let records = self.records.get(owner);
         let newest = records.and_then(|records| records.last_key_value());
         let is_upgrade = newest.is_some_and(|(_, status)| status == "pending-upgrade");
-        is_taken || is_upgrade || self.goods_of_agent(marks) > 0
+        is_taken || is_upgrade || self.deployed_by_agent(owner) > 0
     }
 
-    fn is_wanted_at(&self, id: &Id, marks: Option<&ReleaseKey>) -> bool {
-        let Some(marks) = marks else { return false };
-        let wanting = self.wanting(marks);
-        wanting
-            .iter()
-            .any(|bundle| self.wishes.now[bundle].ids().any(|wanted| wanted == *id))
+    fn is_wanted_at(&self, id: &Id, owner: Option<&ReleaseKey>) -> bool {
+        let Some(owner) = owner else { return false };
+        let wanting = self.wanting(owner);
+        wanting.iter().any(|bundle| {
+            self.desired_state.now[bundle]
+                .ids()
+                .any(|wanted| wanted == *id)
+        })
     }
 
     /// A bundle that needs a copy at this place.
     fn wants_copy(&self, id: &Id) -> Option<usize> {
         let number: u8 = id.name.strip_prefix("pull")?.parse().ok()?;
-        let needs = |wish: &crate::wish::Wish| {
-            wish.copies.contains(&number) && wish.release_namespace() == id.namespace
+        let needs = |desired: &crate::desired::Desired| {
+            desired.copies.contains(&number) && desired.release_namespace() == id.namespace
         };
-        let mut now = self.wishes.now.iter();
-        now.find(|(bundle, wish)| needs(wish) && !self.allowed.contains(bundle))
+        let mut now = self.desired_state.now.iter();
+        now.find(|(bundle, desired)| needs(desired) && !self.allowed.contains(bundle))
             .map(|(bundle, _)| *bundle)
     }
 
     fn overwritten(&mut self, write: &Write, before: &Value, after: &Value) {
         let uid = Self::uid(before);
         let origin = self.origins.get(&uid).cloned();
-        let (old, new) = (Self::marks(before), Self::marks(after));
+        let (old, new) = (Self::owner(before), Self::owner(after));
         let taking = new.as_ref().filter(|new| old.as_ref() != Some(new));
         if let Some(new) = taking {
             let (namespace, name) = new;
-            let claimants = self.wishes.of_release(namespace, name);
+            let claimants = self.desired_state.of_release(namespace, name);
             let may = claimants.iter().any(|bundle| {
-                let wishes = &self.wishes.ever[bundle];
-                wishes.iter().rev().take(2).any(|wish| wish.take_ownership)
+                let desired_state = &self.desired_state.ever[bundle];
+                desired_state
+                    .iter()
+                    .rev()
+                    .take(2)
+                    .any(|desired| desired.take_ownership)
             });
             if may && let Some(origin) = self.origins.get_mut(&uid) {
                 origin.taken = true;
@@ -354,19 +361,19 @@ impl Book {
     }
 
     /// Whoever writes objects of a release has the account that the bundle names.
-    fn account(&mut self, write: &Write, marks: &ReleaseKey) {
-        let bundles = self.wishes.of_release(&marks.0, &marks.1);
+    fn account(&mut self, write: &Write, owner: &ReleaseKey) {
+        let bundles = self.desired_state.of_release(&owner.0, &owner.1);
         let allowed: BTreeSet<&str> = bundles
             .iter()
-            .flat_map(|bundle| &self.wishes.ever[bundle])
-            .map(|wish| match ACCOUNTS[wish.account] {
+            .flat_map(|bundle| &self.desired_state.ever[bundle])
+            .map(|desired| match ACCOUNTS[desired.account] {
                 "" if self.has_fallback => "fleet-default",
                 account => account,
             })
             .collect();
         let account = write.who.account.as_str();
         if !bundles.is_empty() && !allowed.contains(account) {
-            let text = format!("{} of {marks:?} is written as {account:?}", write.id);
+            let text = format!("{} of {owner:?} is written as {account:?}", write.id);
             self.violate("wrong account", text);
         }
     }
@@ -407,10 +414,10 @@ impl Book {
             let (revision, status) = records.last_key_value()?;
             let wants = self.wanting(key);
             let has = wants.iter().any(|bundle| {
-                let pieces = &self.wishes.now[bundle].pieces;
-                pieces
+                let manifests = &self.desired_state.now[bundle].manifests;
+                manifests
                     .iter()
-                    .any(|piece| piece.kind.is_hook() && piece.object_name() == id.name)
+                    .any(|manifest| manifest.kind.is_hook() && manifest.object_name() == id.name)
             });
             (status.starts_with("pending") && has).then_some(*revision)
         });
@@ -419,7 +426,7 @@ impl Book {
     }
 }
 
-impl Audit for Book {
+impl Audit for Checker {
     fn wrote(&mut self, write: &Write) {
         let by_agent = write.who.agent().is_some();
         if by_agent && let Some(after) = &write.after {
@@ -445,8 +452,8 @@ impl Audit for Book {
             return;
         }
         if let (None, Some(after)) = (&write.before, &write.after) {
-            let marks = Self::marks(after);
-            let born = marks.and_then(|marks| self.goods.get(&marks).copied());
+            let owner = Self::owner(after);
+            let born = owner.and_then(|owner| self.deployed.get(&owner).copied());
             let origin = Origin {
                 actor: write.who.actor,
                 taken: false,
@@ -466,8 +473,8 @@ impl Audit for Book {
             && let Some(after) = &write.after
             && after.pointer("/metadata/labels/status") == Some(&Value::from("deployed"))
         {
-            *self.own_goods.entry(release.clone()).or_default() += 1;
-            self.count_good(&release);
+            *self.deployed_by_agent.entry(release.clone()).or_default() += 1;
+            self.count_deploy(&release);
         }
         match (&write.before, &write.after) {
             (Some(before), None) => {
@@ -483,13 +490,13 @@ impl Audit for Book {
                 } else {
                     self.overwritten(write, &before, &after);
                 }
-                if let Some(marks) = Self::marks(&after) {
-                    self.account(write, &marks);
+                if let Some(owner) = Self::owner(&after) {
+                    self.account(write, &owner);
                 }
             }
             (None, Some(after)) => {
-                if let Some(marks) = Self::marks(after) {
-                    self.account(write, &marks);
+                if let Some(owner) = Self::owner(after) {
+                    self.account(write, &owner);
                     if !Self::is_hook(after) {
                         self.count_creation(&write.id);
                     }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::apiserver::Id;
-use crate::controllers::FATE;
-use crate::dice::Dice;
+use crate::controllers::BEHAVIOUR;
+use crate::random::Random;
 
 /// Where the agent lives.
 pub const SYSTEM: &str = "cattle-fleet-system";
@@ -29,17 +29,17 @@ pub const CANARY: &str = "canary-";
 
 /// One object of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Piece {
-    pub kind: Sort,
+pub struct Manifest {
+    pub kind: ObjectKind,
     pub name: u8,
     /// What is written into it.
     pub value: u8,
-    pub fate: Fate,
+    pub behaviour: Behaviour,
 }
 
-/// Kinds of pieces.
+/// Kinds of manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sort {
+pub enum ObjectKind {
     ConfigMap,
     Secret,
     Deployment,
@@ -51,9 +51,9 @@ pub enum Sort {
     DeleteHook,
 }
 
-/// What becomes of a piece once it is written.
+/// What becomes of a manifest once it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum Behaviour {
     Ready,
     /// Its pods never come up, or its job fails.
     Fails,
@@ -61,7 +61,7 @@ pub enum Fate {
     Refused,
 }
 
-impl Sort {
+impl ObjectKind {
     fn plural(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),
@@ -78,17 +78,17 @@ impl Sort {
     }
 }
 
-impl Piece {
+impl Manifest {
     /// Name of the object.
     pub fn object_name(&self) -> String {
         let letter = match self.kind {
-            Sort::ConfigMap => 'c',
-            Sort::Secret => 's',
-            Sort::Deployment => 'd',
-            Sort::Service => 'v',
-            Sort::PreHook => 'p',
-            Sort::PostHook => 'q',
-            Sort::DeleteHook => 'r',
+            ObjectKind::ConfigMap => 'c',
+            ObjectKind::Secret => 's',
+            ObjectKind::Deployment => 'd',
+            ObjectKind::Service => 'v',
+            ObjectKind::PreHook => 'p',
+            ObjectKind::PostHook => 'q',
+            ObjectKind::DeleteHook => 'r',
         };
         format!("{letter}{}", self.name)
     }
@@ -103,52 +103,52 @@ impl Piece {
     pub fn object(&self) -> Value {
         let name = self.object_name();
         let value = format!("v{}", self.value);
-        let fate = match self.fate {
-            Fate::Fails => "fails",
+        let behaviour = match self.behaviour {
+            Behaviour::Fails => "fails",
             _ => "ready",
         };
         let mut object = match self.kind {
-            Sort::ConfigMap => json!({
+            ObjectKind::ConfigMap => json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
                 "data": {"value": value, "same": "1"},
             }),
-            Sort::Secret => json!({
+            ObjectKind::Secret => json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
                 "stringData": {"password": format!("{CANARY}{name}-{value}")},
             }),
-            Sort::Service => json!({
+            ObjectKind::Service => json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
                 "spec": {"ports": [{"port": 80 + u32::from(self.value)}], "selector": {"app": name}},
             }),
-            Sort::Deployment => json!({
+            ObjectKind::Deployment => json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
                 "spec": {
                     "replicas": 1, "selector": {"matchLabels": {"app": name}},
                     "template": {
-                        "metadata": {"labels": {"app": name}, "annotations": {FATE: fate}},
+                        "metadata": {"labels": {"app": name}, "annotations": {BEHAVIOUR: behaviour}},
                         "spec": {"containers": [{"name": "main", "image": format!("image:{value}")}]},
                     },
                 },
             }),
-            Sort::PreHook | Sort::PostHook | Sort::DeleteHook => {
+            ObjectKind::PreHook | ObjectKind::PostHook | ObjectKind::DeleteHook => {
                 let (events, policy) = match self.kind {
-                    Sort::PreHook => ("pre-install,pre-upgrade", "before-hook-creation"),
-                    Sort::PostHook => ("post-install,post-upgrade", "hook-succeeded"),
+                    ObjectKind::PreHook => ("pre-install,pre-upgrade", "before-hook-creation"),
+                    ObjectKind::PostHook => ("post-install,post-upgrade", "hook-succeeded"),
                     _ => ("pre-delete", "before-hook-creation,hook-succeeded"),
                 };
                 json!({
                     "apiVersion": "batch/v1", "kind": "Job",
                     "metadata": {"name": name, "annotations": {
-                        "helm.sh/hook": events, "helm.sh/hook-delete-policy": policy, FATE: fate}},
+                        "helm.sh/hook": events, "helm.sh/hook-delete-policy": policy, BEHAVIOUR: behaviour}},
                     "spec": {"template": {"spec": {
                         "restartPolicy": "Never",
                         "containers": [{"name": "main", "image": format!("image:{value}")}]}}},
                 })
             }
         };
-        if self.fate == Fate::Refused {
+        if self.behaviour == Behaviour::Refused {
             let field = match self.kind {
-                Sort::ConfigMap | Sort::Secret => "data",
+                ObjectKind::ConfigMap | ObjectKind::Secret => "data",
                 _ => "spec",
             };
             object[field]["refuse"] = "true".into();
@@ -159,11 +159,11 @@ impl Piece {
 
 /// What upstream wants of one bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Desired {
     pub namespace: usize,
     /// Which of the release names; names are shared, so that bundles want the same.
     pub release: u8,
-    pub pieces: BTreeSet<Piece>,
+    pub manifests: BTreeSet<Manifest>,
     pub take_ownership: bool,
     pub atomic: bool,
     pub force: bool,
@@ -180,74 +180,75 @@ pub struct Wish {
     pub is_missing: bool,
 }
 
-impl Wish {
-    /// A wish as chance has it.
-    pub fn draw(dice: &mut Dice, bundle: usize) -> Self {
-        let mut pieces = BTreeSet::new();
-        for _ in 0..dice.between(1, 3) {
-            put(&mut pieces, draw_piece(dice, bundle));
+impl Desired {
+    /// A desired as chance has it.
+    pub fn draw(random: &mut Random, bundle: usize) -> Self {
+        let mut manifests = BTreeSet::new();
+        for _ in 0..random.between(1, 3) {
+            put(&mut manifests, draw_manifest(random, bundle));
         }
         Self {
-            namespace: dice.index(NAMESPACES.len()),
+            namespace: random.index(NAMESPACES.len()),
             // Mostly a name of its own.
-            release: match dice.chance(80) {
+            release: match random.chance(80) {
                 true => u8::try_from(bundle).unwrap_or(0),
-                false => u8::try_from(dice.index(BUNDLES)).unwrap_or(0),
+                false => u8::try_from(random.index(BUNDLES)).unwrap_or(0),
             },
-            pieces,
-            take_ownership: dice.chance(30),
-            atomic: dice.chance(30),
-            force: dice.chance(15),
-            correct_drift: dice.chance(60),
-            keep_resources: dice.chance(10),
-            account: dice.index(ACCOUNTS.len()),
-            namespace_label: dice.chance(25).then(|| u8::try_from(bundle).unwrap_or(0)),
-            copies: (0..2).filter(|_| dice.chance(20)).collect(),
-            max_history: *dice.pick(&[0, 2, 3]),
+            manifests,
+            take_ownership: random.chance(30),
+            atomic: random.chance(30),
+            force: random.chance(15),
+            correct_drift: random.chance(60),
+            keep_resources: random.chance(10),
+            account: random.index(ACCOUNTS.len()),
+            namespace_label: random.chance(25).then(|| u8::try_from(bundle).unwrap_or(0)),
+            copies: (0..2).filter(|_| random.chance(20)).collect(),
+            max_history: *random.pick(&[0, 2, 3]),
             sync: 0,
             is_missing: false,
         }
     }
 
     /// The same bundle, changed a little.
-    pub fn change(&self, dice: &mut Dice, bundle: usize) -> Self {
+    pub fn change(&self, random: &mut Random, bundle: usize) -> Self {
         let mut next = self.clone();
-        for _ in 0..dice.between(1, 2) {
-            match dice.below(12) {
+        for _ in 0..random.between(1, 2) {
+            match random.below(12) {
                 0..=3 => {
                     // Another value in one of the objects.
-                    let pieces: Vec<_> = next.pieces.iter().cloned().collect();
-                    let old = dice.pick(&pieces).clone();
-                    next.pieces.remove(&old);
-                    next.pieces.insert(Piece {
-                        value: u8::try_from(dice.below(4)).unwrap_or(0),
+                    let manifests: Vec<_> = next.manifests.iter().cloned().collect();
+                    let old = random.pick(&manifests).clone();
+                    next.manifests.remove(&old);
+                    next.manifests.insert(Manifest {
+                        value: u8::try_from(random.below(4)).unwrap_or(0),
                         ..old
                     });
                 }
                 4 => {
-                    put(&mut next.pieces, draw_piece(dice, bundle));
+                    put(&mut next.manifests, draw_manifest(random, bundle));
                 }
                 5 => {
-                    if next.pieces.len() > 1 {
-                        next.pieces.pop_first();
+                    if next.manifests.len() > 1 {
+                        next.manifests.pop_first();
                     }
                 }
                 6 | 7 => {
-                    let pieces: Vec<_> = next.pieces.iter().cloned().collect();
-                    let old = dice.pick(&pieces).clone();
-                    next.pieces.remove(&old);
-                    let fate = *dice.pick(&[Fate::Ready, Fate::Fails, Fate::Refused]);
-                    next.pieces.insert(Piece { fate, ..old });
+                    let manifests: Vec<_> = next.manifests.iter().cloned().collect();
+                    let old = random.pick(&manifests).clone();
+                    next.manifests.remove(&old);
+                    let behaviour =
+                        *random.pick(&[Behaviour::Ready, Behaviour::Fails, Behaviour::Refused]);
+                    next.manifests.insert(Manifest { behaviour, ..old });
                 }
                 8 => next.take_ownership = !next.take_ownership,
                 9 => next.sync += 1,
-                10 => match dice.below(4) {
-                    0 => next.release = u8::try_from(dice.index(BUNDLES)).unwrap_or(0),
-                    1 => next.namespace = dice.index(NAMESPACES.len()),
+                10 => match random.below(4) {
+                    0 => next.release = u8::try_from(random.index(BUNDLES)).unwrap_or(0),
+                    1 => next.namespace = random.index(NAMESPACES.len()),
                     2 => next.atomic = !next.atomic,
                     _ => next.correct_drift = !next.correct_drift,
                 },
-                _ => next.copies = (0..2).filter(|_| dice.chance(40)).collect(),
+                _ => next.copies = (0..2).filter(|_| random.chance(40)).collect(),
             }
         }
         next
@@ -265,19 +266,22 @@ impl Wish {
 
     /// The places of its objects, hooks left out.
     pub fn ids(&self) -> impl Iterator<Item = Id> + '_ {
-        let plain = self.pieces.iter().filter(|piece| !piece.kind.is_hook());
-        plain.map(|piece| piece.id(self.release_namespace()))
+        let plain = self
+            .manifests
+            .iter()
+            .filter(|manifest| !manifest.kind.is_hook());
+        plain.map(|manifest| manifest.id(self.release_namespace()))
     }
 
     /// The Content: its name and object.
     pub fn content(&self) -> (String, Value) {
         let resources: Vec<Value> = self
-            .pieces
+            .manifests
             .iter()
-            .map(|piece| {
+            .map(|manifest| {
                 json!({
-                    "name": format!("templates/{}.yaml", piece.object_name()),
-                    "content": piece.object().to_string(),
+                    "name": format!("templates/{}.yaml", manifest.object_name()),
+                    "content": manifest.object().to_string(),
                 })
             })
             .chain([json!({
@@ -371,16 +375,16 @@ impl Wish {
 
     /// In a line, for people.
     pub fn describe(&self) -> String {
-        let pieces: Vec<String> = self
-            .pieces
+        let manifests: Vec<String> = self
+            .manifests
             .iter()
-            .map(|piece| {
-                let fate = match piece.fate {
-                    Fate::Ready => "",
-                    Fate::Fails => "!fails",
-                    Fate::Refused => "!refused",
+            .map(|manifest| {
+                let behaviour = match manifest.behaviour {
+                    Behaviour::Ready => "",
+                    Behaviour::Fails => "!fails",
+                    Behaviour::Refused => "!refused",
                 };
-                format!("{}=v{}{fate}", piece.object_name(), piece.value)
+                format!("{}=v{}{behaviour}", manifest.object_name(), manifest.value)
             })
             .collect();
         let switches = [
@@ -412,45 +416,45 @@ impl Wish {
             "{}/{} [{}] {}{more}",
             self.release_namespace(),
             self.release_name(),
-            pieces.join(" "),
+            manifests.join(" "),
             switches.join(" "),
         )
     }
 }
 
 /// A chart has one object of a name.
-fn put(pieces: &mut BTreeSet<Piece>, piece: Piece) {
-    pieces.retain(|other| (other.kind, other.name) != (piece.kind, piece.name));
-    pieces.insert(piece);
+fn put(manifests: &mut BTreeSet<Manifest>, manifest: Manifest) {
+    manifests.retain(|other| (other.kind, other.name) != (manifest.kind, manifest.name));
+    manifests.insert(manifest);
 }
 
-fn draw_piece(dice: &mut Dice, bundle: usize) -> Piece {
-    let kind = *dice.pick(&[
-        Sort::ConfigMap,
-        Sort::ConfigMap,
-        Sort::Secret,
-        Sort::Deployment,
-        Sort::Deployment,
-        Sort::Service,
-        Sort::PreHook,
-        Sort::PostHook,
-        Sort::DeleteHook,
+fn draw_manifest(random: &mut Random, bundle: usize) -> Manifest {
+    let kind = *random.pick(&[
+        ObjectKind::ConfigMap,
+        ObjectKind::ConfigMap,
+        ObjectKind::Secret,
+        ObjectKind::Deployment,
+        ObjectKind::Deployment,
+        ObjectKind::Service,
+        ObjectKind::PreHook,
+        ObjectKind::PostHook,
+        ObjectKind::DeleteHook,
     ]);
     // Mostly names of its own; some that others have too.
-    let name = match dice.chance(75) {
-        true => bundle * 2 + dice.index(2),
-        false => dice.index(3),
+    let name = match random.chance(75) {
+        true => bundle * 2 + random.index(2),
+        false => random.index(3),
     };
-    let fate = match dice.below(10) {
-        0 => Fate::Fails,
-        1 => Fate::Refused,
-        _ => Fate::Ready,
+    let behaviour = match random.below(10) {
+        0 => Behaviour::Fails,
+        1 => Behaviour::Refused,
+        _ => Behaviour::Ready,
     };
-    Piece {
+    Manifest {
         kind,
         name: u8::try_from(name).unwrap_or(0),
-        value: u8::try_from(dice.below(4)).unwrap_or(0),
-        fate,
+        value: u8::try_from(random.below(4)).unwrap_or(0),
+        behaviour,
     }
 }
 
@@ -461,28 +465,29 @@ pub fn bundle_name(bundle: usize) -> String {
 
 /// What is wanted of all bundles, and what was once.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct DesiredState {
     /// As somebody wants it now, whatever upstream's state has become.
-    pub now: BTreeMap<usize, Wish>,
+    pub now: BTreeMap<usize, Desired>,
     /// Everything that was ever wanted of a bundle.
-    pub ever: BTreeMap<usize, Vec<Wish>>,
+    pub ever: BTreeMap<usize, Vec<Desired>>,
 }
 
-impl Wishes {
+impl DesiredState {
     /// Somebody wants this of a bundle.
-    pub fn want(&mut self, bundle: usize, wish: &Wish) {
-        self.now.insert(bundle, wish.clone());
-        self.ever.entry(bundle).or_default().push(wish.clone());
+    pub fn want(&mut self, bundle: usize, desired: &Desired) {
+        self.now.insert(bundle, desired.clone());
+        self.ever.entry(bundle).or_default().push(desired.clone());
     }
 
     /// The bundles whose release this is or was.
     pub fn of_release(&self, namespace: &str, name: &str) -> Vec<usize> {
-        let is_it =
-            |wish: &Wish| wish.release_namespace() == namespace && wish.release_name() == name;
+        let is_it = |desired: &Desired| {
+            desired.release_namespace() == namespace && desired.release_name() == name
+        };
         let found = self
             .ever
             .iter()
-            .filter(|(_, wishes)| wishes.iter().any(is_it));
+            .filter(|(_, desired_state)| desired_state.iter().any(is_it));
         found.map(|(bundle, _)| *bundle).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What lies between the agent and its API servers: time, faults, and the end of a process.
+//! The network between the agent and its API servers: latency, faults, and the end of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use tower::BoxError;
 
 use crate::apiserver::{Actor, Answer, Next, Request, Server, Watch, Who};
-use crate::dice::Dice;
+use crate::random::Random;
 
 /// A watch that has been silent for so long tells its version.
 const BOOKMARK: Duration = Duration::from_secs(60);
@@ -40,16 +40,16 @@ pub struct Faults {
     pub lag: u64,
 }
 
-/// What has come about on the wire.
+/// The state of the network.
 pub struct Traffic {
-    dice: Dice,
+    random: Random,
     pub faults: Faults,
     /// Servers nobody reaches, by name.
     pub down: BTreeSet<&'static str>,
     /// The lives of the agent that have not ended.
     alive: BTreeSet<u32>,
     /// A life ends after so many of its requests.
-    doom: BTreeMap<u32, u64>,
+    kill_after: BTreeMap<u32, u64>,
     /// Lives that have just ended that way.
     pub ended: Vec<u32>,
     /// Requests that were answered.
@@ -94,23 +94,23 @@ impl Log {
     }
 }
 
-/// The wire; clones share it.
+/// The network; clones share it.
 #[derive(Clone)]
-pub struct Wire {
+pub struct Network {
     traffic: Arc<Mutex<Traffic>>,
     /// Told when a life ends by itself.
     pub deaths: Arc<Notify>,
 }
 
-impl Wire {
-    /// A wire whose chance is `seed`'s.
+impl Network {
+    /// A network whose chance is `seed`'s.
     pub fn new(seed: u64, keeps_log: bool) -> Self {
         let traffic = Traffic {
-            dice: Dice::of(seed, "wire"),
+            random: Random::of(seed, "network"),
             faults: Faults::default(),
             down: BTreeSet::new(),
             alive: BTreeSet::new(),
-            doom: BTreeMap::new(),
+            kill_after: BTreeMap::new(),
             ended: Vec::new(),
             requests: 0,
             tally: BTreeMap::new(),
@@ -144,12 +144,12 @@ impl Wire {
     pub fn end(&self, life: u32) {
         let mut traffic = self.lock();
         traffic.alive.remove(&life);
-        traffic.doom.remove(&life);
+        traffic.kill_after.remove(&life);
     }
 
     /// A life ends after so many more requests.
-    pub fn doom(&self, life: u32, requests: u64) {
-        self.lock().doom.insert(life, requests);
+    pub fn kill_after(&self, life: u32, requests: u64) {
+        self.lock().kill_after.insert(life, requests);
     }
 
     fn is_alive(&self, who: &Who) -> bool {
@@ -158,30 +158,30 @@ impl Wire {
     }
 
     /// How long one way takes.
-    fn way(&self) -> Duration {
+    fn latency(&self) -> Duration {
         let mut traffic = self.lock();
         let slowest = traffic.faults.slowest.max(4);
         // Most are quick; some take as long as it gets.
-        let bound = match traffic.dice.chance(85) {
+        let bound = match traffic.random.chance(85) {
             true => slowest.min(8),
             false => slowest,
         };
-        Duration::from_millis(1 + traffic.dice.below(bound))
+        Duration::from_millis(1 + traffic.random.below(bound))
     }
 
     fn lag(&self) -> Duration {
         let mut traffic = self.lock();
-        let bound = match traffic.dice.chance(80) {
+        let bound = match traffic.random.chance(80) {
             true => 20,
             false => traffic.faults.lag.max(20),
         };
-        Duration::from_millis(1 + traffic.dice.below(bound))
+        Duration::from_millis(1 + traffic.random.below(bound))
     }
 
     fn chance(&self, percent: impl Fn(&Faults) -> u64) -> bool {
         let mut traffic = self.lock();
         let percent = percent(&traffic.faults);
-        percent != 0 && traffic.dice.chance(percent)
+        percent != 0 && traffic.random.chance(percent)
     }
 
     /// Counts a request; its life may end with it.
@@ -201,12 +201,12 @@ impl Wire {
         let Some(life) = request.who.agent() else {
             return;
         };
-        let Some(left) = traffic.doom.get_mut(&life) else {
+        let Some(left) = traffic.kill_after.get_mut(&life) else {
             return;
         };
         *left = left.saturating_sub(1);
         if *left == 0 {
-            traffic.doom.remove(&life);
+            traffic.kill_after.remove(&life);
             traffic.alive.remove(&life);
             traffic.ended.push(life);
             traffic
@@ -231,8 +231,8 @@ type Answered = UnsyncBoxBody<Bytes, BoxError>;
 
 /// One connection: from a life of the agent to a server.
 #[derive(Clone)]
-pub struct Line {
-    pub wire: Wire,
+pub struct Connection {
+    pub network: Network,
     pub server: Server,
     /// Name of the server.
     pub to: &'static str,
@@ -252,7 +252,7 @@ async fn never<T>() -> T {
     std::future::pending().await
 }
 
-impl tower::Service<http::Request<Body>> for Line {
+impl tower::Service<http::Request<Body>> for Connection {
     type Response = Response<Answered>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Response<Answered>, BoxError>>;
@@ -262,48 +262,48 @@ impl tower::Service<http::Request<Body>> for Line {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let line = self.clone();
-        async move { line.carry(request).await }.boxed()
+        let connection = self.clone();
+        async move { connection.carry(request).await }.boxed()
     }
 }
 
-impl Line {
+impl Connection {
     async fn carry(self, request: http::Request<Body>) -> Result<Response<Answered>, BoxError> {
         let request = self.read(request).await?;
-        sleep(self.wire.way()).await;
-        if !self.wire.is_alive(&request.who) {
+        sleep(self.network.latency()).await;
+        if !self.network.is_alive(&request.who) {
             return never().await;
         }
-        if self.wire.lock().down.contains(self.to) {
+        if self.network.lock().down.contains(self.to) {
             let refused = std::io::ErrorKind::ConnectionRefused;
             return Err(std::io::Error::new(refused, "connection refused").into());
         }
-        if self.wire.chance(|faults| faults.lost_requests) {
-            self.wire.note(&format!("lost: {}", request.describe()));
+        if self.network.chance(|faults| faults.lost_requests) {
+            self.network.note(&format!("lost: {}", request.describe()));
             return Err(broken());
         }
         if request.is_watch() {
             return self.watch(request).await;
         }
-        let answer = match self.wire.chance(|faults| faults.errors) {
-            true => self.trouble(),
+        let answer = match self.network.chance(|faults| faults.errors) {
+            true => self.server_error(),
             false => self.server.ask(&request),
         };
-        self.wire.counted(&request, self.to, &answer);
-        sleep(self.wire.way()).await;
-        if !self.wire.is_alive(&request.who) {
+        self.network.counted(&request, self.to, &answer);
+        sleep(self.network.latency()).await;
+        if !self.network.is_alive(&request.who) {
             return never().await;
         }
-        if self.wire.chance(|faults| faults.lost_answers) {
-            self.wire.note("its answer is lost");
+        if self.network.chance(|faults| faults.lost_answers) {
+            self.network.note("its answer is lost");
             return Err(broken());
         }
         respond(&answer)
     }
 
-    fn trouble(&self) -> Answer {
+    fn server_error(&self) -> Answer {
         let nothing = serde_json::Value::Null;
-        let which = self.wire.lock().dice.below(3);
+        let which = self.network.lock().random.below(3);
         match which {
             0 => Answer::failure(
                 500,
@@ -353,9 +353,9 @@ impl Line {
             Ok(_) => Answer::ok(Bytes::new()),
             Err(refused) => refused.clone(),
         };
-        self.wire.counted(&request, self.to, &answer);
-        sleep(self.wire.way()).await;
-        if !self.wire.is_alive(&request.who) {
+        self.network.counted(&request, self.to, &answer);
+        sleep(self.network.latency()).await;
+        if !self.network.is_alive(&request.who) {
             return never().await;
         }
         let Ok(watch) = begun else {
@@ -363,8 +363,8 @@ impl Line {
         };
         let seconds = request.query.get("timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse().ok());
-        let telling = Telling {
-            line: self,
+        let telling = WatchStream {
+            connection: self,
             who: request.who,
             watch,
             until: Instant::now() + Duration::from_secs(seconds.unwrap_or(1800)),
@@ -398,33 +398,33 @@ fn respond(answer: &Answer) -> Result<Response<Answered>, BoxError> {
 }
 
 /// A watch on its way.
-struct Telling {
-    line: Line,
+struct WatchStream {
+    connection: Connection,
     who: Who,
     watch: Watch,
     until: Instant,
     is_over: bool,
 }
 
-impl Telling {
+impl WatchStream {
     async fn part(&mut self) -> Option<Result<Bytes, BoxError>> {
-        let wire = self.line.wire.clone();
+        let network = self.connection.network.clone();
         while !self.is_over {
-            if !wire.is_alive(&self.who) {
+            if !network.is_alive(&self.who) {
                 return never().await;
             }
-            if wire.lock().down.contains(self.line.to) {
+            if network.lock().down.contains(self.connection.to) {
                 self.is_over = true;
                 return Some(Err(broken()));
             }
-            let server = self.line.server.clone();
+            let server = self.connection.server.clone();
             match server.next(&mut self.watch) {
                 Next::Part(text) => {
-                    sleep(wire.lag()).await;
-                    if !wire.is_alive(&self.who) {
+                    sleep(network.lag()).await;
+                    if !network.is_alive(&self.who) {
                         return never().await;
                     }
-                    if wire.chance(|faults| faults.lost_answers) {
+                    if network.chance(|faults| faults.lost_answers) {
                         self.is_over = true;
                         return Some(Err(broken()));
                     }

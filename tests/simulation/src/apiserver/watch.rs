@@ -1,0 +1,184 @@
+//! Watches: what they are told, when they end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+use super::object::{Id, Stored};
+use super::request::{Answer, Request};
+use super::select::Selector;
+use super::{Server, State};
+
+/// How many changes a watch may lag behind.
+const LOG: usize = 400;
+
+/// A change that a watch tells.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) id: Id,
+    /// `ADDED`, `MODIFIED`, `DELETED`.
+    pub(super) sort: &'static str,
+    /// As it is after the change, or was last.
+    pub(super) stored: Stored,
+    /// As it was before, for selectors that it no longer fits.
+    pub(super) before: Option<Arc<Value>>,
+}
+
+/// A watch in progress.
+pub(crate) struct Watch {
+    kind: Kind,
+    place: Id,
+    selector: Selector,
+    wants_metadata: bool,
+    bookmarks: bool,
+    since: u64,
+    epoch: u64,
+    /// When it was last told a version.
+    told: u64,
+    /// What is told before all else.
+    present: Vec<u8>,
+}
+
+/// What a watch has to tell.
+pub(crate) enum Next {
+    Part(Bytes),
+    /// The last words of a watch.
+    Last(Bytes),
+    Broken,
+    Nothing,
+}
+
+impl Server {
+    /// Begins a watch.
+    pub(crate) fn watch(&self, request: &Request) -> Result<Watch, Answer> {
+        let state = self.lock();
+        state.authenticate(request)?;
+        let route = state.route(request)?;
+        state.allow(request, &route)?;
+        let since = request.parameter("resourceVersion").parse().unwrap_or(0);
+        if since != 0 && since < state.forgotten {
+            return Err(gone(since, state.forgotten));
+        }
+        let mut watch = Watch {
+            selector: Selector::of(request)?,
+            wants_metadata: request.wants_metadata(),
+            bookmarks: request.parameter("allowWatchBookmarks") == "true",
+            since,
+            epoch: state.epoch,
+            told: since,
+            present: Vec::new(),
+            place: route.id.place(),
+            kind: route.kind,
+        };
+        if since == 0 {
+            // What is there comes first.
+            let present = state
+                .objects
+                .iter()
+                .filter(|(id, stored)| watch.fits(id, &stored.value))
+                .flat_map(|(_, stored)| watch.event("ADDED", stored));
+            watch.present = present.collect();
+            watch.since = state.version;
+        }
+        Ok(watch)
+    }
+
+    /// The next part of a watch; none when there is nothing to tell yet.
+    pub(crate) fn next(&self, watch: &mut Watch) -> Next {
+        let state = self.lock();
+        if state.epoch != watch.epoch {
+            return Next::Broken;
+        }
+        if watch.since < state.forgotten {
+            let failure = gone(watch.since, state.forgotten).value();
+            let event = json!({"type": "ERROR", "object": failure});
+            return Next::Last(line(&event));
+        }
+        let from = state
+            .log
+            .partition_point(|change| change.version <= watch.since);
+        let mut text = std::mem::take(&mut watch.present);
+        for change in state.log.iter().skip(from) {
+            watch.since = change.version;
+            if !watch.is_at(&change.id) {
+                continue;
+            }
+            let is_in = change.sort != "DELETED" && watch.selector.fits(&change.stored.value);
+            let before = match change.sort {
+                "DELETED" => Some(&change.stored.value),
+                _ => change.before.as_ref(),
+            };
+            let was_in = before.is_some_and(|before| watch.selector.fits(before));
+            let sort = match (was_in, is_in) {
+                (false, false) => continue,
+                (false, true) => "ADDED",
+                (true, true) => "MODIFIED",
+                (true, false) => "DELETED",
+            };
+            text.extend(watch.event(sort, &change.stored));
+            watch.told = change.version;
+        }
+        watch.since = state.version;
+        if !text.is_empty() {
+            return Next::Part(text.into());
+        }
+        Next::Nothing
+    }
+
+    /// The news that there is nothing new.
+    pub(crate) fn bookmark(&self, watch: &mut Watch) -> Option<Bytes> {
+        if !watch.bookmarks || watch.told == watch.since {
+            return None;
+        }
+        watch.told = watch.since;
+        let event = json!({"type": "BOOKMARK", "object": {
+            "kind": watch.kind.kind, "apiVersion": watch.kind.api_version(),
+            "metadata": {"resourceVersion": watch.since.to_string(), "creationTimestamp": null},
+        }});
+        Some(line(&event))
+    }
+}
+
+impl Watch {
+    fn event(&self, sort: &str, stored: &Stored) -> Vec<u8> {
+        let object = match self.wants_metadata {
+            true => &stored.metadata,
+            false => &stored.text,
+        };
+        let head = format!("{{\"type\":\"{sort}\",\"object\":");
+        [head.as_bytes(), object, b"}\n"].concat()
+    }
+
+    fn is_at(&self, id: &Id) -> bool {
+        id.group == self.place.group
+            && id.plural == self.place.plural
+            && (self.place.namespace.is_empty() || self.place.namespace == id.namespace)
+    }
+
+    fn fits(&self, id: &Id, value: &Value) -> bool {
+        self.is_at(id) && self.selector.fits(value)
+    }
+}
+
+impl State {
+    pub(super) fn tell(&mut self, change: Change) {
+        if self.log.len() == LOG
+            && let Some(oldest) = self.log.pop_front()
+        {
+            self.forgotten = self.forgotten.max(oldest.version);
+        }
+        self.log.push_back(change);
+    }
+}
+
+fn line(event: &Value) -> Bytes {
+    (event.to_string() + "\n").into()
+}
+
+fn gone(since: u64, oldest: u64) -> Answer {
+    let message = format!("too old resource version: {since} ({oldest})");
+    Answer::failure(410, "Expired", &message, &Value::Null)
+}

@@ -1,0 +1,198 @@
+//! Helm clients, and a tenant who writes records.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use release::model::{Info, Release, Status};
+use release::storage;
+use serde_json::{Value, json};
+
+use super::{World, id, path};
+use crate::apiserver::{Actor, Id};
+use crate::desired::{Manifest, NAMESPACES};
+use crate::plan::object_name;
+
+impl World {
+    pub(super) fn records(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
+        let prefix = format!("sh.helm.release.v1.r{name}.v");
+        let place = NAMESPACES[namespace];
+        self.local.all(|id| {
+            id.plural == "secrets" && id.namespace == place && id.name.starts_with(&prefix)
+        })
+    }
+
+    pub(super) fn of_release(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
+        let place = NAMESPACES[namespace];
+        let mut all = self.local.all(|id| id.namespace == place);
+        all.retain(|(_, object)| {
+            object
+                .pointer("/metadata/annotations/meta.helm.sh~1release-name")
+                .and_then(Value::as_str)
+                == Some(&format!("r{name}"))
+        });
+        all
+    }
+
+    pub(super) fn newest(&self, namespace: usize, name: u8) -> Option<(i64, Release)> {
+        let records = self.records(namespace, name).into_iter();
+        let newest = records.max_by_key(|(id, _)| revision_of(&id.name))?;
+        let data = newest.1.pointer("/data/release")?.as_str()?.to_owned();
+        let data = STANDARD.decode(data).ok()?;
+        let release = storage::decode(&data).ok()?;
+        Some((revision_of(&newest.0.name), release))
+    }
+
+    pub(super) fn write_record(&self, actor: Actor, release: &Release, before: Option<i64>) {
+        let Ok(payload) = storage::encode(release) else {
+            return;
+        };
+        let namespace = &release.namespace;
+        let name = storage::key(&release.name, release.revision);
+        let body = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+            "metadata": {"name": name, "labels": {
+                "name": release.name, "owner": "helm", "status": release.status().as_str(),
+                "version": release.revision.to_string()}},
+            "data": {"release": STANDARD.encode(payload)},
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/secrets");
+        self.local.act(actor, "POST", &path, body);
+        if let Some(before) = before {
+            let old = format!("{path}/{}", storage::key(&release.name, before));
+            let body = json!({"metadata": {"labels": {"status": "superseded"}}});
+            self.local.act(actor, "PATCH", &old, body);
+        }
+    }
+
+    pub(super) fn helm_release(
+        &self,
+        namespace: usize,
+        name: u8,
+        revision: i64,
+        manifest: &Manifest,
+    ) -> Release {
+        let now = chart::Time::utc((self.clock)());
+        let object = manifest.object();
+        let manifest = golib::yaml::encode(&object).unwrap_or_default();
+        Release {
+            name: format!("r{name}"),
+            namespace: NAMESPACES[namespace].to_owned(),
+            revision,
+            info: Some(Info {
+                first_deployed: now,
+                last_deployed: now,
+                status: Status::Deployed,
+                description: "Install complete".to_owned(),
+                ..Info::default()
+            }),
+            manifest: format!("---\n# Source: own/templates/x.yaml\n{manifest}"),
+            ..Release::default()
+        }
+    }
+
+    pub(super) fn helm_install(&self, namespace: usize, name: u8, manifest: &Manifest) {
+        if manifest.kind.is_hook() {
+            return;
+        }
+        let before = self.newest(namespace, name).map(|(revision, _)| revision);
+        let release = self.helm_release(namespace, name, before.unwrap_or(0) + 1, manifest);
+        let mut object = manifest.object();
+        object["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        object["metadata"]["annotations"] = json!({
+            "meta.helm.sh/release-name": release.name,
+            "meta.helm.sh/release-namespace": release.namespace,
+        });
+        let id = id(namespace, manifest);
+        let answer = match self.local.get(&id) {
+            // Helm refuses what is not the release's.
+            Some(live) => {
+                let owner = live.pointer("/metadata/annotations/meta.helm.sh~1release-name");
+                match owner.and_then(Value::as_str) == Some(release.name.as_str()) {
+                    true => self.local.act(Actor::Helm, "PATCH", &path(&id), object),
+                    false => return,
+                }
+            }
+            None => {
+                let collection = path(&Id {
+                    name: String::new(),
+                    ..id
+                });
+                self.local.act(Actor::Helm, "POST", &collection, object)
+            }
+        };
+        if answer.is_ok() {
+            self.write_record(Actor::Helm, &release, before);
+        }
+    }
+
+    pub(super) fn helm_rollback(&self, namespace: usize, name: u8) {
+        let Some((newest, current)) = self.newest(namespace, name) else {
+            return;
+        };
+        let records = self.records(namespace, name);
+        let older = records.iter().filter(|(id, object)| {
+            let status = object.pointer("/metadata/labels/status");
+            revision_of(&id.name) < newest && status == Some(&Value::from("superseded"))
+        });
+        let Some((_, object)) = older.max_by_key(|(id, _)| revision_of(&id.name)) else {
+            return;
+        };
+        let data = object.pointer("/data/release").and_then(Value::as_str);
+        let data = STANDARD
+            .decode(data.unwrap_or_default())
+            .unwrap_or_default();
+        let Ok(mut target) = storage::decode(&data) else {
+            return;
+        };
+        target.revision = newest + 1;
+        target.namespace.clone_from(&current.namespace);
+        target.set_status(Status::Deployed, "Rollback to an older revision");
+        // Helm writes its objects as the old manifest has them, without Fleet's labels.
+        for document in target.manifest.split("---\n") {
+            let Ok(mut wanted) = golib::yaml::decode(document.as_bytes()) else {
+                continue;
+            };
+            let Some(found) = self.find(NAMESPACES[namespace], &wanted) else {
+                continue;
+            };
+            wanted["metadata"]["namespace"] = NAMESPACES[namespace].into();
+            self.local.act(Actor::Helm, "PATCH", &path(&found), wanted);
+        }
+        self.write_record(Actor::Helm, &target, Some(newest));
+    }
+
+    pub(super) fn find(&self, namespace: &str, wanted: &Value) -> Option<Id> {
+        let name = wanted.pointer("/metadata/name")?.as_str()?.to_owned();
+        let kind = wanted.get("kind")?.as_str()?.to_owned();
+        let all = self
+            .local
+            .all(|id| id.namespace == namespace && id.name == name);
+        let mut found = all
+            .into_iter()
+            .filter(|(_, object)| object["kind"].as_str() == Some(kind.as_str()));
+        found.next().map(|(id, _)| id)
+    }
+
+    /// A record that copies everything the agent's own has, but for the manifest.
+    pub(super) fn forge(&self, namespace: usize, name: u8, manifest: &Manifest) {
+        let Some((newest, mut release)) = self.newest(namespace, name) else {
+            return;
+        };
+        let mut object = manifest.object();
+        object["metadata"]["name"] = format!("forged-{}", object_name(manifest)).into();
+        release.manifest = format!(
+            "---\n# Source: shop/templates/x.yaml\n{}",
+            golib::yaml::encode(&object).unwrap_or_default()
+        );
+        release.revision = newest + 1;
+        release.namespace = NAMESPACES[namespace].to_owned();
+        release.set_status(Status::Deployed, "Upgrade complete");
+        self.write_record(Actor::Tenant, &release, Some(newest));
+    }
+}
+
+fn revision_of(name: &str) -> i64 {
+    let number = name.rsplit_once(".v").map(|(_, number)| number);
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}

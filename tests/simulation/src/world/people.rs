@@ -1,0 +1,93 @@
+//! What somebody with kubectl does to the local cluster.
+
+use serde_json::{Value, json};
+
+use super::{World, id, path};
+use crate::apiserver::{Actor, Id};
+use crate::desired::{NAMESPACES, ObjectKind, SYSTEM};
+use crate::plan::Action;
+
+impl World {
+    pub(super) fn permit(&mut self) {
+        let id = Id::new("", "configmaps", SYSTEM, "fleet-agent-ledger");
+        if self.local.get(&id).is_none() {
+            return;
+        }
+        let body = json!({"metadata": {"annotations": {
+            "fleet.cattle.io/release-held-removals": "true"}}});
+        self.local.act(Actor::Person, "PATCH", &path(&id), body);
+        let mut checker = self.checker();
+        let lost = checker.lost.clone();
+        checker.allowed.extend(lost);
+    }
+
+    /// What people and programs do to the local cluster.
+    pub(super) fn kubectl(&mut self, action: &Action) {
+        let local = &self.local;
+        match action {
+            Action::Create(namespace, manifest) => {
+                let id = id(*namespace, manifest);
+                let mut body = manifest.object();
+                body["metadata"]["name"] = id.name.clone().into();
+                let collection = path(&Id {
+                    name: String::new(),
+                    ..id
+                });
+                local.act(Actor::Person, "POST", &collection, body);
+            }
+            Action::Edit(namespace, manifest) => {
+                let id = id(*namespace, manifest);
+                let body = match manifest.kind {
+                    ObjectKind::ConfigMap => json!({"data": {"value": "edited"}}),
+                    ObjectKind::Secret => json!({"data": {"password": "ZWRpdGVk"}}),
+                    ObjectKind::Service => json!({"spec": {"selector": {"app": "edited"}}}),
+                    ObjectKind::Deployment => json!({"spec": {"replicas": 2}}),
+                    _ => json!({"metadata": {"labels": {"edited": "yes"}}}),
+                };
+                local.act(Actor::Person, "PATCH", &path(&id), body);
+            }
+            Action::Scale(namespace, name) => {
+                let id = Id::new(
+                    "apps",
+                    "deployments",
+                    NAMESPACES[*namespace],
+                    &format!("d{name}"),
+                );
+                let body = json!({"spec": {"replicas": 3}});
+                local.act(Actor::Person, "PATCH", &path(&id), body);
+            }
+            Action::Delete(namespace, manifest) => {
+                let id = id(*namespace, manifest);
+                local.act(Actor::Person, "DELETE", &path(&id), Value::Null);
+            }
+            Action::StripMarks(namespace, manifest) => {
+                let body = json!({"metadata": {"labels": null, "annotations": null}});
+                let id = id(*namespace, manifest);
+                local.act(Actor::Person, "PATCH", &path(&id), body);
+            }
+            Action::DeleteRecords(namespace, name) => {
+                for (id, _) in self.records(*namespace, *name) {
+                    local.act(Actor::Person, "DELETE", &path(&id), Value::Null);
+                }
+            }
+            Action::DeleteNamespace(namespace) => {
+                let path = format!("/api/v1/namespaces/{}", NAMESPACES[*namespace]);
+                local.act(Actor::Person, "DELETE", &path, Value::Null);
+            }
+            Action::HelmInstall(namespace, name, manifest) => {
+                self.helm_install(*namespace, *name, manifest);
+            }
+            Action::HelmRollback(namespace, name) => self.helm_rollback(*namespace, *name),
+            Action::HelmUninstall(namespace, name) => {
+                for (id, _) in self.of_release(*namespace, *name) {
+                    local.act(Actor::Helm, "DELETE", &path(&id), Value::Null);
+                }
+                for (id, _) in self.records(*namespace, *name) {
+                    local.act(Actor::Helm, "DELETE", &path(&id), Value::Null);
+                }
+            }
+            Action::Forge(namespace, name, manifest) => self.forge(*namespace, *name, manifest),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The upstream cluster: what is wanted of bundles there, and what disasters do to it.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::{BUNDLES_PATH, WORKSPACE, World, bundle_id};
+use crate::apiserver::Actor;
+use crate::desired::{CANARY, CLUSTER, Desired, bundle_name};
+
+impl World {
+    pub(super) fn own(&self) {
+        let body = json!({
+            "metadata": {"name": "fleet-agent-c1", "namespace": CLUSTER},
+            "spec": {"deploymentID": "", "paused": true, "options": {}, "stagedOptions": {}},
+        });
+        self.upstream.act(Actor::System, "POST", BUNDLES_PATH, body);
+    }
+
+    pub(super) fn present(&self, bundle: usize) -> bool {
+        self.upstream.get(&bundle_id(bundle)).is_some()
+    }
+
+    /// Puts a bundle upstream as it is wanted.
+    pub(super) fn put(&mut self, bundle: usize, desired: &Desired) {
+        let (_, content) = desired.content();
+        if !desired.is_missing {
+            let contents = "/apis/fleet.cattle.io/v1alpha1/contents";
+            self.upstream
+                .act(Actor::Upstream, "POST", contents, content);
+        }
+        let generation = self.generations.get(&bundle).copied().unwrap_or(0);
+        let spec = desired.spec(generation);
+        let name = bundle_name(bundle);
+        let path = format!("{BUNDLES_PATH}/{name}");
+        if self.present(bundle) {
+            // A spec is replaced whole.
+            let id = bundle_id(bundle);
+            let live = self.upstream.get(&id).unwrap_or_default();
+            let mut live = live.as_ref().clone();
+            live["spec"] = spec;
+            self.upstream.act(Actor::Upstream, "PUT", &path, live);
+        } else {
+            let body = json!({
+                "metadata": {"name": name, "labels": {
+                    "fleet.cattle.io/bundle-name": name,
+                    "fleet.cattle.io/bundle-namespace": WORKSPACE}},
+                "spec": spec,
+            });
+            self.upstream
+                .act(Actor::Upstream, "POST", BUNDLES_PATH, body);
+        }
+    }
+
+    pub(super) fn note_lost(&self) {
+        let wanted: Vec<usize> = self.checker().desired_state.now.keys().copied().collect();
+        let lost: BTreeSet<usize> = wanted
+            .into_iter()
+            .filter(|bundle| !self.present(*bundle))
+            .collect();
+        let mut checker = self.checker();
+        checker.allowed.retain(|bundle| lost.contains(bundle));
+        checker.lost = lost;
+    }
+
+    pub(super) fn return_contents(&mut self) {
+        let desired_state: Vec<Desired> =
+            self.checker().desired_state.now.values().cloned().collect();
+        for desired in desired_state {
+            let (_, content) = desired.content();
+            let contents = "/apis/fleet.cattle.io/v1alpha1/contents";
+            self.upstream
+                .act(Actor::Upstream, "POST", contents, content);
+        }
+    }
+
+    /// After a restore: what upstream has is wanted, as it is there.
+    pub(super) fn rediscover(&self) {
+        let Some((_, desired_state)) = &self.backup else {
+            return;
+        };
+        let mut checker = self.checker();
+        for (bundle, desired) in desired_state {
+            // Newer desired_state are lost with the state that held them; what is there is what is wanted.
+            checker.desired_state.want(*bundle, desired);
+        }
+    }
+
+    pub(super) fn change_source(&mut self, number: u8) {
+        let path = format!("/api/v1/namespaces/{CLUSTER}/secrets/pull{number}");
+        let changes = self.generations.entry(usize::MAX).or_default();
+        *changes += 1;
+        let token = STANDARD.encode(format!("{CANARY}pull{number}-{changes}"));
+        let body = json!({"data": {"token": token}});
+        self.upstream.act(Actor::Upstream, "PATCH", &path, body);
+        // The controller tells those who have a copy.
+        let desired_state = self.checker().desired_state.now.clone();
+        for (bundle, desired) in desired_state {
+            if desired.copies.contains(&number) && self.present(bundle) {
+                *self.generations.entry(bundle).or_default() += 1;
+                self.put(bundle, &desired);
+            }
+        }
+    }
+}
