@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills simulate compare check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills simulate record compare check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -41,6 +41,22 @@ kills: tools ## Kill the agent 200 times in the middle of its work and count the
 simulate: ## Run histories of the agent in simulated clusters for a minute, or one of them (ARGS="--seed 7")
 	@cargo build --quiet --profile simulation --package simulation
 	@"$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/simulation/simulation" $(or $(ARGS),--seconds 60)
+
+# Tests whose requests and answers the simulated API server is held against.
+RECORDED := deploy::a_changed_bundle_upgrades_and_a_deleted_one_uninstalls drift::edited_scaled_and_deleted_objects_are_corrected \
+	options::objects_of_others_are_taken_only_with_take_ownership options::immutable_fields_are_recreated_only_with_force \
+	options::max_history_is_kept_and_a_forced_sync_adds_a_revision claims::a_release_named_by_two_bundles_stays_with_the_first \
+	accounts::an_account_deploys_without_the_right_to_read_secrets records::a_deleted_record_is_written_again \
+	obstacles::a_removal_waits_for_a_finalizer
+record: tools ## Record anew what real API servers answer, for the simulated one to be held against
+	@cargo build --quiet --package agent --bin fleetagent --package testbed --bin record
+	@for test in $(RECORDED); do \
+		folder="$$(mktemp -d)"; name="$${test#*::}"; \
+		AUDIT=full KEEP=1 TMPDIR="$$folder" cargo test --quiet --package testbed --test e2e -- --exact "$$test"; \
+		for side in upstream downstream; do \
+			cargo run --quiet --package testbed --bin record -- "$$folder"/*/$$side/audit.log > "tests/fixtures/recordings/$$name.$$side.jsonl"; \
+		done; rm -rf "$$folder"; \
+	done
 
 compare: tools ## Hold `fleetagent template` against helm over every chart below CHARTS=folder
 	@cargo run --quiet --package testbed --bin compare -- $(CHARTS)

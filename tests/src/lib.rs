@@ -20,6 +20,7 @@ pub mod kills;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod recording;
 pub mod registry;
 pub mod repository;
 pub mod tools;

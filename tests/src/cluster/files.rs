@@ -58,8 +58,15 @@ fn tokens() -> String {
 }
 
 /// One line for each request, at its end; watches also when they begin. What is written to Fleet's kinds and as Events is there
-/// in full: the proof of what does not leave the agent.
+/// in full: the proof of what does not leave the agent. With `AUDIT=full` everything is, whoever asked: what [`crate::recording`] reads.
 fn audit_policy() -> Value {
+    if std::env::var_os("AUDIT").is_some_and(|level| level == "full") {
+        return json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{ "level": "RequestResponse" }],
+        });
+    }
     json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",

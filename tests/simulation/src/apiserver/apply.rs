@@ -45,6 +45,10 @@ impl Writer {
 }
 
 impl Managed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
     pub(crate) fn new(writer: &Writer, fields: Fields) -> Self {
         Self {
             manager: writer.manager.clone(),
@@ -55,6 +59,22 @@ impl Managed {
             fields,
         }
     }
+}
+
+/// Takes a field of the top away from everybody who owns nothing below it.
+pub(crate) fn disown(managed: &mut Vec<Managed>, field: &str) {
+    let key = format!("f:{field}");
+    for one in managed.iter_mut() {
+        if one
+            .fields
+            .children
+            .get(&key)
+            .is_some_and(|own| own.children.is_empty())
+        {
+            one.fields.children.remove(&key);
+        }
+    }
+    managed.retain(|one| !one.is_empty());
 }
 
 /// As `metadata.managedFields` has them.
@@ -121,7 +141,6 @@ pub(crate) fn strip(value: &mut Value) {
             "deletionGracePeriodSeconds",
             "managedFields",
             "selfLink",
-            "generateName",
         ] {
             metadata.remove(field);
         }

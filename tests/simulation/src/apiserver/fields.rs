@@ -188,7 +188,10 @@ pub(crate) fn compare(old: &Value, new: &Value, schema: Schema<'_>) -> (Fields, 
                 }
             }
             for (key, before) in old.iter().filter(|(key, _)| !new.contains_key(*key)) {
-                removed.put(format!("f:{key}"), of(before, schema.below(key)));
+                // The field goes, with all that is below it.
+                let mut gone = of(before, schema.below(key));
+                gone.own = true;
+                removed.put(format!("f:{key}"), gone);
             }
         }
         (Value::Array(old), Value::Array(new)) => match schema.list() {

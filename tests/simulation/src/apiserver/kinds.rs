@@ -31,10 +31,23 @@ impl Kind {
         }
     }
 
+    /// Whether the server knows it by itself, not by a definition.
+    pub(crate) fn is_built_in(&self) -> bool {
+        !self.group.contains('.') || self.group.ends_with(".k8s.io")
+    }
+
     pub(crate) fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
             group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// Whether the server counts changes of its objects' specs.
+    pub(crate) fn has_generation(&self) -> bool {
+        match self.group.as_str() {
+            "apps" | "batch" | "apiextensions.k8s.io" => true,
+            _ => self.has_status && !self.is_built_in(),
         }
     }
 

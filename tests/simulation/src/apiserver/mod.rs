@@ -3,7 +3,7 @@
 //! Objects by group, kind, namespace and name with versions, uids and generations; lists, watches and bookmarks; optimistic
 //! locking; server-side apply with the ownership of fields, dry runs and the other patches; finalizers, deletion, namespaces that
 //! terminate; definitions; the status subresource; rights by account. What is not modelled is answered with 501, and fails the
-//! history. That it answers as the real one does is shown by replaying recorded requests (`tests/fidelity`).
+//! history. That it answers as the real one does is shown by replaying recorded requests (`tests/fidelity.rs`).
 
 mod apply;
 mod fields;
@@ -182,6 +182,32 @@ impl Server {
             .objects
             .get(id)
             .map(|stored| Arc::clone(&stored.value))
+    }
+
+    /// Makes an object what a recording says it is, with its identity, version and `managedFields`.
+    ///
+    /// # Errors
+    /// What is missing: its kind is not served, or it has no name.
+    pub fn put(&self, object: &Value) -> Result<(), String> {
+        self.lock().put(object)
+    }
+
+    /// Makes an object, or all of a collection, as if it had never been.
+    ///
+    /// # Errors
+    /// When the path leads nowhere.
+    pub fn forget(&self, path: &str) -> Result<(), String> {
+        self.lock().forget(path)
+    }
+
+    /// Takes a right from an account (`account/namespace`), or gives it back.
+    pub fn deny(&self, right: &str, is_denied: bool) {
+        let mut state = self.lock();
+        if is_denied {
+            state.denied.insert(right.to_owned());
+        } else {
+            state.denied.remove(right);
+        }
     }
 
     /// All objects that are at such places.

@@ -50,6 +50,8 @@ pub(super) struct Stored {
     pub(super) managed: Vec<Managed>,
     /// The whole object and its metadata, as they are sent.
     pub(super) text: Bytes,
+    /// Where the object's type ends in its text: items of a list have none, if their kind is built in.
+    pub(super) typed: usize,
     pub(super) metadata: Bytes,
     pub(super) version: u64,
 }
@@ -86,9 +88,16 @@ pub(super) fn pack(value: Arc<Value>, managed: Vec<Managed>, version: u64) -> St
         metadata["managedFields"] = apply::printed(&managed);
     }
     let metadata = metadata.to_string();
-    let mut text = format!("{{\"metadata\":{metadata}");
+    let mut text = "{".to_owned();
+    for key in ["apiVersion", "kind"] {
+        if let Some(value) = value.get(key) {
+            text += &format!("\"{key}\":{value},");
+        }
+    }
+    let typed = text.len();
+    text += &format!("\"metadata\":{metadata}");
     for (key, value) in value.as_object().into_iter().flatten() {
-        if key != "metadata" {
+        if !["apiVersion", "kind", "metadata"].contains(&key.as_str()) {
             text += &format!(",{}:{value}", Value::from(key.as_str()));
         }
     }
@@ -100,6 +109,7 @@ pub(super) fn pack(value: Arc<Value>, managed: Vec<Managed>, version: u64) -> St
         value,
         managed,
         text: text.into(),
+        typed,
         metadata: partial.into(),
         version,
     }

@@ -44,7 +44,7 @@ impl State {
             .filter(|(id, _)| {
                 after.is_empty() || *after < *format!("{}/{}", id.namespace, id.name)
             });
-        let mut items: Vec<&[u8]> = Vec::new();
+        let mut items: Vec<Vec<u8>> = Vec::new();
         let mut last = String::new();
         let mut token = String::new();
         for (id, stored) in found.by_ref() {
@@ -54,8 +54,9 @@ impl State {
             }
             last = format!("{}/{}", id.namespace, id.name);
             items.push(match request.wants_metadata() {
-                true => &stored.metadata,
-                false => &stored.text,
+                true => stored.metadata.to_vec(),
+                false if route.kind.is_built_in() => [b"{", &stored.text[stored.typed..]].concat(),
+                false => stored.text.to_vec(),
             });
         }
         let (kind, api_version) = match request.wants_metadata() {

@@ -104,7 +104,7 @@ impl<'a> Schema<'a> {
             Kind::Custom => false,
             _ => matches!(
                 self.field,
-                "selector" | "nodeSelector" | "roleRef" | "fieldsV1"
+                "selector" | "nodeSelector" | "roleRef" | "fieldsV1" | "involvedObject"
             ),
         }
     }

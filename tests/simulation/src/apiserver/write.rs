@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managed};
 use super::kinds::Kind;
 use super::object::{Id, Stored, drop_empty, pack, same, string_data, table, table_in};
-use super::request::{Actor, Answer, Request};
+use super::request::{Actor, Answer, Request, Who};
 use super::route::Route;
 use super::watch::Change;
 use super::{Handled, State, Write, patch};
@@ -37,10 +37,17 @@ impl State {
         self.admit(request, &route, &body)?;
         let mut managed = Vec::new();
         let value = self.newborn(&route, body);
+        let mut written = value.clone();
+        // What the server says of a namespace belongs to nobody, nor do empty names of who reported an event.
+        match (route.kind.kind.as_str(), written.as_object_mut()) {
+            ("Namespace", Some(map)) => map.retain(|field, _| field != "spec" && field != "status"),
+            ("Event", Some(map)) => map.retain(|_, value| value != ""),
+            _ => {}
+        }
         apply::updated(
             &mut managed,
             &Value::Null,
-            &value,
+            &written,
             &self.writer(request, &route, "Update"),
         );
         self.store(request, "create", &route, value, managed)
@@ -78,7 +85,7 @@ impl State {
         metadata.insert("uid".to_owned(), uid.into());
         metadata.insert("creationTimestamp".to_owned(), now.into());
         metadata.remove("generation");
-        if route.kind.has_status && route.kind.kind != "Namespace" {
+        if route.kind.has_generation() {
             metadata.insert("generation".to_owned(), 1.into());
         }
         drop_empty(metadata);
@@ -271,23 +278,25 @@ impl State {
             self.admit(request, route, &wanted)?;
             let fields = apply::applied_fields(&writer, &wanted);
             let value = self.newborn(route, wanted);
-            let managed = vec![Managed::new(&writer, fields)];
+            let mut managed = vec![Managed::new(&writer, fields)];
+            managed.retain(|one| !one.is_empty());
             let answer = self.store(request, "create", route, value, managed)?;
             return Ok(Answer {
                 code: 201,
                 ..answer
             });
         };
-        if let Some(named) = named.as_ref().and_then(Value::as_str)
-            && stored.version.to_string() != named
-        {
-            return Err(Self::refused(route, 409, "Conflict", STALE));
-        }
         self.admit(request, route, &wanted)?;
         let mut managed = stored.managed.clone();
         let force = request.parameter("force") == "true";
         let merged = apply::applied(&mut managed, &stored.value, &wanted, &writer, force)
             .map_err(|conflicts| conflict(&conflicts))?;
+        // Who owns the fields is told before the version is looked at.
+        if let Some(named) = named.as_ref().and_then(Value::as_str)
+            && stored.version.to_string() != named
+        {
+            return Err(Self::refused(route, 409, "Conflict", STALE));
+        }
         let after = apply::settled(
             route.subresource.as_str(),
             &route.kind,
@@ -343,6 +352,7 @@ impl State {
             let metadata = table(&mut value, "metadata");
             metadata.insert("deletionTimestamp".to_owned(), now.into());
             metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+
             if foreground {
                 let finalizers = metadata
                     .entry("finalizers")
@@ -358,14 +368,66 @@ impl State {
             return self.store(request, "delete", route, value, stored.managed);
         }
         self.remove(request, route, &stored);
-        let details = json!({
+        if route.kind.kind == "Service" {
+            return Ok(self.sent(request, &stored));
+        }
+        let mut details = json!({
             "name": route.id.name, "kind": route.id.plural, "uid": of("uid"),
-            "group": route.id.group,
         });
+        if !route.id.group.is_empty() {
+            details["group"] = route.id.group.clone().into();
+        }
         Ok(Answer::json(&json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": details,
         })))
+    }
+
+    pub(super) fn put(&mut self, object: &Value) -> Result<(), String> {
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+        };
+        let found = self
+            .served()
+            .find(|kind| kind.api_version() == text("/apiVersion") && kind.kind == text("/kind"));
+        let kind = found.cloned().ok_or("its kind is not served")?;
+        let id = Id::new(
+            &kind.group,
+            &kind.plural,
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+        );
+        if id.name.is_empty() {
+            return Err("it has no name".to_owned());
+        }
+        let version = text("/metadata/resourceVersion")
+            .parse()
+            .unwrap_or(self.version);
+        self.version = self.version.max(version);
+        let mut value = object.clone();
+        let managed = table(&mut value, "metadata").remove("managedFields");
+        let managed = apply::read(&managed.unwrap_or_default());
+        self.objects
+            .insert(id, pack(Arc::new(value), managed, version));
+        self.define();
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self, path: &str) -> Result<(), String> {
+        let request = Request::new(Who::is(Actor::System), "DELETE", path, Value::Null);
+        let route = self
+            .route(&request)
+            .map_err(|refused| refused.value()["message"].to_string())?;
+        let is_there = |id: &Id| match route.id.name.is_empty() {
+            true => id.place() == route.id,
+            false => *id == route.id,
+        };
+        self.objects.retain(|id, _| !is_there(id));
+        self.define();
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, request: &Request, route: &Route, stored: &Stored) {
@@ -439,8 +501,19 @@ impl State {
         verb: &'static str,
         route: &Route,
         mut value: Value,
-        managed: Vec<Managed>,
+        mut managed: Vec<Managed>,
     ) -> Handled {
+        // What is empty of these is not stored, and nobody's.
+        for field in ["data", "binaryData", "stringData"] {
+            if value
+                .get(field)
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
+            {
+                value.as_object_mut().map(|map| map.remove(field));
+                apply::disown(&mut managed, field);
+            }
+        }
         let before = self.objects.get(&route.id).cloned();
         if let Some(before) = &before
             && same(&before.value, &value)
@@ -452,7 +525,9 @@ impl State {
             let is_changed = apply::spec_changed(&before.value, &value);
             let generation = before.value.pointer("/metadata/generation");
             if let Some(generation) = generation.and_then(Value::as_i64) {
-                let generation = generation + i64::from(is_changed);
+                let leaves = |value: &Value| value.pointer("/metadata/deletionTimestamp").is_some();
+                let is_leaving = leaves(&value) && !leaves(&before.value);
+                let generation = generation + i64::from(is_changed || is_leaving);
                 value["metadata"]["generation"] = generation.into();
             }
         }
