@@ -1,18 +1,21 @@
 //! The invariants: what must hold at every write, from facts that the simulation knows.
 //!
-//! Nothing here knows a scenario. Known are: who wrote each object and with whose owner, what somebody upstream wants of each bundle (a
+//! Nothing here knows a scenario. Known are: who wrote each object and which release it names as its owner, what somebody upstream wants of each bundle (a
 //! disaster changes what upstream holds, not what is wanted), the account of each write, where secrets are, the history of
 //! each release, and which hook ran in which revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
-use crate::desired::{ACCOUNTS, CANARY, DesiredState, SYSTEM, bundle_name};
+use tokio::time::Instant;
+
+use crate::desired::{ACCOUNTS, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,14 @@ pub struct Checker {
     pub lost: BTreeSet<usize>,
     /// Lost bundles whose removal a person allowed.
     pub allowed: BTreeSet<usize>,
+    /// When the source of a bundle's copies last changed.
+    pub sources_changed: BTreeMap<usize, Instant>,
+    /// When the agent last deployed a release.
+    last_deployed: BTreeMap<ReleaseKey, Instant>,
+    /// When upstream deleted the bundle of a release; not if it is there again, for then the release may have moved.
+    unwanted: BTreeMap<usize, (ReleaseKey, Instant)>,
+    /// Objects that the agent once created for a release.
+    made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
@@ -73,7 +84,27 @@ const MOST_DEPLOYS: u64 = 8;
 /// How often an object may be created.
 const MOST_CREATIONS: u64 = 20;
 
+/// How long a release stays after its bundle is gone: the agent's default.
+const GRACE: Duration = Duration::from_secs(3);
+/// What the names of objects in forged records begin with.
+pub const FORGED: &str = "forged-";
+
 const RECORD: &str = "sh.helm.release.v1.";
+
+/// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
+fn is_replaced_hook(object: &Value) -> bool {
+    let is_job = object["kind"] == "Job";
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    let is_named = name.is_some_and(|name| name.starts_with(['p', 'r']));
+    is_job && is_named
+}
+
+fn release_of(desired: &Desired) -> ReleaseKey {
+    (
+        desired.release_namespace().to_owned(),
+        desired.release_name(),
+    )
+}
 
 impl Checker {
     /// Notes that an invariant is broken.
@@ -81,6 +112,28 @@ impl Checker {
         if !self.violations.iter().any(|known| known.rule == rule) {
             self.violations.push(Violation { rule, text });
         }
+    }
+
+    /// Upstream wants this of a bundle.
+    pub fn want(&mut self, bundle: usize, desired: &Desired) {
+        self.unwanted.remove(&bundle);
+        self.desired_state.want(bundle, desired);
+    }
+
+    /// Upstream deletes a bundle that it has.
+    pub fn unwant(&mut self, bundle: usize) {
+        if let Some(desired) = self.desired_state.now.get(&bundle) {
+            self.unwanted
+                .insert(bundle, (release_of(desired), Instant::now()));
+        }
+    }
+
+    /// Whether a bundle's release is older than the change of a copy that it needs.
+    pub fn misses_a_copy(&self, bundle: usize, desired: &Desired) -> bool {
+        let changed = self.sources_changed.get(&bundle);
+        let deployed = self.last_deployed.get(&release_of(desired));
+        !desired.copies.is_empty()
+            && changed.is_some_and(|changed| deployed.is_none_or(|at| at < changed))
     }
 
     /// Reads a text that leaves the agent.
@@ -97,7 +150,7 @@ impl Checker {
         uid.unwrap_or_default().to_owned()
     }
 
-    /// The release whose owner an object carries.
+    /// The release that an object names as its owner.
     fn owner(object: &Value) -> Option<ReleaseKey> {
         let annotations = object.pointer("/metadata/annotations")?;
         let text = |key: &str| annotations.get(key).and_then(Value::as_str);
@@ -125,7 +178,7 @@ impl Checker {
 
     /// Those who want a release now, or would if upstream had not lost them.
     fn wanting(&self, release: &ReleaseKey) -> Vec<usize> {
-        let is_it = |desired: &crate::desired::Desired| {
+        let is_it = |desired: &Desired| {
             desired.release_namespace() == release.0 && desired.release_name() == release.1
         };
         let now = self.desired_state.now.iter();
@@ -217,8 +270,7 @@ impl Checker {
             .sum();
         let count = self.deployed_by_agent(release);
         if count > MOST_DEPLOYS + 3 * desired_state as u64 {
-            let text =
-                format!("{release:?} was deployed {count} times for {desired_state} desired_state");
+            let text = format!("{release:?} was deployed {count} times for {desired_state} specs");
             self.violate("release flaps", text);
         }
     }
@@ -249,6 +301,9 @@ impl Checker {
         if Self::record(&write.id).is_some() {
             return;
         }
+        if is_replaced_hook(before) {
+            return;
+        }
         let is_ours = origin
             .as_ref()
             .is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
@@ -259,6 +314,9 @@ impl Checker {
         }
         if Self::is_hook(before) {
             return;
+        }
+        if let Some(owner) = &owner {
+            self.grace(write, owner);
         }
         let Some(owner) = owner else {
             if let Some(bundle) = self.wants_copy(&write.id) {
@@ -283,6 +341,26 @@ impl Checker {
             };
             let text = format!("{} of {}", write.id, bundle_name(bundle));
             self.violate(rule, text);
+        }
+    }
+
+    /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
+    fn grace(&mut self, write: &Write, release: &ReleaseKey) {
+        let records = self.records.get(release);
+        let newest = records.and_then(|records| records.last_key_value());
+        let is_removal = newest.is_some_and(|(_, status)| status == "uninstalling");
+        let mut unwanted = self.unwanted.values();
+        let gone = unwanted.find(|(unwanted, _)| unwanted == release && is_removal);
+        let Some((_, gone)) = gone else {
+            return;
+        };
+        let after = gone.elapsed();
+        if after < GRACE && self.deployed_by_agent(release) > 0 {
+            let text = format!(
+                "{} goes {after:?} after upstream deleted its bundle",
+                write.id
+            );
+            self.violate("removal without grace", text);
         }
     }
 
@@ -317,7 +395,7 @@ impl Checker {
     /// A bundle that needs a copy at this place.
     fn wants_copy(&self, id: &Id) -> Option<usize> {
         let number: u8 = id.name.strip_prefix("pull")?.parse().ok()?;
-        let needs = |desired: &crate::desired::Desired| {
+        let needs = |desired: &Desired| {
             desired.copies.contains(&number) && desired.release_namespace() == id.namespace
         };
         let mut now = self.desired_state.now.iter();
@@ -343,6 +421,14 @@ impl Checker {
             });
             if may && let Some(origin) = self.origins.get_mut(&uid) {
                 origin.taken = true;
+            }
+            let is_foreign = origin
+                .as_ref()
+                .is_some_and(|origin| !matches!(origin.actor, Actor::Agent(_)));
+            let was_made = self.made.contains(&(write.id.clone(), new.clone()));
+            if old.is_none() && is_foreign && !may && !was_made {
+                let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
+                self.violate("adopts what others made", text);
             }
             if let (Some(old), false) = (&old, may) {
                 let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
@@ -466,6 +552,18 @@ impl Audit for Checker {
         if !by_agent || write.id.namespace == SYSTEM {
             return;
         }
+        if let Some(after) = &write.after {
+            if write.id.name.starts_with(FORGED) {
+                let text = format!(
+                    "{} is in no chart, but in a record that a tenant wrote",
+                    write.id
+                );
+                self.violate("believes a forged record", text);
+            }
+            if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
+                self.made.insert((write.id.clone(), owner));
+            }
+        }
         if write.id.plural != "events" {
             *self.writes.entry(write.id.clone()).or_default() += 1;
         }
@@ -474,6 +572,7 @@ impl Audit for Checker {
             && after.pointer("/metadata/labels/status") == Some(&Value::from("deployed"))
         {
             *self.deployed_by_agent.entry(release.clone()).or_default() += 1;
+            self.last_deployed.insert(release.clone(), Instant::now());
             self.count_deploy(&release);
         }
         match (&write.before, &write.after) {

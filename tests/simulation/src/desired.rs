@@ -62,7 +62,7 @@ pub enum Behaviour {
 }
 
 impl ObjectKind {
-    fn plural(self) -> (&'static str, &'static str) {
+    pub(crate) fn plural(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),
             Self::Secret => ("", "secrets"),

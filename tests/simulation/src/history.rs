@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::world::{World, bundle_id};
 
 /// How long everything may take to come to rest once nothing fails any more.
-const SETTLED: Duration = Duration::from_secs(15 * 60);
+const SETTLED: Duration = Duration::from_secs(10 * 60);
 /// How long it is watched at rest.
 const REST: Duration = Duration::from_secs(10 * 60);
 /// How often it is looked whether an invariant was broken.
@@ -28,6 +28,8 @@ const MOST_ASKED: u64 = 100;
 const MOST_TRIED: u64 = 300;
 /// Writes of one object at rest, however often it is tried.
 const MOST_WRITES: u64 = 3;
+/// The same where somebody sets the object back each time.
+const MOST_FOUGHT: u64 = 20;
 /// Writes of one record: two for each try.
 const MOST_RECORDED: u64 = 30;
 /// Revisions of one release at rest.
@@ -226,6 +228,7 @@ fn quiet(world: &World) {
     for (id, count) in written {
         let most = match id.name.starts_with("sh.helm.release") {
             true => MOST_RECORDED,
+            false if world.is_fought(&id) => MOST_FOUGHT,
             false => MOST_WRITES,
         };
         if count > most {
@@ -259,6 +262,10 @@ fn settled(world: &World) {
                 world.checker().violate("silent", text);
             }
             continue;
+        }
+        if world.checker().misses_a_copy(*bundle, desired) {
+            let text = format!("{name} is ready, and was not deployed since a copy changed");
+            world.checker().violate("copy not rolled out", text);
         }
         if let Some(problem) = unlike(world, desired) {
             let text = format!("{name} says that it is ready, and {problem}");
@@ -321,6 +328,16 @@ fn unlike(world: &World, desired: &Desired) -> Option<String> {
                 live.pointer(field),
                 wanted.pointer(field)
             ));
+        }
+    }
+    if let Some(label) = desired.namespace_label {
+        let id = crate::apiserver::Id::new("", "namespaces", "", desired.release_namespace());
+        let labels = world
+            .local
+            .get(&id)
+            .map(|namespace| namespace["metadata"]["labels"].clone());
+        if labels.is_some_and(|labels| labels.get(format!("team{label}")).is_none()) {
+            return Some(format!("its namespace has no label team{label}"));
         }
     }
     for copy in &desired.copies {

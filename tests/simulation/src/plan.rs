@@ -54,12 +54,18 @@ pub enum Action {
     /// Admission refuses objects, and stops doing so.
     Refuse(usize, Manifest),
     Accept,
+    /// A quota refuses every new object of a kind in a namespace, until admission refuses nothing.
+    Quota(usize, ObjectKind),
     /// An account loses its rights in a namespace.
     Deny(&'static str, usize),
     Grant,
     /// Something sets an object back to what it was whenever it changes.
     Fight(usize, Manifest),
     Peace,
+    /// An autoscaler decides how many replicas a Deployment has.
+    Autoscale(usize, u8),
+    /// The token upstream gave the agent is worth nothing any more, until servers are reached again.
+    ExpireToken,
     /// The agent dies, at once or after some more requests, and is started again.
     Kill,
     KillAfter(u64),
@@ -85,6 +91,8 @@ pub struct Setting {
     pub has_own: bool,
     /// Whether the account exists that bundles fall back to.
     pub has_fallback: bool,
+    /// Whether whoever sets objects back goes on doing so once faults have ended.
+    pub fights_last: bool,
 }
 
 /// A history before it takes place.
@@ -105,6 +113,7 @@ impl Plan {
         let setting = Setting {
             has_own: random.chance(50),
             has_fallback: random.chance(20),
+            fights_last: random.chance(50),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
@@ -201,7 +210,9 @@ fn unwant(random: &mut Random, desired_state: &mut [Option<Desired>]) -> Action 
 }
 
 fn upstream(random: &mut Random) -> Action {
-    match random.below(9) {
+    match random.below(11) {
+        9 => Action::Permit,
+        10 => Action::Empty,
         0 => Action::Backup,
         1 => Action::Restore,
         2 => Action::Empty,
@@ -214,7 +225,8 @@ fn upstream(random: &mut Random) -> Action {
 }
 
 fn faults(random: &mut Random) -> Action {
-    match random.below(8) {
+    match random.below(9) {
+        8 => Action::ExpireToken,
         0 => Action::Down(["local", "upstream"][random.index(2)]),
         1 | 2 => Action::Up,
         3 | 4 => Action::Faults(Faults {
@@ -305,7 +317,9 @@ fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
 
 fn cluster(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, desired_state);
-    match random.below(8) {
+    match random.below(10) {
+        8 => Action::Quota(namespace, manifest.kind),
+        9 => Action::Autoscale(namespace, manifest.name),
         0 | 1 => Action::Refuse(namespace, manifest),
         2 | 3 => Action::Accept,
         4 => Action::Deny(ACCOUNTS[random.index(ACCOUNTS.len())], namespace),
@@ -429,6 +443,18 @@ impl fmt::Display for Action {
             Self::Fight(namespace, manifest) => {
                 write!(f, "something keeps {} as it is", place(namespace, manifest))
             }
+            Self::Quota(namespace, kind) => write!(
+                f,
+                "a quota refuses new {} in {}",
+                kind.plural().1,
+                NAMESPACES[*namespace]
+            ),
+            Self::Autoscale(namespace, name) => write!(
+                f,
+                "an autoscaler has {}/d{name} at 4",
+                NAMESPACES[*namespace]
+            ),
+            Self::ExpireToken => write!(f, "the token for upstream expires"),
             Self::Peace => write!(f, "nothing keeps anything as it is"),
             Self::Kill => write!(f, "kill -9"),
             Self::KillAfter(requests) => write!(f, "kill -9 after {requests} requests"),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{World, id, path};
 use crate::apiserver::{Actor, Id};
+use crate::checker::FORGED;
 use crate::desired::{Manifest, NAMESPACES};
 use crate::plan::object_name;
 
@@ -180,7 +181,7 @@ impl World {
             return;
         };
         let mut object = manifest.object();
-        object["metadata"]["name"] = format!("forged-{}", object_name(manifest)).into();
+        object["metadata"]["name"] = format!("{FORGED}{}", object_name(manifest)).into();
         release.manifest = format!(
             "---\n# Source: shop/templates/x.yaml\n{}",
             golib::yaml::encode(&object).unwrap_or_default()

@@ -6,7 +6,7 @@ mod repository;
 mod setup;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -190,16 +190,28 @@ impl World {
         self.network.lock().down.clear();
         self.local.lock().refusals.clear();
         self.local.lock().denied.clear();
-        self.fights.clear();
+        if !self.setting.fights_last {
+            self.fights.clear();
+        }
+        self.renew_token();
         if self.life.is_none() {
             self.start();
         }
         self.return_contents();
     }
 
+    fn renew_token(&self) {
+        self.upstream.lock().tokens = ["open".to_owned()].into();
+    }
+
     /// Whether anybody fights.
     pub fn fights(&self) -> bool {
         !self.fights.is_empty()
+    }
+
+    /// Whether somebody sets this object back.
+    pub fn is_fought(&self, id: &Id) -> bool {
+        self.fights.contains_key(id)
     }
 
     /// Does what fighters do: sets their objects back.
@@ -224,11 +236,14 @@ impl World {
         self.network.note(&format!("-- {action}"));
         match action {
             Action::Want(bundle, desired) => {
-                self.checker().desired_state.want(*bundle, desired);
+                self.checker().want(*bundle, desired);
                 self.put(*bundle, desired);
                 self.note_lost();
             }
             Action::Unwant(bundle) => {
+                if self.present(*bundle) {
+                    self.checker().unwant(*bundle);
+                }
                 self.checker().desired_state.now.remove(bundle);
                 let path = format!("{BUNDLES_PATH}/{}", bundle_name(*bundle));
                 self.upstream
@@ -242,15 +257,22 @@ impl World {
             Action::Restore => {
                 if let Some((backup, _)) = self.backup.clone() {
                     self.upstream.restore(&backup);
+                    self.checker().sources_changed.clear();
                     // What was deleted since is there again, and somebody wants it until it is deleted again.
                     self.rediscover();
                     self.note_lost();
                 }
             }
             Action::Empty => {
-                let present = (0..crate::desired::BUNDLES).filter(|bundle| self.present(*bundle));
+                let releases: BTreeSet<_> = {
+                    let checker = self.checker();
+                    let now = checker.desired_state.now.iter();
+                    now.filter(|(bundle, _)| self.present(**bundle))
+                        .map(|(_, desired)| (desired.namespace, desired.release))
+                        .collect()
+                };
                 // Without a bundle of the agent's own, one or two that go are deletions like any other.
-                if !self.setting.has_own && present.count() < 3 {
+                if !self.setting.has_own && releases.len() < 3 {
                     return;
                 }
                 let own = format!("{BUNDLES_PATH}/fleet-agent-c1");
@@ -289,7 +311,13 @@ impl World {
             Action::Down(server) => {
                 self.network.lock().down.insert(server);
             }
-            Action::Up => self.network.lock().down.clear(),
+            Action::Up => {
+                self.network.lock().down.clear();
+                self.renew_token();
+            }
+            Action::ExpireToken => {
+                self.upstream.lock().tokens = ["another".to_owned()].into();
+            }
             Action::Faults(faults) => self.network.lock().faults = *faults,
             Action::BreakWatches => {
                 self.local.break_watches();
@@ -324,6 +352,14 @@ impl World {
                     plural: id.plural,
                     namespace: id.namespace,
                     name: id.name,
+                    message: "exceeded quota".to_owned(),
+                });
+            }
+            Action::Quota(namespace, kind) => {
+                self.local.lock().refusals.push(Refusal {
+                    plural: kind.plural().1.to_owned(),
+                    namespace: NAMESPACES[*namespace].to_owned(),
+                    name: String::new(),
                     message: "exceeded quota".to_owned(),
                 });
             }

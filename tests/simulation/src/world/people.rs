@@ -56,6 +56,24 @@ impl World {
                 let body = json!({"spec": {"replicas": 3}});
                 local.act(Actor::Person, "PATCH", &path(&id), body);
             }
+            Action::Autoscale(namespace, name) => {
+                let name = format!("d{name}");
+                let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+                let scaler = Id::new(
+                    "autoscaling",
+                    "horizontalpodautoscalers",
+                    NAMESPACES[*namespace],
+                    "",
+                );
+                let body = json!({
+                    "metadata": {"name": name},
+                    "spec": {"scaleTargetRef": target, "minReplicas": 4, "maxReplicas": 8},
+                });
+                local.act(Actor::Person, "POST", &path(&scaler), body);
+                let id = Id::new("apps", "deployments", NAMESPACES[*namespace], &name);
+                let body = json!({"spec": {"replicas": 4}});
+                local.act(Actor::System, "PATCH", &path(&id), body);
+            }
             Action::Delete(namespace, manifest) => {
                 let id = id(*namespace, manifest);
                 local.act(Actor::Person, "DELETE", &path(&id), Value::Null);
