@@ -262,6 +262,7 @@ fn writes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
         request.resource == "configmaps"
             && request.name == name
             && is_write(&request.verb)
+            && request.code < 300
             && !request.uri.contains("dryRun")
     });
     Ok(written.count())
@@ -324,6 +325,27 @@ async fn somebody_who_reverts_each_correction_is_not_fought() -> Result<()> {
                 now => Err(now.to_string()),
             }
         })
+        .await?;
+    }
+    let is_told = |bundle: &Value| {
+        let told =
+            condition(bundle, "CorrectionsPostponed").map(|told| told["message"].to_string());
+        told.is_some_and(|told| told.contains("/fought: corrected "))
+    };
+    agent
+        .wait_for("web", "to say what does not last", is_told)
+        .await?;
+    for _ in 0..10 {
+        let before = passes(&agent, "web")?;
+        agent.process()?.restart()?;
+        wait_until(
+            "a pass of the next process",
+            PATIENCE,
+            async || match passes(&agent, "web").map_err(|e| e.to_string())? {
+                now if now > before => Ok(()),
+                now => Err(now.to_string()),
+            },
+        )
         .await?;
     }
     fighter.abort();

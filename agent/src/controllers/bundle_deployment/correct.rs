@@ -21,7 +21,8 @@ use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
 
-use crate::api::ModifiedStatus;
+use super::status::CORRECTIONS_POSTPONED;
+use crate::api::{BundleDeploymentStatus, ModifiedStatus};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 
@@ -214,6 +215,8 @@ pub struct Attempts {
 #[derive(Debug)]
 struct Attempt {
     count: u32,
+    /// When it is corrected again, as it is told.
+    again: Timestamp,
     again_at: Instant,
     /// When it was last found drifted.
     found_at: Instant,
@@ -231,8 +234,64 @@ pub struct Due {
 }
 
 impl Attempts {
-    /// Which of the objects that are found drifted to correct now. What is found for the first time is corrected at once.
-    pub fn due(&mut self, found: &[ObjectKey]) -> Due {
+    /// What an earlier process has left in a bundle's status.
+    pub fn read(status: &BundleDeploymentStatus, at: Timestamp) -> Self {
+        let conditions = status.conditions.iter();
+        let told = conditions.filter(|condition| condition.type_ == CORRECTIONS_POSTPONED);
+        let lines = told.flat_map(|condition| condition.message.split("; "));
+        let now = Instant::now();
+        let attempt = |line: &str| {
+            let (key, count, again) = parse(line)?;
+            if again + AT_REST <= at {
+                return None;
+            }
+            let wait = Duration::try_from(again.duration_since(at)).unwrap_or_default();
+            let again_at = now + wait.min(PAUSE.1);
+            let found_at = now;
+            let attempt = Attempt {
+                count,
+                again,
+                again_at,
+                found_at,
+            };
+            Some((key, attempt))
+        };
+        Self {
+            objects: lines.filter_map(attempt).collect(),
+            problem: None,
+        }
+    }
+
+    /// What outlives the process: a sentence for each object that was corrected more than once.
+    pub fn lines(&self) -> Vec<String> {
+        let fought = self.objects.iter().filter(|(_, attempt)| attempt.count > 1);
+        let mut lines: Vec<_> = fought
+            .map(|(key, attempt)| {
+                let ObjectKey {
+                    group,
+                    kind,
+                    namespace,
+                    name,
+                } = key;
+                let dot = if group.is_empty() { "" } else { "." };
+                let Attempt { count, again, .. } = attempt;
+                format!("{kind}{dot}{group} {namespace}/{name}: corrected {count} times, the next time after {again:.0}")
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    /// After how long all that was corrected more than once counts as in order, if it stays so.
+    pub fn rests_after(&self) -> Option<Duration> {
+        let fought = self.objects.values().filter(|attempt| attempt.count > 1);
+        let rests = |attempt: &Attempt| attempt.found_at.max(attempt.again_at) + AT_REST;
+        fought.map(rests).max().map(|at| at - Instant::now())
+    }
+
+    /// Which of the objects that are found drifted to correct now; `at` is the time of day. What is found for the first time is corrected at
+    /// once.
+    pub fn due(&mut self, found: &[ObjectKey], at: Timestamp) -> Due {
         self.forget_resting();
         let now = Instant::now();
         let (min, max) = PAUSE;
@@ -240,6 +299,7 @@ impl Attempts {
         for key in found {
             let attempt = self.objects.entry(key.clone()).or_insert(Attempt {
                 count: 0,
+                again: at,
                 again_at: now,
                 found_at: now,
             });
@@ -250,7 +310,8 @@ impl Attempts {
                 continue;
             }
             let factor = 2_u32.saturating_pow(attempt.count);
-            attempt.again_at = now + min.saturating_mul(factor).min(max);
+            let pause = min.saturating_mul(factor).min(max);
+            (attempt.again, attempt.again_at) = (at + pause, now + pause);
             attempt.count = attempt.count.saturating_add(1);
             due.now.push(key.clone());
         }
@@ -275,12 +336,32 @@ impl Attempts {
     }
 }
 
+/// Reads a sentence of [`Attempts::lines`].
+fn parse(line: &str) -> Option<(ObjectKey, u32, Timestamp)> {
+    let (object, rest) = line.split_once(": corrected ")?;
+    let (count, again) = rest.split_once(" times, the next time after ")?;
+    let (kind, name) = object.split_once(' ')?;
+    let (namespace, name) = name.split_once('/')?;
+    let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+    let key = ObjectKey {
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    Some((key, count.parse().ok()?, again.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn object(name: &str) -> ObjectKey {
         ObjectKey::new("v1", "ConfigMap", "ns", name)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
     }
 
     fn second(n: u64) -> Duration {
@@ -319,17 +400,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_correction_that_does_not_help_becomes_rare() {
         let mut attempts = Attempts::default();
-        assert_eq!(attempts.due(&[object("a")]), at_once(&["a"]));
-        assert_eq!(attempts.due(&[object("a")]), after(second(5)));
+        assert_eq!(attempts.due(&[object("a")], at(0)), at_once(&["a"]));
+        assert_eq!(attempts.due(&[object("a")], at(0)), after(second(5)));
         tokio::time::advance(second(5)).await;
-        assert_eq!(attempts.due(&[object("a")]), at_once(&["a"]));
+        assert_eq!(attempts.due(&[object("a")], at(0)), at_once(&["a"]));
         attempts.failed("refused");
         let waits = Due {
             problem: Some("refused".into()),
             ..after(second(10))
         };
-        assert_eq!(attempts.due(&[object("a")]), waits);
-        assert_eq!(attempts.due(&[]), Due::default());
+        assert_eq!(attempts.due(&[object("a")], at(0)), waits);
+        assert_eq!(attempts.due(&[], at(0)), Due::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_help_is_remembered_by_the_next_process() {
+        let web = ObjectKey::new("apps/v1", "Deployment", "ns", "web");
+        let both = [object("a"), web];
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.due(&both, at(0)).now, both);
+        assert_eq!(attempts.lines(), [""; 0]);
+        tokio::time::advance(second(5)).await;
+        assert_eq!(attempts.due(&both, at(5)).now, both);
+        let lines = attempts.lines();
+        let sentence = ": corrected 2 times, the next time after 1970-01-01T00:00:15Z";
+        let told =
+            ["ConfigMap ns/a", "Deployment.apps ns/web"].map(|one| format!("{one}{sentence}"));
+        assert_eq!(lines, told);
+        let mut status = BundleDeploymentStatus::default();
+        status.set_postponed_corrections(lines.clone(), at(5));
+
+        tokio::time::advance(second(100)).await;
+        let mut next = Attempts::read(&status, at(8));
+        assert_eq!(next.lines(), lines);
+        assert_eq!(next.due(&both, at(8)), after(second(7)));
+        assert_eq!(next.rests_after(), Some(second(67)));
+        tokio::time::advance(second(7)).await;
+        assert_eq!(next.due(&both, at(15)).now, both);
+        assert_eq!(next.due(&both, at(15)), after(second(20)));
+        // It was in order for a while, or nobody looked.
+        assert_eq!(Attempts::read(&status, at(75)).lines(), [""; 0]);
+        status.set_postponed_corrections(Vec::new(), at(15));
+        assert!(status.conditions.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -338,16 +450,16 @@ mod tests {
         let mut corrections = 0;
         // Ten minutes in which every correction holds for a second.
         for _ in 0..600 {
-            let found = attempts.due(&[object("a")]);
+            let found = attempts.due(&[object("a")], at(0));
             corrections += found.now.len();
             tokio::time::advance(second(1)).await;
-            assert_eq!(attempts.due(&[]).now, []);
+            assert_eq!(attempts.due(&[], at(0)).now, []);
         }
         assert_eq!(corrections, 7);
         // Another object is another matter, and so is this one when it has been left in peace.
-        let both = attempts.due(&[object("a"), object("b")]);
+        let both = attempts.due(&[object("a"), object("b")], at(0));
         assert_eq!(both.now, [object("b")]);
         tokio::time::advance(second(361)).await;
-        assert_eq!(attempts.due(&[object("a")]), at_once(&["a"]));
+        assert_eq!(attempts.due(&[object("a")], at(0)), at_once(&["a"]));
     }
 }

@@ -212,6 +212,24 @@ impl Live {
         self.objects.keys().any(|key| !desired.contains(key))
     }
 
+    /// Entries about live objects, each with the object's uid.
+    pub fn with_uids<'e>(
+        &self,
+        entries: impl Iterator<Item = &'e ModifiedStatus>,
+    ) -> Vec<(ModifiedStatus, String)> {
+        let with_uid = |entry: &ModifiedStatus| {
+            let key = ObjectKey::new(
+                &entry.api_version,
+                &entry.kind,
+                &entry.namespace,
+                &entry.name,
+            );
+            let uid = text(self.objects.get(&key)?, "/metadata/uid").to_owned();
+            Some((entry.clone(), uid))
+        };
+        entries.filter_map(with_uid).collect()
+    }
+
     /// Wanted objects that are there and not ours.
     pub fn foreign(&self) -> BTreeSet<ObjectKey> {
         self.foreign.keys().cloned().collect()

@@ -519,6 +519,11 @@ impl Report {
         self.set(READY, Err(problem));
     }
 
+    /// What was corrected in vain, and until when it is left.
+    pub fn postponed_corrections(&mut self, lines: Vec<String>) {
+        self.status.set_postponed_corrections(lines, self.now);
+    }
+
     /// Drifted objects were applied again.
     pub fn corrected(&mut self, objects: &[ObjectKey], conflicts: &[FieldConflict]) {
         tracing::info!(

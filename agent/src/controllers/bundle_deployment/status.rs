@@ -26,6 +26,9 @@ pub const MONITORED: &str = "Monitored";
 /// the controller takes texts from the others, for bundles that are not Ready.
 pub const FIELD_CONFLICTS: &str = "FieldConflicts";
 
+/// Objects that were corrected in vain and how long they are left; there only if there are any. Ours alone too.
+pub const CORRECTIONS_POSTPONED: &str = "CorrectionsPostponed";
+
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
 
@@ -82,6 +85,11 @@ impl BundleDeploymentStatus {
     /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
     pub fn set_ownership_conflicts(&mut self, lines: Vec<String>, now: Timestamp) {
         self.tell(OWNERSHIP_CONFLICTS, lines, now);
+    }
+
+    /// Sets the condition that names what was corrected in vain, and until when it is left.
+    pub fn set_postponed_corrections(&mut self, lines: Vec<String>, now: Timestamp) {
+        self.tell(CORRECTIONS_POSTPONED, lines, now);
     }
 
     /// Sets a condition that is there only where there is something to tell.

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Preconditions};
 use objects::drift::Rules;
 use objects::{Object, ObjectKey};
 use release::kube::Owner;
@@ -13,7 +13,7 @@ use release::model::Release;
 use serde_json::Value;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
-use crate::api::{BundleDeployment, ModifiedStatus};
+use crate::api::{BundleDeployment, BundleDeploymentStatus, ModifiedStatus};
 use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::correct::Attempts;
@@ -32,6 +32,8 @@ use crate::report::redact::SensitiveData;
 struct Observed {
     desired: Arc<Vec<Object>>,
     modified: Vec<ModifiedStatus>,
+    /// Those that are left over, each with its uid.
+    extras: Vec<(ModifiedStatus, String)>,
     /// Those that another release has.
     taken: BTreeSet<ObjectKey>,
 }
@@ -90,7 +92,7 @@ impl Reconciler {
         if state.hold.is_some() {
             return Ok(());
         }
-        self.adopt_agent(state, &impersonated, &observed.modified)
+        self.adopt_agent(state, &impersonated, &observed.extras)
             .await;
         if bundle.metadata.deletion_timestamp.is_none()
             && plan::is_overwritten(&bundle.spec, state.report.status())
@@ -140,6 +142,7 @@ impl Reconciler {
         let taken = taken.filter(|(_, other, _)| *other != owner);
         let observed = Observed {
             taken: taken.map(|(key, ..)| key.clone()).collect(),
+            extras: live.with_uids(found.modified.iter().filter(|entry| entry.extra)),
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
         };
@@ -300,13 +303,20 @@ impl Reconciler {
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
-        modified: &[ModifiedStatus],
+        extras: &[(ModifiedStatus, String)],
     ) {
         if !state.bundle.is_agent_bundle() {
             return;
         }
-        for extra in modified.iter().filter(|entry| entry.extra) {
-            let deleted = correct::delete(impersonated, extra, &DeleteParams::background()).await;
+        for (extra, uid) in extras {
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.clone()),
+                    ..Preconditions::default()
+                }),
+                ..DeleteParams::background()
+            };
+            let deleted = correct::delete(impersonated, extra, &parameters).await;
             if let Err(failed) = deleted {
                 tracing::warn!(error = %failed, "failed cleaning old agent");
             }
@@ -329,11 +339,14 @@ impl Reconciler {
             return Ok(());
         }
         let drifted = correct::correctable(&observed.modified, &observed.taken);
-        let due = match drifted.as_slice() {
-            [] => return Ok(()),
-            drifted => self.attempts(name, |attempts| attempts.due(drifted)),
-        };
-        if let Some(pause) = due.again {
+        let now = state.report.now();
+        let status = state.report.status().clone();
+        let (due, fought, rests) = self.attempts(name, &status, now, |attempts| {
+            let due = attempts.due(&drifted, now);
+            (due, attempts.lines(), attempts.rests_after())
+        });
+        state.report.postponed_corrections(fought);
+        for pause in due.again.into_iter().chain(rests) {
             self.context.drift.monitor_after(name, pause);
         }
         if let Some(problem) = &due.problem {
@@ -356,7 +369,8 @@ impl Reconciler {
             Err(failed) => {
                 let secrets = SensitiveData::of_release(release);
                 let halt = Halt::at(Cause::Correct)(failed).redacted(&secrets);
-                self.attempts(name, |attempts| attempts.failed(&halt.message));
+                let status = state.report.status();
+                self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {
                     let kept = deployer::max_history(&bundle.spec.options);
                     let records = self.records(&bundle, impersonated, &release.namespace);
@@ -368,9 +382,17 @@ impl Reconciler {
         }
     }
 
-    fn attempts<T>(&self, bundle: &str, act: impl FnOnce(&mut Attempts) -> T) -> T {
+    /// The corrections of a bundle that have not helped so far; what an earlier process knew of them is in the status.
+    fn attempts<T>(
+        &self,
+        bundle: &str,
+        status: &BundleDeploymentStatus,
+        now: Timestamp,
+        act: impl FnOnce(&mut Attempts) -> T,
+    ) -> T {
         let all = self.corrections.lock();
         let mut all = all.unwrap_or_else(PoisonError::into_inner);
-        act(all.entry(bundle.to_owned()).or_default())
+        let attempts = all.entry(bundle.to_owned());
+        act(attempts.or_insert_with(|| Attempts::read(status, now)))
     }
 }
