@@ -4,7 +4,7 @@
 //! `pkg/action/{install,upgrade,rollback}.go`: hooks run, objects are applied, obsolete ones deleted,
 //! hooks run again, and the record says how it ended.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chart::Time;
 use objects::conflict::FieldConflict;
@@ -18,10 +18,11 @@ use super::previous::{PreviousObjects, supersede};
 use super::retained::Retained;
 use super::{DeployOptions, install};
 use crate::kube::{
-    ApplyError, ApplyOptions, Cluster, Owner, Removal, Unverified, apply_all, delete_all,
-    wait_until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, delete_all,
+    take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
+use crate::state::ownership;
 use crate::storage::{Storage, StoredRevision};
 
 /// What is attempted.
@@ -76,8 +77,15 @@ pub(super) struct Attempt<'a> {
     pub(super) read: BTreeMap<i64, Release>,
     /// The desired objects, with their owner's marks.
     pub(super) objects: Vec<Object>,
-    /// Those whose owner was not checked: creating them does that.
-    pub(super) unverified: HashSet<ObjectKey>,
+    /// Those that may be somebody else's, each as it was found; what was not looked at shows when it is created.
+    pub(super) open: HashMap<ObjectKey, Option<Value>>,
+    /// Those that a stored revision has.
+    pub(super) recorded: HashSet<ObjectKey>,
+    /// Whether nothing was looked at, so that meeting somebody else's takes the attempt back as if it had been.
+    pub(super) is_unchecked: bool,
+    /// What it created, and whether it met something that was there before.
+    pub(super) created: Vec<(Object, Created)>,
+    pub(super) found: bool,
     pub(super) previous: PreviousObjects,
     pub(super) apply: ApplyOptions,
     /// When the attempt began that was interrupted and is resumed by this one.
@@ -117,17 +125,31 @@ impl Attempt<'_> {
             install::create_crds(self.cluster, &self.release).await?;
         }
         self.run_hooks(before).await?;
-        let unverified = Unverified {
+        let claim = Claim {
             owner: &self.owner,
-            objects: &self.unverified,
+            operation: match self.operation {
+                _ if self.options.take_ownership => ownership::Operation::TakeOwnership,
+                Operation::Install => ownership::Operation::Install,
+                Operation::Upgrade | Operation::Rollback => ownership::Operation::Upgrade,
+            },
+            open: &self.open,
+            recorded: &self.recorded,
         };
-        let unverified = Some(unverified).filter(|unverified| !unverified.objects.is_empty());
         let good = &self.previous.good;
-        let applied = apply_all(self.cluster, &self.objects, good, self.apply, unverified).await;
+        let applied = apply_all(self.cluster, &self.objects, good, self.apply, Some(claim)).await;
         let applied = match applied {
             Ok(applied) => applied,
-            Err(error) => return Err(self.withdraw_if_foreign(error).await),
+            Err(mut error) => {
+                self.found |= error.applied.found;
+                if self.is_unchecked {
+                    return Err(self.withdraw_if_foreign(error).await);
+                }
+                self.created = std::mem::take(&mut error.applied.created);
+                return Err(DeployError::Apply(error));
+            }
         };
+        self.found |= applied.found;
+        self.created = applied.created;
         let retained = self.delete_obsolete().await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
@@ -144,18 +166,16 @@ impl Attempt<'_> {
     async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
         let (source, created) = match error.not_ours() {
             Ok(foreign) => foreign,
-            Err(error) => return DeployError::Apply(error),
-        };
-        let mut remains = false;
-        for (object, uid) in created.iter().rev() {
-            match self.cluster.delete(object, Some(uid)).await {
-                Err(error) if !error.is_not_found() && !error.is_conflict() => {
-                    let (object, error) = (object.describe(), crate::error::error_chain(&error));
-                    tracing::warn!(object, error, "cannot take back a new object");
-                    remains = true;
-                }
-                _ => {}
+            Err(mut error) => {
+                self.created = std::mem::take(&mut error.applied.created);
+                return DeployError::Apply(error);
             }
+        };
+        let back = take_back(self.cluster, &self.owner, created.iter().rev()).await;
+        let remains = back.is_err();
+        for failure in back.err().unwrap_or_default() {
+            let error = crate::error::error_chain(&failure);
+            tracing::warn!(error, "cannot take back a new object");
         }
         let operation = "install";
         let refused = DeployError::Ownership { operation, source };
@@ -227,7 +247,11 @@ impl Attempt<'_> {
         let removed = delete_all(self.cluster, &self.owner, obsolete)
             .await
             .map_err(DeployError::Delete)?;
-        let left = [Removal::Kept, Removal::NotOwned];
+        for object in removed.with(Removal::Adopted) {
+            let (release, object) = (&self.release.name, object.describe());
+            tracing::info!(release, object, "was there before the release, left");
+        }
+        let left = [Removal::Kept, Removal::Adopted, Removal::NotOwned];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
         Ok(left.chain(&retained).map(Object::key).collect())
     }

@@ -15,7 +15,7 @@
 //! revision is `deployed` once its objects are accepted and its hooks ended well. Whoever calls
 //! observes readiness from then on.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use chart::{ReleaseInfo, Time};
@@ -26,18 +26,23 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
 use super::error::DeployError;
-use super::previous::{Pruning, previous_objects, read_if_possible, supersede};
+use super::previous::{Pruning, previous_objects, read_if_possible, stored_objects, supersede};
 use super::retained::Retained;
+use super::uninstall::Extent;
 use super::{
     DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
     capabilities,
 };
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
-use crate::kube::{Cluster, ClusterLookup, Owner, OwnershipRule, check_all, creatable_unchecked};
+use crate::kube::{
+    Claim, Cluster, ClusterLookup, Created, Owner, OwnershipError, creatable_unchecked, look_all,
+    take_back,
+};
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
+use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
-use crate::storage::{Storage, StorageError, StoredRevision, last, prunable};
+use crate::storage::{Origin, Storage, StorageError, StoredRevision, last, prunable};
 
 /// Brings a release to what is desired.
 ///
@@ -54,8 +59,11 @@ pub async fn deploy(
 ) -> Result<Deployed, DeployError> {
     install::check_name(&spec.name)?;
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
-    let history = storage.history(&spec.name).await?;
-    let first_plan = decide(&history, cluster.host().now());
+    let mut history = storage.history(&spec.name).await?;
+    let mut first_plan = decide(&history, cluster.host().now());
+    if first_plan.action == Action::Wait && is_agents(storage, spec, &mut history).await {
+        first_plan = decide(&history, cluster.host().now());
+    }
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
@@ -86,6 +94,8 @@ pub async fn deploy(
     if plan.action.revision() != first_plan.action.revision() {
         rendered = render(cluster, spec, plan.action).await?;
     }
+    // The attempt itself makes it known.
+    let was_known = !history.is_empty() || storage.newest(&spec.name) > 0;
     let prepared = prepare(cluster, storage, spec, &history, plan, rendered, stored);
     let (plan, mut attempt) = prepared.await?;
     match attempt.run().await {
@@ -99,9 +109,28 @@ pub async fn deploy(
         }),
         // It was found before anything had started, and is undone already.
         Err(error @ DeployError::Ownership { .. }) => Err(error),
-        Err(error) if spec.options.atomic => Err(undo(cluster, storage, spec, plan, error).await),
+        Err(error) if spec.options.atomic => {
+            let made = Made {
+                is_all: !was_known && !attempt.found,
+                created: attempt.created,
+            };
+            Err(undo(cluster, storage, spec, plan, &made, error).await)
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the newest record was written by an agent for this caller's bundles; takes that into the history.
+async fn is_agents(storage: &Storage, spec: &DeploySpec, history: &mut [StoredRevision]) -> bool {
+    let Some(newest) = history.iter_mut().max_by_key(|head| head.revision) else {
+        return false;
+    };
+    let record = storage.get_unverified(&spec.name, newest.revision).await;
+    let is_agents = record.is_ok_and(|record| spec.options.writer.wrote(&record));
+    if is_agents {
+        newest.origin = Origin::Agent;
+    }
+    is_agents
 }
 
 /// Renders in a thread that may block.
@@ -225,30 +254,43 @@ async fn prepare<'a>(
     let previous = previous.await?;
     let apply = apply_options(&spec.options, history, from.as_ref());
 
-    let unchecked = match creates_unchecked(spec, history, &rendered) {
+    let is_unchecked = creates_unchecked(spec, history, &rendered);
+    let unchecked = match is_unchecked {
         true => creatable_unchecked(&objects),
+        // Nothing can be somebody else's.
+        false if history.is_empty() && spec.options.take_ownership => objects.len(),
         false => 0,
     };
-    let unverified: HashSet<ObjectKey> = objects[..unchecked].iter().map(Object::key).collect();
-    let unowned: Vec<&Object> = match spec.options.take_ownership {
-        true => Vec::new(),
-        false => {
-            let others = objects[unchecked..].iter();
-            others.filter(|object| !previous.had(object)).collect()
-        }
+    let mut recorded = previous.recorded();
+    if let Some(unfinished) = &unfinished {
+        let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+        let objects = stored_objects(unfinished, &discovery);
+        recorded.extend(objects.iter().map(Object::key));
+    }
+    let others = objects[unchecked..].iter();
+    let unproven: Vec<&Object> = others.filter(|object| !previous.proves(object)).collect();
+    let mut open: HashMap<ObjectKey, Option<Value>> = objects[..unchecked]
+        .iter()
+        .chain(unproven.iter().copied())
+        .map(|object| (object.key(), None))
+        .collect();
+    let look = Looking {
+        cluster,
+        owner: &owner,
+        operation: match (spec.options.take_ownership, is_install) {
+            (true, _) => ownership::Operation::TakeOwnership,
+            (_, true) => ownership::Operation::Install,
+            (_, false) => ownership::Operation::Upgrade,
+        },
+        recorded: &recorded,
     };
-    let (claim, operation) = match is_install {
-        true => (OwnershipRule::MustBeOurs, "install"),
-        false => (OwnershipRule::MustNotBeAnothers, "update"),
-    };
+    let operation = if is_install { "install" } else { "update" };
     let refused = |source| DeployError::Ownership { operation, source };
     // Where the namespace may be missing, finding out comes first: in one that was created just now
     // there is nothing to look at.
     let is_known = !history.is_empty() || cluster.knows_namespace(&spec.namespace);
     if is_known {
-        check_all(cluster, &owner, claim, &unowned)
-            .await
-            .map_err(refused)?;
+        look.at(&unproven, &mut open).await.map_err(refused)?;
     }
     let mut release = pending_release(
         spec,
@@ -286,9 +328,13 @@ async fn prepare<'a>(
             storage.delete(&spec.name, revision).await?;
         }
         if !is_known {
-            let mut doubtful = unowned;
-            doubtful.retain(|object| !is_new || object.namespace.as_ref() != Some(&spec.namespace));
-            if let Err(foreign) = check_all(cluster, &owner, claim, &doubtful).await {
+            let mut doubtful = unproven;
+            let is_here = |object: &Object| {
+                object.namespace.as_ref() == Some(&spec.namespace)
+                    || object.is_namespace() && object.name == spec.namespace
+            };
+            doubtful.retain(|object| !is_new || !is_here(object));
+            if let Err(foreign) = look.at(&doubtful, &mut open).await {
                 storage.delete(&spec.name, release.revision).await?;
                 return Err(refused(foreign));
             }
@@ -307,13 +353,58 @@ async fn prepare<'a>(
         owner,
         release,
         read: read.map(|release| (release.revision, release)).collect(),
+        found: open.values().any(Option::is_some),
+        open,
+        recorded,
+        is_unchecked,
+        created: Vec::new(),
         objects,
-        unverified,
         previous,
         apply,
         resumed,
     };
     Ok((plan, attempt))
+}
+
+/// Finds out about objects that may be somebody else's.
+struct Looking<'a> {
+    cluster: &'a Cluster,
+    owner: &'a Owner,
+    operation: ownership::Operation,
+    recorded: &'a HashSet<ObjectKey>,
+}
+
+impl Looking<'_> {
+    /// Looks at objects before anything is written, and takes in what is there. What carries our marks though no
+    /// record has it is noted at once as having been there: later nobody could tell it from what the attempt
+    /// created.
+    async fn at(
+        &self,
+        objects: &[&Object],
+        open: &mut HashMap<ObjectKey, Option<Value>>,
+    ) -> Result<(), OwnershipError> {
+        let looked = look_all(self.cluster, objects).await?;
+        let claim = Claim {
+            owner: self.owner,
+            operation: self.operation,
+            open: &HashMap::new(),
+            recorded: self.recorded,
+        };
+        for (object, found) in &looked {
+            if claim.verdict(object, found.as_ref()) == Verdict::Refuse {
+                let live = found.clone().unwrap_or_default();
+                return Err(self.owner.refusal(object, &live));
+            }
+        }
+        for (object, mut found) in looked {
+            if claim.state(object, found.as_ref()) == ObjectState::Marked {
+                let adoption = Adoption::HandedOver;
+                found = self.cluster.note(object, found, adoption).await?;
+            }
+            open.insert(object.key(), found);
+        }
+        Ok(())
+    }
 }
 
 /// Whether objects can be created before their owners are checked: on a first install that runs
@@ -427,21 +518,30 @@ async fn make_room(
     Ok(last)
 }
 
-/// Undoes a failed attempt, because that was asked for.
+/// What an attempt brought into the cluster.
+struct Made {
+    /// Whether there was nothing of the release before.
+    is_all: bool,
+    created: Vec<(Object, Created)>,
+}
+
+/// Undoes a failed attempt, because that was asked for. What was there before it stays.
 async fn undo(
     cluster: &Cluster,
     storage: &Storage,
     spec: &DeploySpec,
     plan: Plan,
+    made: &Made,
     error: DeployError,
 ) -> DeployError {
-    let Some(undo) = plan.undo() else {
+    let Some(undo) = plan.undo(made.is_all) else {
         return error;
     };
     let (undone, undoing) = match undo {
         Undo::Uninstall => ("uninstalled", "uninstalling"),
-        Undo::RollBack { .. } => ("rolled back", "rolling back"),
+        Undo::RollBack { .. } | Undo::TakeBack => ("rolled back", "rolling back"),
     };
+    let owner = Owner::new(&spec.name, &spec.namespace);
     let result: Result<(), BoxError> = match undo {
         Undo::Uninstall => {
             let uninstall_spec = UninstallSpec {
@@ -449,9 +549,13 @@ async fn undo(
                 timeout: spec.options.timeout,
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };
-            let done = uninstall::uninstall_locked(cluster, storage, &uninstall_spec).await;
+            let extent = Extent::Created(&made.created);
+            let done = uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await;
             done.map(drop).map_err(Into::into)
         }
+        Undo::TakeBack => take_back(cluster, &owner, made.created.iter().rev())
+            .await
+            .map_err(|failures| DeployError::Delete(failures).into()),
         Undo::RollBack { to: revision } => {
             let mut options = spec.options.clone();
             options.atomic = false;
@@ -462,7 +566,8 @@ async fn undo(
                 revision,
                 options,
             };
-            let done = Box::pin(rollback::rollback_locked(cluster, storage, &rollback_spec)).await;
+            let back = rollback::rollback_locked(cluster, storage, &rollback_spec, true);
+            let done = Box::pin(back).await;
             done.map(drop).map_err(Into::into)
         }
     };

@@ -119,9 +119,31 @@ impl Rendered {
     }
 }
 
+/// How records tell that an agent like the caller wrote them, for the caller's bundles: annotations of their chart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Writer {
+    /// All of them must be there; without any no record tells it.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Writer {
+    /// Whether a record says so. It is no proof of anything: who may write records may write that too.
+    pub fn wrote(&self, record: &Release) -> bool {
+        let chart = record.chart.as_ref();
+        let found = chart.and_then(|chart| chart.metadata.annotations.as_ref());
+        let is_there = |(key, value): (&String, &String)| {
+            found.is_some_and(|found| found.get(key) == Some(value))
+        };
+        !self.annotations.is_empty() && self.annotations.iter().all(is_there)
+    }
+}
+
 /// How a release is deployed.
 #[derive(Debug, Clone)]
 pub struct DeployOptions {
+    /// Who else writes records for the caller's bundles. What of theirs is pending was cut off, and is finished at
+    /// once.
+    pub writer: Writer,
     /// Create the release's namespace if it is missing.
     pub create_namespace: bool,
     /// Take objects that belong to others.
@@ -157,6 +179,7 @@ impl Default for DeployOptions {
     /// Fleet's defaults: two records, hooks, no force.
     fn default() -> Self {
         Self {
+            writer: Writer::default(),
             create_namespace: true,
             take_ownership: false,
             check_ownership_first: false,
@@ -214,6 +237,9 @@ pub struct UninstallSpec {
     pub disable_hooks: bool,
     /// How long each hook may take; `None` is [`DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
+    /// Who else wrote records for the caller's bundle. Then a release is removed only if a record of theirs or a digest
+    /// of ours proves that it is the bundle's; with none the caller vouches for it.
+    pub writer: Option<Writer>,
 }
 
 impl UninstallSpec {
@@ -226,6 +252,7 @@ impl UninstallSpec {
             keep_history: false,
             disable_hooks: false,
             timeout: None,
+            writer: None,
         }
     }
 }
@@ -235,8 +262,12 @@ impl UninstallSpec {
 pub struct Uninstalled {
     /// Whether there was a release at all.
     pub existed: bool,
+    /// Whether nothing of the release is proven to be the bundle's, so that it was left as it is.
+    pub is_unproven: bool,
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,
+    /// Objects that were there before the release and nobody said that it may have, left alone.
+    pub adopted: Vec<ObjectKey>,
     /// Objects that do not carry this release's marks, and were left alone.
     pub not_owned: Vec<ObjectKey>,
 }

@@ -12,6 +12,7 @@ use super::retained::Retained;
 use crate::kube::{Cluster, Owner, delete_all};
 use crate::model::{Release, Status};
 use crate::state::Action;
+use crate::state::ownership::Operation;
 use crate::storage::{Storage, StorageError, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
@@ -23,6 +24,10 @@ pub(super) struct PreviousObjects {
     order: Vec<ObjectKey>,
     /// Those of later revisions that failed, with the revision, for deletion only.
     others: Vec<(i64, Object)>,
+    /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
+    is_proven: bool,
+    /// What dropping an object of the last good revision is.
+    drop: Option<Operation>,
 }
 
 impl PreviousObjects {
@@ -45,31 +50,55 @@ impl PreviousObjects {
         previous
     }
 
-    /// Whether the last good revision had this object, so that its owner needs no check.
-    pub(super) fn had(&self, object: &Object) -> bool {
-        self.good.contains_key(&object.key())
+    /// That the last good revision was written here.
+    pub(super) fn proven(mut self, is_proven: bool) -> Self {
+        self.is_proven = is_proven;
+        self
     }
 
-    /// Objects of earlier revisions that are not desired any more, each once: to be deleted.
-    pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<Object> {
+    /// That what is called the last good revision here is an attempt that is undone.
+    pub(super) fn undone(mut self) -> Self {
+        self.drop = Some(Operation::Undo);
+        self.is_proven = false;
+        self
+    }
+
+    /// Whether the last good revision proves that this object is the release's, so that its owner needs no check.
+    pub(super) fn proves(&self, object: &Object) -> bool {
+        self.is_proven && self.good.contains_key(&object.key())
+    }
+
+    /// All objects that a stored revision has.
+    pub(super) fn recorded(&self) -> HashSet<ObjectKey> {
+        let others = self.others.iter().map(|(_, object)| object.key());
+        self.good.keys().cloned().chain(others).collect()
+    }
+
+    /// Objects of earlier revisions that are not desired any more, each once: to be deleted, and as what.
+    pub(super) fn obsolete(&self, desired: &[Object]) -> Vec<(Object, Operation)> {
         let mut seen: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
-        let others = self.others.iter().map(|(_, object)| object);
+        let others = self
+            .others
+            .iter()
+            .map(|(_, object)| (object, Operation::Undo));
+        let drop = self.drop.unwrap_or(Operation::Drop);
         let good = self.order.iter().filter_map(|key| self.good.get(key));
-        good.chain(others)
-            .filter(|object| seen.insert(object.key()))
-            .cloned()
+        good.map(|object| (object, drop))
+            .chain(others)
+            .filter(|(object, _)| seen.insert(object.key()))
+            .map(|(object, operation)| (object.clone(), operation))
             .collect()
     }
 
     /// Objects that only the record of a failed `revision` knows: neither the last good one nor `desired`
     /// has them. They are deleted before that record is.
-    pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<Object> {
+    pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
         let mut known: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         known.extend(self.good.keys().cloned());
         let others = self.others.iter().filter(|(of, _)| *of == revision);
         others
             .filter(|(_, object)| !known.contains(&object.key()))
-            .map(|(_, object)| object.clone())
+            .map(|(_, object)| (object.clone(), Operation::Undo))
             .collect()
     }
 }
@@ -135,7 +164,8 @@ pub(super) async fn previous_objects(
         return Ok(PreviousObjects::default());
     }
     let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-    Ok(PreviousObjects::new(from, &others, &discovery))
+    let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
+    Ok(PreviousObjects::new(from, &others, &discovery).proven(is_proven))
 }
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.

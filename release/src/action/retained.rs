@@ -8,6 +8,7 @@
 use chart::Chart;
 
 use super::install::crd_kinds;
+use crate::state::ownership::Operation;
 use objects::{Object, Resource};
 
 /// Tells which objects contain what is desired, and must not be deleted.
@@ -29,10 +30,15 @@ impl<'a> Retained<'a> {
     }
 
     /// Splits obsolete objects into those to delete and those to retain.
-    pub(super) fn split(&self, objects: Vec<Object>) -> (Vec<Object>, Vec<Object>) {
-        objects
+    pub(super) fn split(
+        &self,
+        objects: Vec<(Object, Operation)>,
+    ) -> (Vec<(Object, Operation)>, Vec<Object>) {
+        let (obsolete, retained): (Vec<_>, Vec<_>) = objects
             .into_iter()
-            .partition(|object| !self.contains_desired(object))
+            .partition(|(object, _)| !self.contains_desired(object));
+        let retained = retained.into_iter().map(|(object, _)| object);
+        (obsolete, retained.collect())
     }
 
     fn contains_desired(&self, object: &Object) -> bool {

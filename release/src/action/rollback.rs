@@ -2,11 +2,13 @@
 //!
 //! Mirrors `pkg/action/rollback.go`, but never leaves the record pending: every failure is recorded.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chart::Time;
 use jiff::Timestamp;
 use objects::manifest::{build, documents};
+use objects::{Object, ObjectKey};
+use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
@@ -17,7 +19,7 @@ use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
 use crate::kube::{Cluster, Owner};
 use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
-use crate::state::{Action, Plan, State};
+use crate::state::{Action, Plan, State, good_below};
 use crate::storage::{Storage, StorageError, deployed, key, last, prunable};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
@@ -33,14 +35,15 @@ pub async fn rollback(
     spec: &RollbackSpec,
 ) -> Result<Deployed, RollbackError> {
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
-    rollback_locked(cluster, storage, spec).await
+    rollback_locked(cluster, storage, spec, false).await
 }
 
-/// [`rollback`], for a caller that holds the release lock.
+/// [`rollback`], for a caller that holds the release lock. `is_undo`: of the newest revision, which failed.
 pub(super) async fn rollback_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &RollbackSpec,
+    is_undo: bool,
 ) -> Result<Deployed, RollbackError> {
     let history = storage
         .history(&spec.name)
@@ -74,7 +77,16 @@ pub(super) async fn rollback_locked(
     let others = read_unfinished(storage, &spec.name, others, Some(&target))
         .await
         .map_err(DeployError::Storage)?;
-    let previous = PreviousObjects::new(current.as_ref(), &others, &discovery);
+    let mut previous = PreviousObjects::new(current.as_ref(), &others, &discovery);
+    let head = last(&history).map(|head| &head.status);
+    let was_good = matches!(head, Some(Status::Deployed | Status::Superseded));
+    previous = match is_undo || !was_good {
+        true => previous.undone(),
+        false => {
+            let is_proven = |current: &Release| storage.proves(&spec.name, newest, current);
+            previous.proven(current.as_ref().is_some_and(is_proven))
+        }
+    };
     let now = cluster.host().now();
     let mut release = pending(spec, &target, current.as_ref(), newest + 1, now);
     let owner = Owner::new(&spec.name, &spec.namespace);
@@ -124,6 +136,18 @@ pub(super) async fn rollback_locked(
     for object in &mut objects {
         owner.mark(&mut object.body);
     }
+    // What the last good revision had needs no look; that is the newest, or the one that is gone back to.
+    let recorded: HashSet<ObjectKey> = previous
+        .recorded()
+        .into_iter()
+        .chain(objects.iter().map(Object::key))
+        .collect();
+    let is_last_good = good_below(&history, newest + 1).first() == Some(&desired_revision);
+    let unproven = objects.iter().filter(|object| !previous.proves(object));
+    let open = unproven
+        .filter(|_| !is_last_good)
+        .map(|object| (object.key(), None));
+    let open: HashMap<ObjectKey, Option<Value>> = open.collect();
     let mut attempt = Attempt {
         cluster,
         storage,
@@ -135,7 +159,11 @@ pub(super) async fn rollback_locked(
         apply: apply_options(&spec.options, &history, current.as_ref()),
         read: current.into_iter().map(|one| (one.revision, one)).collect(),
         objects,
-        unverified: HashSet::new(),
+        open,
+        recorded,
+        is_unchecked: false,
+        created: Vec::new(),
+        found: false,
         previous,
         resumed: None,
     };

@@ -11,10 +11,11 @@ use objects::{Object, ObjectKey};
 use super::error::UninstallError;
 use super::hooks::HookRun;
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
-use crate::kube::{Cluster, Owner, Removal, delete_all, stored_policy};
+use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, take_back};
 use crate::model::{HookEvent, Release, Status};
+use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Storage, StorageError, StoredRevision};
+use crate::storage::{Origin, Storage, StorageError, StoredRevision};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -32,7 +33,16 @@ pub async fn uninstall(
     spec: &UninstallSpec,
 ) -> Result<Uninstalled, UninstallError> {
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
-    uninstall_locked(cluster, storage, spec).await
+    uninstall_locked(cluster, storage, spec, Extent::All).await
+}
+
+/// Which objects of a release are removed.
+#[derive(Clone, Copy)]
+pub(super) enum Extent<'a> {
+    /// All that are its own.
+    All,
+    /// Those that its only attempt created.
+    Created(&'a [(Object, Created)]),
 }
 
 /// [`uninstall`], for a caller that holds the release lock.
@@ -40,6 +50,7 @@ pub(super) async fn uninstall_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
+    extent: Extent<'_>,
 ) -> Result<Uninstalled, UninstallError> {
     let load = |source| UninstallError::Load {
         name: spec.name.clone(),
@@ -50,18 +61,35 @@ pub(super) async fn uninstall_locked(
         existed: !history.is_empty(),
         ..Uninstalled::default()
     };
-    let was_cut_off = match plan_uninstall(&history, spec.keep_resources, spec.keep_history) {
+    if history.is_empty() {
+        return Ok(done);
+    }
+    let Some(owned) = OwnedRelease::prove(storage, spec, history)
+        .await
+        .map_err(load)?
+    else {
+        let release = &spec.name;
+        tracing::warn!(release, "nothing proves that it is the bundle's: left");
+        done.is_unproven = true;
+        return Ok(done);
+    };
+    let plan = plan_uninstall(&owned.history, spec.keep_resources, spec.keep_history);
+    let was_cut_off = match plan {
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
-            purge(storage, &spec.name, &history).await?;
+            owned.purge(storage).await?;
             return Ok(done);
         }
         UninstallPlan::Delete { is_resumed } => is_resumed,
     };
-    let (newest, others) = load_all(storage, spec, &history).await.map_err(load)?;
-    let (revision, mut release) = newest;
+    let Loaded {
+        revision,
+        mut release,
+        is_proven,
+        others,
+    } = owned.load(storage).await.map_err(load)?;
     // What is deleted must carry this release's marks, whatever a record says; hooks need not.
-    let runs_hooks = !spec.disable_hooks && storage.proves(&spec.name, revision, &release);
+    let runs_hooks = !spec.disable_hooks && is_proven;
     if !runs_hooks && !spec.disable_hooks {
         let release = &spec.name;
         tracing::warn!(
@@ -99,7 +127,17 @@ pub(super) async fn uninstall_locked(
             .await
             .map_err(UninstallError::Hook)?;
     }
-    delete_objects(cluster, spec, &release, &others, &mut done).await?;
+    match extent {
+        Extent::All => delete_objects(cluster, spec, &release, &others, &mut done).await?,
+        Extent::Created(created) => {
+            let owner = Owner::new(&spec.name, &spec.namespace);
+            let back = take_back(cluster, &owner, created.iter().rev()).await;
+            back.map_err(|failures| UninstallError::Delete {
+                name: spec.name.clone(),
+                failures,
+            })?;
+        }
+    }
     if runs_hooks {
         run.event(&mut release, HookEvent::PostDelete)
             .await
@@ -112,48 +150,112 @@ pub(super) async fn uninstall_locked(
             .await
             .map_err(UninstallError::Purge)?;
     } else {
-        purge(storage, &spec.name, &history).await?;
+        owned.purge(storage).await?;
     }
     Ok(done)
 }
 
-/// The newest record with its revision, and those others whose objects may be in the cluster. If the
-/// newest cannot be read, the newest that can takes its place.
-async fn load_all(
-    storage: &Storage,
-    spec: &UninstallSpec,
-    history: &[StoredRevision],
-) -> Result<((i64, Release), Vec<Release>), StorageError> {
-    let mut readable = Vec::new();
-    let mut unreadable = None;
-    let gone = [Status::Superseded, Status::Uninstalled];
-    for head in history.iter().rev() {
-        if !readable.is_empty() && gone.contains(&head.status) {
-            continue;
+/// A release that is proven to be the caller's; only [`OwnedRelease::prove`] makes one. Without it no record is
+/// purged, no hook of a removal run and no object removed.
+struct OwnedRelease {
+    name: String,
+    history: Vec<StoredRevision>,
+}
+
+/// What a removal goes by.
+struct Loaded {
+    revision: i64,
+    /// The newest record that was written here; without any, the newest that can be read.
+    release: Release,
+    is_proven: bool,
+    /// Others whose objects may be in the cluster.
+    others: Vec<Release>,
+}
+
+impl OwnedRelease {
+    /// Proves that a release is the caller's: some revision of it was written here once, or an agent wrote one for
+    /// the bundle. Without a [`Writer`](super::Writer) the caller vouches for it.
+    async fn prove(
+        storage: &Storage,
+        spec: &UninstallSpec,
+        history: Vec<StoredRevision>,
+    ) -> Result<Option<Self>, StorageError> {
+        let name = spec.name.clone();
+        let is_noted = |head: &StoredRevision| {
+            matches!(
+                head.origin,
+                Origin::Untracked | Origin::Noted | Origin::Spent
+            )
+        };
+        let Some(writer) = &spec.writer else {
+            return Ok(Some(Self { name, history }));
+        };
+        if history.iter().any(is_noted) || storage.newest(&name) > 0 {
+            return Ok(Some(Self { name, history }));
         }
-        match storage.get_unverified(&spec.name, head.revision).await {
-            Ok(release) => readable.push((head.revision, release)),
-            Err(StorageError::NotFound) => unreadable = Some(head.revision),
-            Err(error @ StorageError::Decode { .. }) => {
-                let (name, error) = (&spec.name, crate::error::error_chain(&error));
-                tracing::warn!(name, revision = head.revision, error, "unreadable record");
-                unreadable = Some(head.revision);
+        for head in history.iter().rev() {
+            match storage.get_unverified(&name, head.revision).await {
+                Ok(record) if writer.wrote(&record) => {
+                    return Ok(Some(Self { name, history }));
+                }
+                Ok(_) | Err(StorageError::NotFound | StorageError::Decode { .. }) => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
+        Ok(None)
     }
-    if readable.is_empty() {
-        // Every record is damaged: what they held cannot be known. Tell the newest one's damage.
-        let revision = unreadable.unwrap_or_default();
-        return Err(storage
-            .get(&spec.name, revision)
-            .await
-            .err()
-            .unwrap_or(StorageError::NotFound));
+
+    /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
+    async fn load(&self, storage: &Storage) -> Result<Loaded, StorageError> {
+        let mut readable: Vec<(i64, Release, bool)> = Vec::new();
+        let mut unreadable = None;
+        let gone = [Status::Superseded, Status::Uninstalled];
+        for head in self.history.iter().rev() {
+            let is_enough = readable.iter().any(|(_, _, is_proven)| *is_proven);
+            if is_enough && gone.contains(&head.status) {
+                continue;
+            }
+            let revision = head.revision;
+            match storage.get_unverified(&self.name, revision).await {
+                Ok(release) => {
+                    let is_proven = storage.proves(&self.name, revision, &release);
+                    readable.push((revision, release, is_proven));
+                }
+                Err(StorageError::NotFound) => unreadable = Some(revision),
+                Err(error @ StorageError::Decode { .. }) => {
+                    let (name, error) = (&self.name, crate::error::error_chain(&error));
+                    tracing::warn!(name, revision, error, "unreadable record");
+                    unreadable = Some(revision);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if readable.is_empty() {
+            // Every record is damaged: what they held cannot be known.
+            let damaged = storage
+                .get(&self.name, unreadable.unwrap_or_default())
+                .await;
+            return Err(damaged.err().unwrap_or(StorageError::NotFound));
+        }
+        let proven = readable.iter().position(|(_, _, is_proven)| *is_proven);
+        let (revision, release, is_proven) = readable.remove(proven.unwrap_or_default());
+        let others = readable.into_iter().map(|(_, release, _)| release);
+        Ok(Loaded {
+            revision,
+            release,
+            is_proven,
+            others: others.collect(),
+        })
     }
-    let newest = readable.remove(0);
-    let others = readable.into_iter().map(|(_, release)| release).collect();
-    Ok((newest, others))
+
+    /// Deletes all records, the newest last: until then the release can be found.
+    async fn purge(&self, storage: &Storage) -> Result<(), UninstallError> {
+        for head in &self.history {
+            let deleted = storage.delete(&self.name, head.revision).await;
+            deleted.map_err(UninstallError::Purge)?;
+        }
+        Ok(())
+    }
 }
 
 async fn delete_objects(
@@ -190,6 +292,8 @@ async fn delete_objects(
         object.resource.kind.as_str()
     });
     let owner = Owner::new(&spec.name, &spec.namespace);
+    let objects = objects.into_iter();
+    let objects = objects.map(|object| (object, Operation::Remove)).collect();
     let removed = delete_all(cluster, &owner, objects)
         .await
         .map_err(|failures| UninstallError::Delete {
@@ -198,21 +302,7 @@ async fn delete_objects(
         })?;
     let keys = |fate| -> Vec<ObjectKey> { removed.with(fate).map(Object::key).collect() };
     done.kept.extend(keys(Removal::Kept));
+    done.adopted = keys(Removal::Adopted);
     done.not_owned = keys(Removal::NotOwned);
-    Ok(())
-}
-
-/// Deletes all records, the newest last: until then the release can be found.
-async fn purge(
-    storage: &Storage,
-    name: &str,
-    history: &[StoredRevision],
-) -> Result<(), UninstallError> {
-    for head in history {
-        storage
-            .delete(name, head.revision)
-            .await
-            .map_err(UninstallError::Purge)?;
-    }
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! the other in manifest order, the objects of a kind in parallel. A failed object does not stop the
 //! others, so that one report names everything that is wrong; an unreachable server does.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -13,11 +14,13 @@ use objects::readiness::wait::Mode;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
+use super::check::look_all;
 use super::client::Cluster;
-use super::ownership::{Owner, OwnershipError};
+use super::ownership::{Created, Owner, OwnershipError};
 use super::transport::PARALLEL;
 use super::wait::{is_established, wait_until_ready};
-use super::write::{ApplyOptions, ObjectFailure, ObjectWriter, Unverified, Written, WrittenObject};
+use super::write::{ApplyOptions, Claim, ObjectFailure, ObjectWriter, Written, WrittenObject};
+use crate::state::ownership::{Operation, Verdict};
 
 /// How long a definition may take to be served.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,8 +32,10 @@ pub struct Applied {
     pub live: Vec<Value>,
     /// Fields other managers held.
     pub conflicts: Vec<FieldConflict>,
-    /// Objects that are known to be new, with their uid.
-    pub(crate) created: Vec<(Object, String)>,
+    /// Objects that are known to be new.
+    pub(crate) created: Vec<(Object, Created)>,
+    /// Whether something was there that might have been somebody else's.
+    pub(crate) found: bool,
 }
 
 /// Some objects could not be written; the others were.
@@ -58,7 +63,7 @@ impl std::error::Error for ApplyError {}
 
 impl ApplyError {
     /// Splits off that an object is somebody else's, and what was created before that was found.
-    pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, String)>), Self> {
+    pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, Created)>), Self> {
         let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
         match self.failures.iter().position(is_foreign) {
             Some(at) => match self.failures.swap_remove(at) {
@@ -87,8 +92,8 @@ impl ApplyError {
 
 /// Writes all objects of a manifest.
 ///
-/// `previous` are the objects of the revision before, to tell what the chart changed. An `unverified`
-/// object that turns out to be somebody else's ends everything.
+/// `previous` are the objects of the revision before, to tell what the chart changed. An object that `claim` leaves
+/// open and that turns out to be somebody else's ends everything.
 ///
 /// # Errors
 /// Some objects were refused; the rest was written.
@@ -100,14 +105,15 @@ pub(crate) async fn apply_all(
     objects: &[Object],
     previous: &BTreeMap<ObjectKey, Object>,
     options: ApplyOptions,
-    unverified: Option<Unverified<'_>>,
+    claim: Option<Claim<'_>>,
 ) -> Result<Applied, ApplyError> {
     let writer = ObjectWriter {
         cluster,
         previous,
         options,
-        unverified,
+        claim,
         own_kinds: used_definitions(objects),
+        found: AtomicBool::new(false),
     };
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.iter().partition(|object| object.is_crd());
@@ -130,6 +136,7 @@ pub(crate) async fn apply_all(
         // The next attempt shall tell which kind is not there any more.
         cluster.forget_discovery();
     }
+    done.applied.found = writer.found.into_inner();
     match done.failures.is_empty() {
         true => Ok(done.applied),
         false => Err(ApplyError {
@@ -210,8 +217,6 @@ impl Progress {
                     created,
                 }) => {
                     slim(&mut live);
-                    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-                    let created = created.zip(uid.map(str::to_owned));
                     self.applied.created.extend(created);
                     self.applied.live.push(live);
                     self.applied.conflicts.extend(conflicts);
@@ -227,7 +232,8 @@ impl Progress {
 }
 
 /// Applies objects of a release again, its marks included: what drifted is put right by the fields
-/// we own. The record of the release is not touched.
+/// we own. The record of the release is not touched. Each object is looked at first: what another release has marked
+/// by now is left alone, which is an error.
 ///
 /// # Errors
 /// What could not be written; the rest was.
@@ -241,9 +247,45 @@ pub async fn reapply(
     options: ApplyOptions,
 ) -> Result<Applied, ApplyError> {
     let as_recorded = |object: &Object| (object.key(), object.clone());
-    let previous = objects.iter().map(as_recorded).collect();
+    let previous: BTreeMap<ObjectKey, Object> = objects.iter().map(as_recorded).collect();
     for object in &mut objects {
         owner.mark(&mut object.body);
     }
-    apply_all(cluster, &objects, &previous, options, None).await
+    let all: Vec<&Object> = objects.iter().collect();
+    let looked = look_all(cluster, &all).await.map_err(|error| ApplyError {
+        failures: vec![ObjectFailure::NotOurs(error)],
+        applied: Applied::default(),
+    })?;
+    let found = looked
+        .into_iter()
+        .map(|(object, found)| (object.key(), found));
+    let open: HashMap<ObjectKey, Option<Value>> = found.collect();
+    let recorded: HashSet<ObjectKey> = open.keys().cloned().collect();
+    let claim = Claim {
+        owner,
+        operation: Operation::Correct,
+        open: &open,
+        recorded: &recorded,
+    };
+    let (ours, theirs): (Vec<_>, Vec<_>) = objects.iter().cloned().partition(|object| {
+        let found = open.get(&object.key()).and_then(Option::as_ref);
+        claim.verdict(object, found) != Verdict::Refuse
+    });
+    // One that is another's keeps none of the others from being put right.
+    let refused = theirs.iter().filter_map(|object| {
+        let live = open.get(&object.key())?.as_ref()?;
+        Some(ObjectFailure::NotOurs(owner.refusal(object, live)))
+    });
+    let refused: Vec<ObjectFailure> = refused.collect();
+    match apply_all(cluster, &ours, &previous, options, Some(claim)).await {
+        Ok(applied) if refused.is_empty() => Ok(applied),
+        Ok(applied) => Err(ApplyError {
+            failures: refused,
+            applied,
+        }),
+        Err(mut error) => {
+            error.failures.extend(refused);
+            Err(error)
+        }
+    }
 }

@@ -12,45 +12,35 @@ use serde_json::{Value, json};
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Owner, OwnershipError, OwnershipRule};
+use super::ownership::OwnershipError;
 use super::transport::PARALLEL;
 
-/// Checks the owners of those `objects` that exist already; none may be somebody else's. Nothing is
-/// changed.
+/// Looks at `objects`, whatever of them exists. Nothing is changed.
 ///
 /// # Errors
-/// The first object, in manifest order, that is not ours to take.
-pub(crate) async fn check_all(
+/// The first object, in manifest order, that cannot be looked at.
+pub(crate) async fn look_all<'o>(
     cluster: &Cluster,
-    owner: &Owner,
-    rule: OwnershipRule,
-    objects: &[&Object],
-) -> Result<(), OwnershipError> {
-    let checks: Vec<_> = objects
+    objects: &[&'o Object],
+) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
+    let looks: Vec<_> = objects
         .iter()
         .filter(|object| !object.name.is_empty())
-        .map(|object| check_one(cluster, owner, rule, object).boxed())
+        .map(|object| look_one(cluster, object).boxed())
         .collect();
-    stream::iter(checks)
-        .buffered(PARALLEL)
-        .try_collect::<()>()
-        .await
+    stream::iter(looks).buffered(PARALLEL).try_collect().await
 }
 
-async fn check_one(
+async fn look_one<'o>(
     cluster: &Cluster,
-    owner: &Owner,
-    rule: OwnershipRule,
-    object: &Object,
-) -> Result<(), OwnershipError> {
-    match cluster.get_metadata(object).await {
-        Ok(None) => Ok(()),
-        Ok(Some(live)) => owner.check(rule, object, &live),
-        Err(source) => Err(OwnershipError::Unknown {
-            object: object.describe_for_people(),
-            source,
-        }),
-    }
+    object: &'o Object,
+) -> Result<(&'o Object, Option<Value>), OwnershipError> {
+    let found = cluster.get_metadata(object).await;
+    let found = found.map_err(|source| OwnershipError::Unknown {
+        object: object.describe_for_people(),
+        source,
+    })?;
+    Ok((object, found))
 }
 
 /// Kinds of the core and the RBAC group that start nothing and provide nothing to others.
@@ -89,22 +79,13 @@ fn is_inert(object: &Object) -> bool {
 
 /// What creating an object led to.
 #[derive(Debug)]
-pub(super) enum Created {
+pub(super) enum Creation {
     /// It is new, and ours.
     New(Value),
-    /// It was there, with our marks: to be written like any other.
-    Ours,
+    /// Something is there already.
+    Found(Value),
     /// Nothing was done because something else is being written; to be tried again.
     Busy(ApiError),
-}
-
-/// Creating failed.
-#[derive(Debug)]
-pub(super) enum CreateError {
-    /// It belongs to somebody else.
-    Foreign(OwnershipError),
-    /// The API server refused it.
-    Refused(ApiError),
 }
 
 /// Creates the object by server-side apply, and only if it does not exist.
@@ -112,33 +93,41 @@ pub(super) enum CreateError {
 /// An apply that names a version is refused by every object that has another one; none has the
 /// first, which etcd gives to nothing. One that does not exist is created whatever is named.
 ///
+/// # Errors
+/// The API server refused it, or what is there cannot be looked at.
+///
 /// # Cancellation
 /// Created or not, it carries the owner's marks.
 pub(super) async fn create_new(
     cluster: &Cluster,
-    owner: &Owner,
     object: &Object,
-) -> Result<Created, CreateError> {
+) -> Result<Creation, CreateError> {
     let mut body = object.body.clone();
     body["metadata"]["resourceVersion"] = json!("1");
     let refused = match cluster.apply(object, &body, false).await {
-        Ok(live) => return Ok(Created::New(live)),
+        Ok(live) => return Ok(Creation::New(live)),
         Err(error) if error.is_conflict() || error.is_forbidden() => error,
         Err(error) => return Err(CreateError::Refused(error)),
     };
     match cluster.get_metadata(object).await {
         // It may be read: an admission or a quota refused it, or there is no right to write it.
         Ok(_) if refused.is_forbidden() => Err(CreateError::Refused(refused)),
-        Ok(Some(live)) => match owner.check(OwnershipRule::MustBeOurs, object, &live) {
-            Ok(()) => Ok(Created::Ours),
-            Err(foreign) => Err(CreateError::Foreign(foreign)),
-        },
-        Ok(None) => Ok(Created::Busy(refused)),
-        Err(source) => Err(CreateError::Foreign(OwnershipError::Unknown {
+        Ok(Some(live)) => Ok(Creation::Found(live)),
+        Ok(None) => Ok(Creation::Busy(refused)),
+        Err(source) => Err(CreateError::Unknown(OwnershipError::Unknown {
             object: object.describe_for_people(),
             source,
         })),
     }
+}
+
+/// Creating failed.
+#[derive(Debug)]
+pub(super) enum CreateError {
+    /// What is there cannot be looked at.
+    Unknown(OwnershipError),
+    /// The API server refused it.
+    Refused(ApiError),
 }
 
 #[cfg(test)]

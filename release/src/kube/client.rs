@@ -17,13 +17,17 @@ use serde_json::{Value, json};
 use super::discovery::CachedDiscovery;
 use super::error::ApiError;
 use super::lock::{ReleaseLock, ReleaseLocks};
-use super::ownership::Owner;
+use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
     ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, escape, found,
     object_path, path, send,
 };
 use crate::host::Host;
+use crate::state::ownership::Adoption;
+
+/// Who owns the note that an object was there before its release.
+const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
@@ -371,14 +375,12 @@ impl Cluster {
         self.patch(object, content, "", patch).await
     }
 
-    /// Deletes an object in the background, only while it still has `uid` if one is given.
-    pub(crate) async fn delete(&self, object: &Object, uid: Option<&str>) -> Result<(), ApiError> {
-        let mut options = json!({
+    /// Deletes an object that was looked at, in the background, and only while it is as it was then.
+    pub(super) async fn delete(&self, object: &Object, proof: &Deletable) -> Result<(), ApiError> {
+        let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": proof.preconditions(),
         });
-        if let Some(uid) = uid {
-            options["preconditions"] = json!({"uid": uid});
-        }
         self.send(
             Verb::write("DELETE"),
             object_path(object, ""),
@@ -386,6 +388,49 @@ impl Cluster {
         )
         .await
         .map(drop)
+    }
+
+    /// Notes on an object that it was there before its release, on this version of it if one is given. The
+    /// answer is its metadata.
+    pub(super) async fn note_adoption(
+        &self,
+        object: &Object,
+        version: &str,
+        adoption: Adoption,
+    ) -> Result<Value, ApiError> {
+        let mut note =
+            json!({"metadata": {"annotations": {ADOPTED_ANNOTATION: adoption.as_str()}}});
+        if !version.is_empty() {
+            note["metadata"]["resourceVersion"] = version.into();
+        }
+        let verb = Verb {
+            method: "PATCH",
+            accept: ACCEPT_METADATA,
+            content: "application/merge-patch+json",
+        };
+        let path = object_path(object, &format!("?fieldManager={ADOPTION_MANAGER}"));
+        self.send(verb, path, Some(&note)).await
+    }
+
+    /// Notes on an object, as it was found, that it was there before its release; gives it as it is then. One that
+    /// somebody else changes meanwhile is left to be judged again when it is written.
+    pub(crate) async fn note(
+        &self,
+        object: &Object,
+        found: Option<Value>,
+        adoption: Adoption,
+    ) -> Result<Option<Value>, OwnershipError> {
+        let version = found
+            .as_ref()
+            .map_or("", |live| text(live, "/metadata/resourceVersion"));
+        match self.note_adoption(object, version, adoption).await {
+            Ok(noted) => Ok(Some(noted)),
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(found),
+            Err(source) => Err(OwnershipError::Unknown {
+                object: object.describe_for_people(),
+                source,
+            }),
+        }
     }
 
     /// Creates a namespace labelled as Helm labels it, with the marks of the release that has it in its

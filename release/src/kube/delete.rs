@@ -1,18 +1,20 @@
 //! Deleting what a release no longer has, and only what is provably its own.
 //!
-//! An object that vanished from the manifest, or whose release is uninstalled, is looked at first:
-//! it must carry the release's marks and must not ask to be kept. The deletion names the uid that
-//! was looked at, so an object recreated by somebody else in between survives.
+//! An object that vanished from the manifest, or whose release is uninstalled, is looked at first, and
+//! [`judge`](crate::state::ownership::judge) says whether it may go. The deletion names uid and version of what was
+//! looked at: what somebody recreated or adopted in between is looked at again.
 
-use chart::manifest::HOOK_ANNOTATION;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::Object;
-use serde_json::Value;
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Owner, is_kept};
+use super::ownership::{Created, Owner};
 use super::transport::PARALLEL;
+use crate::state::ownership::{ObjectState, Operation};
+
+/// How often an object that is written all the time is looked at before it is deleted.
+const LOOKS: usize = 20;
 
 /// What became of one object that was to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Removal {
     Absent,
     /// It asks to be kept.
     Kept,
+    /// It was there before the release, which only adopted it.
+    Adopted,
     /// It is not this release's.
     NotOwned,
 }
@@ -75,7 +79,8 @@ impl DeleteError {
     }
 }
 
-/// Deletes those of `objects` that are `owner`'s, kind by kind in the given order. All are tried.
+/// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
+/// tried.
 ///
 /// # Errors
 /// What could not be deleted.
@@ -85,17 +90,19 @@ impl DeleteError {
 pub(crate) async fn delete_all(
     cluster: &Cluster,
     owner: &Owner,
-    objects: Vec<Object>,
+    objects: Vec<(Object, Operation)>,
 ) -> Result<Removed, Vec<DeleteError>> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
-    for kind in objects.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
+    for kind in objects.chunk_by(|(a, _), (b, _)| a.resource.kind == b.resource.kind) {
         let deletions: Vec<_> = kind
             .iter()
-            .map(|object| delete_owned(cluster, owner, object).boxed())
+            .map(|(object, operation)| {
+                delete_owned(cluster, owner, object, *operation, None).boxed()
+            })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
-        for (object, fate) in kind.iter().zip(fates) {
+        for ((object, _), fate) in kind.iter().zip(fates) {
             match fate {
                 Ok(fate) => removed.objects.push((object.clone(), fate)),
                 Err(source) => failures.push(DeleteError::new(object, source)),
@@ -109,50 +116,72 @@ pub(crate) async fn delete_all(
     }
 }
 
+/// Takes back what an attempt created, in the given order, as far as it is still that and still `owner`'s. All are
+/// tried.
+///
+/// # Errors
+/// What could not be deleted.
+pub(crate) async fn take_back(
+    cluster: &Cluster,
+    owner: &Owner,
+    created: impl Iterator<Item = &(Object, Created)>,
+) -> Result<(), Vec<DeleteError>> {
+    let mut failures = Vec::new();
+    for (object, instance) in created {
+        let deleted = delete_owned(cluster, owner, object, Operation::Undo, Some(instance)).await;
+        if let Err(source) = deleted {
+            failures.push(DeleteError::new(object, source));
+        }
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(failures),
+    }
+}
+
 async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
     object: &Object,
+    operation: Operation,
+    instance: Option<&Created>,
 ) -> Result<Removal, ApiError> {
     if object.name.is_empty() {
         return Ok(Removal::Absent); // A generated name is not in the manifest.
     }
-    let Some(live) = cluster.get_metadata(object).await? else {
-        return Ok(Removal::Absent);
-    };
-    if is_kept(&live) {
-        return Ok(Removal::Kept);
-    }
-    if !owner.owns(&live) {
-        return Ok(Removal::NotOwned);
-    }
-    match delete_instance(cluster, object, &live).await {
-        // The uid does not match any more: what is there now is somebody else's.
-        Err(error) if error.is_conflict() => Ok(Removal::NotOwned),
-        result => result,
-    }
-}
-
-/// Deletes the instance of an object that was read, and no other.
-async fn delete_instance(
-    cluster: &Cluster,
-    object: &Object,
-    live: &Value,
-) -> Result<Removal, ApiError> {
-    let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-    match cluster.delete(object, uid).await {
-        Ok(()) => Ok(Removal::Deleted),
-        Err(error) if error.is_not_found() => Ok(Removal::Absent),
-        Err(error) => Err(error),
+    let mut looks = 1;
+    loop {
+        let Some(live) = cluster.get_metadata(object).await? else {
+            return Ok(Removal::Absent);
+        };
+        let look = owner.look(&live);
+        if instance.is_some_and(|created| !look.is_instance(created)) {
+            return Ok(Removal::NotOwned);
+        }
+        let proof = match look.deletable(operation) {
+            Ok(proof) => proof,
+            Err(state) => return Ok(left(state)),
+        };
+        match cluster.delete(object, &proof).await {
+            Ok(()) => return Ok(Removal::Deleted),
+            Err(error) if error.is_not_found() => return Ok(Removal::Absent),
+            // It is another one by now, or has changed: whose it is has to be seen again.
+            Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 
-/// Whether an object that has a hook's name is not that hook, nor an earlier one's.
-fn is_anothers(owner: &Owner, live: &Value) -> bool {
-    let annotations = live.pointer("/metadata/annotations");
-    let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
-    let is_foreign = Owner::of(live).is_some_and(|marked| marked != *owner);
-    is_foreign || !(is_hook || owner.owns(live))
+/// What is said of an object that was left.
+fn left(state: ObjectState) -> Removal {
+    match state {
+        ObjectState::KeepPolicy => Removal::Kept,
+        ObjectState::AdoptedKept | ObjectState::AdoptedOwned | ObjectState::HandedOver => {
+            Removal::Adopted
+        }
+        ObjectState::Leaving | ObjectState::Absent => Removal::Absent,
+        _ => Removal::NotOwned,
+    }
 }
 
 /// Looks whether a hook would be written over something else, which its end would then delete.
@@ -165,7 +194,7 @@ pub(crate) async fn is_name_taken(
         return Ok(false);
     }
     let live = cluster.get_metadata(object).await?;
-    Ok(live.is_some_and(|live| is_anothers(owner, &live)))
+    Ok(live.is_some_and(|live| owner.hook(&live).is_none()))
 }
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
@@ -179,12 +208,20 @@ pub(crate) async fn delete_hook(
         return Ok(Removal::Absent);
     }
     let failed = |error| DeleteError::new(object, error);
-    let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
-        return Ok(Removal::Absent);
-    };
-    if is_anothers(owner, &live) {
-        return Ok(Removal::NotOwned);
+    let mut looks = 1;
+    loop {
+        let Some(live) = cluster.get_metadata(object).await.map_err(failed)? else {
+            return Ok(Removal::Absent);
+        };
+        let Some(proof) = owner.hook(&live) else {
+            return Ok(Removal::NotOwned);
+        };
+        match cluster.delete(object, &proof).await {
+            Ok(()) => return Ok(Removal::Deleted),
+            Err(error) if error.is_not_found() => return Ok(Removal::Absent),
+            // A Job tells its status all the time.
+            Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+            Err(error) => return Err(failed(error)),
+        }
     }
-    let deleted = delete_instance(cluster, object, &live).await;
-    deleted.map_err(failed)
 }

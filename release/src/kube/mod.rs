@@ -42,10 +42,10 @@ pub use wait::WaitError;
 pub use write::{ApplyOptions, ObjectFailure};
 
 pub(crate) use apply::apply_all;
-pub(crate) use check::{check_all, creatable_unchecked};
-pub(crate) use delete::{delete_all, delete_hook, is_name_taken};
+pub(crate) use check::{creatable_unchecked, look_all};
+pub(crate) use delete::{delete_all, delete_hook, is_name_taken, take_back};
 pub(crate) use hook_watch::wait_for_hooks;
-pub(crate) use ownership::{OwnershipRule, stored_policy};
+pub(crate) use ownership::{Created, stored_policy};
 
 pub(crate) use wait::{wait_until_gone, wait_until_ready};
-pub(crate) use write::Unverified;
+pub(crate) use write::Claim;

@@ -1,20 +1,29 @@
-//! To whom an object belongs: the three marks Helm puts on everything it writes. Pure; [`check_all`]
-//! asks the cluster.
+//! To whom an object belongs: the three marks Helm puts on everything it writes, and the note that it was
+//! there before. Pure; [`look_all`] asks the cluster.
 //!
-//! [`check_all`]: super::check::check_all
+//! What may be done to an object is decided by [`state::ownership`](crate::state::ownership). A [`Look`] at it is the
+//! only thing that makes a [`Deletable`], and nothing else can be deleted.
+//!
+//! [`look_all`]: super::check::look_all
 //!
 //! Mirrors `pkg/action/validate.go`.
 
+use chart::manifest::HOOK_ANNOTATION;
 use objects::Object;
+use objects::managed_fields::{FIELD_MANAGER, entries};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
 const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 const MANAGED_BY_HELM: &str = "Helm";
 const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE_ANNOTATION: &str = "meta.helm.sh/release-namespace";
 const RESOURCE_POLICY_ANNOTATION: &str = "helm.sh/resource-policy";
+/// Says of an object that it was there before its release, in a word of [`Adoption`]. A field manager of its own
+/// has it, so that it outlives every write of the release, ours or another Helm client's.
+pub(super) const ADOPTED_ANNOTATION: &str = "fleetagent.cattle.io/adopted";
 
 /// A release, as the owner of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +68,113 @@ impl OwnershipError {
     }
 }
 
-/// How strictly an object that is there already is looked at.
+/// What was found under an object's name, and in which version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    marks: Marks,
+    is_kept: bool,
+    is_leaving: bool,
+    adoption: Option<Adoption>,
+    uid: String,
+    version: String,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnershipRule {
-    /// It must carry all three marks: Helm's rule for installs.
-    MustBeOurs,
-    /// It must not carry the marks of another release. The Go agent takes any object on upgrades;
-    /// taking one from another release is where that hurts.
-    MustNotBeAnothers,
+enum Marks {
+    Ours,
+    Anothers,
+    Stripped,
+    None,
+}
+
+/// An object that was looked at and found to be one that the release may delete: this one in this version, and
+/// no other. Only [`Look::deletable`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Deletable {
+    uid: String,
+    version: String,
+}
+
+impl Deletable {
+    /// What the API server is asked to make sure of.
+    pub(super) fn preconditions(&self) -> Value {
+        let mut conditions = Map::new();
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
+            if !value.is_empty() {
+                conditions.insert(field.to_owned(), value.clone().into());
+            }
+        }
+        Value::Object(conditions)
+    }
+}
+
+/// The uid of an object that an attempt is known to have created: the API server did so on the condition that
+/// there was none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Created {
+    uid: String,
+}
+
+impl Created {
+    /// From the answer to a creation that named a version which nothing has.
+    pub(super) fn from_answer(live: &Value) -> Option<Self> {
+        let uid = text(live, "/metadata/uid");
+        (!uid.is_empty()).then(|| Self {
+            uid: uid.to_owned(),
+        })
+    }
+}
+
+impl Look {
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether it is the object that was created, still.
+    pub(super) fn is_instance(&self, created: &Created) -> bool {
+        self.uid == created.uid
+    }
+
+    /// What the object is for an operation. `is_recorded` says whether a stored revision of the release has it.
+    pub(crate) fn state(&self, operation: Operation, is_recorded: bool) -> ObjectState {
+        if self.is_leaving {
+            return ObjectState::Leaving;
+        }
+        match self.marks {
+            Marks::Anothers => return ObjectState::Anothers,
+            Marks::Stripped => return ObjectState::Stripped,
+            Marks::None => return ObjectState::Unmarked,
+            Marks::Ours => {}
+        }
+        // Who writes an object need not ask whether it wishes to be kept.
+        if self.is_kept && operation.deletes() {
+            return ObjectState::KeepPolicy;
+        }
+        match self.adoption {
+            Some(Adoption::Kept) => ObjectState::AdoptedKept,
+            Some(Adoption::Owned) => ObjectState::AdoptedOwned,
+            Some(Adoption::HandedOver) => ObjectState::HandedOver,
+            None if is_recorded => ObjectState::Ours,
+            None => ObjectState::Marked,
+        }
+    }
+
+    /// The proof that an operation may delete the object; else what it is.
+    pub(crate) fn deletable(&self, operation: Operation) -> Result<Deletable, ObjectState> {
+        // What is deleted comes from a record.
+        let state = self.state(operation, true);
+        match judge(operation, state) {
+            Verdict::Delete => Ok(self.instance()),
+            _ => Err(state),
+        }
+    }
+
+    fn instance(&self) -> Deletable {
+        Deletable {
+            uid: self.uid.clone(),
+            version: self.version.clone(),
+        }
+    }
 }
 
 impl Owner {
@@ -138,25 +246,59 @@ impl Owner {
         );
     }
 
-    pub(super) fn check(
-        &self,
-        claim: OwnershipRule,
-        object: &Object,
-        live: &Value,
-    ) -> Result<(), OwnershipError> {
-        let is_refused = match claim {
-            OwnershipRule::MustBeOurs => !self.owns(live),
-            OwnershipRule::MustNotBeAnothers => Self::of(live).is_some_and(|owner| owner != *self),
+    /// What `live`, an object or its metadata, is to this release.
+    pub(crate) fn look(&self, live: &Value) -> Look {
+        let marks = match Self::of(live) {
+            Some(owner) if owner != *self => Marks::Anothers,
+            _ if self.owns(live) => Marks::Ours,
+            _ if is_written_by_us(live) => Marks::Stripped,
+            _ => Marks::None,
         };
-        if !is_refused {
-            return Ok(());
+        Look {
+            marks,
+            is_kept: is_kept(live),
+            is_leaving: live.pointer("/metadata/deletionTimestamp").is_some(),
+            adoption: adoption(live),
+            uid: text(live, "/metadata/uid").to_owned(),
+            version: text(live, "/metadata/resourceVersion").to_owned(),
         }
-        let object = object.describe_for_people();
-        Err(OwnershipError::Foreign {
-            object,
-            problems: self.problems(live),
-        })
     }
+
+    /// The proof that a hook's object may be deleted: hooks carry no marks, but say that they are hooks, and no
+    /// other release has marked them. None if it is something else.
+    pub(crate) fn hook(&self, live: &Value) -> Option<Deletable> {
+        let annotations = live.pointer("/metadata/annotations");
+        let is_hook = annotations.is_some_and(|all| all.get(HOOK_ANNOTATION).is_some());
+        let is_foreign = Self::of(live).is_some_and(|marked| marked != *self);
+        let is_ours = !is_foreign && (is_hook || self.owns(live)) && adoption(live).is_none();
+        is_ours.then(|| self.look(live).instance())
+    }
+
+    /// Why an object is not this release's to write.
+    pub(crate) fn refusal(&self, object: &Object, live: &Value) -> OwnershipError {
+        OwnershipError::Foreign {
+            object: object.describe_for_people(),
+            problems: self.problems(live),
+        }
+    }
+}
+
+/// The note on an object that was there before its release.
+pub(super) fn adoption(live: &Value) -> Option<Adoption> {
+    mark(live, "annotations", ADOPTED_ANNOTATION).map(Adoption::read)
+}
+
+/// Whether our field manager has applied the object.
+fn is_written_by_us(live: &Value) -> bool {
+    let is_ours =
+        |entry: &Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
+    entries(live).iter().any(is_ours)
+}
+
+fn text<'v>(live: &'v Value, pointer: &str) -> &'v str {
+    live.pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// The table under `name`; whatever else stands there is replaced, as nothing else is valid.

@@ -1,25 +1,32 @@
 //! Writing one object: server-side apply, conflicts, force, retries.
 
-use std::collections::{BTreeMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use objects::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
 use objects::fields::items;
-use objects::{Object, ObjectKey};
+use objects::{Object, ObjectKey, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::check::{CreateError, Created, create_new};
+use super::check::{CreateError, Creation, create_new};
 use super::client::Cluster;
 use super::error::ApiError;
 use super::migrate;
-use super::ownership::{Owner, OwnershipError};
+use super::ownership::{
+    ADOPTED_ANNOTATION, Created, Owner, OwnershipError, adoption, stored_policy,
+};
 use super::wait::{WaitError, wait_until_gone};
+use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
 
 /// How long an object that is being deleted may take to go before it is written again.
 const TERMINATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
+/// How often an object that is written all the time is looked at.
+const LOOKS: u32 = 20;
 
 /// How a manifest is applied.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,14 +45,37 @@ pub struct ApplyOptions {
     pub merged: bool,
 }
 
-/// Objects whose owner was not checked: each is created, or found to carry our marks, before it is
-/// written.
+/// In whose name objects are written, and which of them may be somebody else's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unverified<'a> {
-    /// The release that is installed.
+pub(crate) struct Claim<'a> {
+    /// The release.
     pub(crate) owner: &'a Owner,
-    /// Which objects.
-    pub(crate) objects: &'a HashSet<ObjectKey>,
+    /// What it is about to do.
+    pub(crate) operation: Operation,
+    /// Objects that the last good revision does not prove to be the release's, each as it was found when it was
+    /// looked at. One that was not there, or not looked at, is created if nothing is there.
+    pub(crate) open: &'a HashMap<ObjectKey, Option<Value>>,
+    /// Objects that a stored revision has.
+    pub(crate) recorded: &'a HashSet<ObjectKey>,
+}
+
+impl Claim<'_> {
+    /// What an object is that was found.
+    pub(crate) fn state(&self, object: &Object, found: Option<&Value>) -> ObjectState {
+        let Some(live) = found else {
+            return ObjectState::Absent;
+        };
+        let is_recorded = self.recorded.contains(&object.key());
+        self.owner.look(live).state(self.operation, is_recorded)
+    }
+
+    /// What is to be done about it, with what it was noted as before.
+    pub(crate) fn verdict(&self, object: &Object, found: Option<&Value>) -> Verdict {
+        match judge(self.operation, self.state(object, found)) {
+            Verdict::Adopt(now) => Verdict::Adopt(now.after(found.and_then(adoption))),
+            verdict => verdict,
+        }
+    }
 }
 
 /// One object could not be written. The texts are Helm's.
@@ -91,6 +121,16 @@ pub enum ObjectFailure {
         /// Why.
         source: ApiError,
     },
+    /// A field of it cannot change, and it is not recreated, whatever was asked for.
+    #[error("object {object} is not recreated, although a field of it cannot change: {lost}")]
+    Irreplaceable {
+        /// `namespace/name group/version, Kind=kind`.
+        object: String,
+        /// What would be lost.
+        lost: &'static str,
+        /// Which field, in the API server's words.
+        source: ApiError,
+    },
     /// It is being deleted and does not go.
     #[error("object {object} is being deleted")]
     Terminating {
@@ -122,6 +162,7 @@ impl ObjectFailure {
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.is_retryable(),
             Self::Terminating { .. } => true,
+            Self::Irreplaceable { .. } => false,
             Self::NotOurs(source) => source.is_retryable(),
             Self::NotEstablished { source, .. } => source.is_retryable(),
         }
@@ -136,6 +177,7 @@ impl ObjectFailure {
             | Self::Migrate { source, .. }
             | Self::Recreate { source, .. } => source.reason(),
             Self::Terminating { .. } => "Terminating",
+            Self::Irreplaceable { .. } => "Irreplaceable",
             Self::NotOurs(_) => "NotOwned",
             Self::NotEstablished { .. } => "NotEstablished",
         }
@@ -160,7 +202,7 @@ pub(super) struct WrittenObject {
     pub(super) live: Value,
     pub(super) conflicts: Vec<FieldConflict>,
     /// The object, if it is known to be new.
-    pub(super) created: Option<Object>,
+    pub(super) created: Option<(Object, Created)>,
 }
 
 pub(super) type Written = Result<WrittenObject, ObjectFailure>;
@@ -180,9 +222,12 @@ pub(super) struct ObjectWriter<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) previous: &'a BTreeMap<ObjectKey, Object>,
     pub(super) options: ApplyOptions,
-    pub(super) unverified: Option<Unverified<'a>>,
+    /// None for hooks, which are looked at before.
+    pub(super) claim: Option<Claim<'a>>,
     /// Group and kind of what the same manifest defines and uses.
     pub(super) own_kinds: HashSet<(String, String)>,
+    /// Whether something was there that may be somebody else's.
+    pub(super) found: AtomicBool,
 }
 
 impl<'a> ObjectWriter<'a> {
@@ -192,8 +237,9 @@ impl<'a> ObjectWriter<'a> {
             cluster,
             previous,
             options: ApplyOptions::default(),
-            unverified: None,
+            claim: None,
             own_kinds: HashSet::new(),
+            found: AtomicBool::new(false),
         }
     }
 
@@ -207,30 +253,140 @@ impl<'a> ObjectWriter<'a> {
             };
             return Ok(WrittenObject::over(created.map_err(failed)?, Vec::new()));
         }
-        // None if it is there already, and ours.
-        if let Some(owner) = self.must_verify(object)
-            && let Some(created) = self.create(owner, object).await?
-        {
-            return Ok(created);
-        }
-        let mut wrote = match self.options.migrate {
-            true => self.migrate(object).await?,
-            false => self.write_settled(object).await?,
+        let mut wrote = match self.open(object) {
+            Some((claim, found)) => {
+                let wrote = self.write_judged(claim, object, found).await?;
+                if wrote.created.is_some() {
+                    return Ok(wrote);
+                }
+                wrote
+            }
+            None if self.options.migrate => self.migrate(object).await?,
+            None => self.write_settled(object, None).await?,
         };
-        if wrote.live.pointer("/metadata/deletionTimestamp").is_none() {
-            return Ok(wrote);
+        if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
+            // It was accepted and will vanish all the same: write it again once it is gone.
+            self.until_gone(object).await?;
+            let conflicts = std::mem::take(&mut wrote.conflicts);
+            wrote = self.write_settled(object, None).await?;
+            wrote.conflicts.extend(conflicts);
         }
-        // It was accepted and will vanish all the same: write it again once it is gone.
+        self.own(object, &wrote.live).await?;
+        Ok(wrote)
+    }
+
+    async fn until_gone(&self, object: &Object) -> Result<(), ObjectFailure> {
         wait_until_gone(self.cluster, object, TERMINATION_TIMEOUT)
             .await
             .map_err(|source| ObjectFailure::Terminating {
-                object: object_name(),
+                object: object.describe(),
                 source,
-            })?;
-        let conflicts = std::mem::take(&mut wrote.conflicts);
-        wrote = self.write_settled(object).await?;
-        wrote.conflicts.extend(conflicts);
-        Ok(wrote)
+            })
+    }
+
+    /// What was found under the object's name, if it is not known to be ours.
+    fn open(&self, object: &Object) -> Option<(Claim<'a>, Option<Value>)> {
+        let claim = self.claim?;
+        let found = claim.open.get(&object.key())?;
+        Some((claim, found.clone()))
+    }
+
+    /// Writes an object that may be somebody else's: as it was judged, and only while it is as it was then.
+    async fn write_judged(
+        &self,
+        claim: Claim<'_>,
+        object: &Object,
+        mut found: Option<Value>,
+    ) -> Written {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if found.is_some() {
+                self.found.store(true, Ordering::Relaxed);
+            }
+            let live = match claim.verdict(object, found.as_ref()) {
+                Verdict::Create => match self.create(object).await? {
+                    Ok(created) => return Ok(created),
+                    Err(live) => {
+                        found = Some(live);
+                        continue;
+                    }
+                },
+                Verdict::Wait => {
+                    self.until_gone(object).await?;
+                    found = None;
+                    continue;
+                }
+                Verdict::Write => found.unwrap_or_default(),
+                Verdict::Adopt(adoption) => {
+                    let live = found.unwrap_or_default();
+                    let version = claim.owner.look(&live).version().to_owned();
+                    let noted = self.cluster.note_adoption(object, &version, adoption);
+                    match noted.await {
+                        Ok(noted) => noted,
+                        Err(error) if error.is_conflict() && tries < LOOKS => {
+                            found = self.look(object).await?;
+                            continue;
+                        }
+                        Err(error) if error.is_not_found() && tries < LOOKS => {
+                            found = None;
+                            continue;
+                        }
+                        Err(source) => {
+                            return Err(ObjectFailure::Apply {
+                                object: object.describe(),
+                                source,
+                            });
+                        }
+                    }
+                }
+                Verdict::Refuse | Verdict::Leave | Verdict::Delete => {
+                    let live = found.unwrap_or_default();
+                    let refusal = claim.owner.refusal(object, &live);
+                    return Err(ObjectFailure::NotOurs(refusal));
+                }
+            };
+            if self.options.migrate {
+                return self.migrate(object).await;
+            }
+            let version = claim.owner.look(&live).version().to_owned();
+            match self.write_settled(object, Some(&version)).await {
+                // Somebody wrote it: whose it is has to be seen again.
+                Err(ObjectFailure::Conflict { .. }) if tries < LOOKS => {
+                    found = self.look(object).await?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    async fn look(&self, object: &Object) -> Result<Option<Value>, ObjectFailure> {
+        let found = self.cluster.get_metadata(object).await;
+        found.map_err(|source| {
+            ObjectFailure::NotOurs(OwnershipError::Unknown {
+                object: object.describe_for_people(),
+                source,
+            })
+        })
+    }
+
+    /// What was taken over without being asked for may be asked for later: the note says so from then on.
+    async fn own(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
+        let is_taken = self
+            .claim
+            .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
+        if !is_taken || adoption(live) != Some(Adoption::Kept) {
+            return Ok(());
+        }
+        // Without a version: whatever else somebody writes, the note is the same.
+        let noted = self
+            .cluster
+            .note_adoption(object, "", Adoption::Owned)
+            .await;
+        noted.map(drop).map_err(|source| ObjectFailure::Apply {
+            object: object.describe(),
+            source,
+        })
     }
 
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
@@ -243,7 +399,7 @@ impl<'a> ObjectWriter<'a> {
         let managers = migrate::take_over_managers(self.cluster, object)
             .await
             .map_err(failed)?;
-        let mut wrote = self.write_settled(object).await?;
+        let mut wrote = self.write_settled(object, None).await?;
         if !managers.is_empty() {
             wrote.conflicts.insert(
                 0,
@@ -268,47 +424,56 @@ impl<'a> ObjectWriter<'a> {
         Ok(wrote)
     }
 
-    /// The owner, if it is not known whether the object is theirs.
-    fn must_verify(&self, object: &Object) -> Option<&Owner> {
-        let unverified = self.unverified?;
-        let is_unverified = unverified.objects.contains(&object.key());
-        is_unverified.then_some(unverified.owner)
-    }
-
-    /// Creates the object; none if it is there already and ours.
-    async fn create(
-        &self,
-        owner: &Owner,
-        object: &Object,
-    ) -> Result<Option<WrittenObject>, ObjectFailure> {
-        let refused = |source| ObjectFailure::Apply {
-            object: object.describe(),
-            source,
-        };
+    /// Creates the object; what is there instead, if something is.
+    async fn create(&self, object: &Object) -> Result<Result<WrittenObject, Value>, ObjectFailure> {
         let mut tries = 1;
         loop {
-            match create_new(self.cluster, owner, object).await {
-                Ok(Created::New(live)) => {
-                    let created = Some(object.clone());
-                    return Ok(Some(WrittenObject {
+            let refusal = match create_new(self.cluster, object).await {
+                Ok(Creation::New(live)) => {
+                    let created = Created::from_answer(&live).map(|new| (object.clone(), new));
+                    return Ok(Ok(WrittenObject {
                         created,
                         ..WrittenObject::over(live, Vec::new())
                     }));
                 }
-                Ok(Created::Ours) => return Ok(None),
-                Ok(Created::Busy(_)) if tries < TRIES => {}
-                Ok(Created::Busy(error)) | Err(CreateError::Refused(error)) => {
-                    return Err(refused(error));
+                Ok(Creation::Found(live)) => return Ok(Err(live)),
+                Err(CreateError::Unknown(error)) => return Err(ObjectFailure::NotOurs(error)),
+                Ok(Creation::Busy(error)) if tries < TRIES => error,
+                // A definition is established a moment before its kind is served.
+                Err(CreateError::Refused(error))
+                    if error.is_not_found() && self.is_new_kind(object) && tries < 2 * TRIES =>
+                {
+                    error
                 }
-                Err(CreateError::Foreign(error)) => return Err(ObjectFailure::NotOurs(error)),
-            }
+                Ok(Creation::Busy(source)) | Err(CreateError::Refused(source)) => {
+                    let object_name = object.describe();
+                    let failure = match source.is_conflict() {
+                        true => ObjectFailure::Conflict {
+                            object: object_name,
+                            source,
+                        },
+                        false => ObjectFailure::Apply {
+                            object: object_name,
+                            source,
+                        },
+                    };
+                    return Err(self.named(object, failure).await);
+                }
+            };
+            drop(refusal);
             sleep(Duration::from_millis(50) * tries).await;
             tries += 1;
         }
     }
 
-    /// Applies without force; what others hold is settled and the rest forced.
-    async fn write_settled(&self, object: &Object) -> Written {
+    fn is_new_kind(&self, object: &Object) -> bool {
+        let key = (object.resource.group.clone(), object.resource.kind.clone());
+        self.own_kinds.contains(&key)
+    }
+
+    /// Applies without force; what others hold is settled and the rest forced. Only over `version`, if one is
+    /// given.
+    async fn write_settled(&self, object: &Object, version: Option<&str>) -> Written {
         let refused = |source: ApiError| {
             let object = object.describe();
             match source.is_conflict() {
@@ -316,10 +481,12 @@ impl<'a> ObjectWriter<'a> {
                 false => ObjectFailure::Apply { object, source },
             }
         };
-        match self.send(object, &object.body, false).await {
+        let first = over(&object.body, version);
+        match self.send(object, &first, false).await {
             Ok(live) => Ok(WrittenObject::over(live, Vec::new())),
             Err(error) if !error.contested_fields().is_empty() => {
                 let (conflicts, body) = self.settle(object, &error).await.map_err(refused)?;
+                let body = over(&body, version);
                 let live = self.send(object, &body, true).await.map_err(refused)?;
                 Ok(WrittenObject::over(live, conflicts))
             }
@@ -351,18 +518,19 @@ impl<'a> ObjectWriter<'a> {
 
     /// Sends one apply, again where that is known to help.
     async fn send(&self, object: &Object, body: &Value, force: bool) -> Result<Value, ApiError> {
-        let key = (object.resource.group.clone(), object.resource.kind.clone());
-        let is_new_kind = self.own_kinds.contains(&key);
+        let is_any_version = body.pointer("/metadata/resourceVersion").is_none();
         let mut tries = 1;
         loop {
             match self.cluster.apply(object, body, force).await {
                 // A ResourceQuota that several creations charge at once, or a concurrent write.
                 Err(error)
                     if error.is_conflict()
+                        && is_any_version
                         && error.contested_fields().is_empty()
                         && tries < TRIES => {}
                 // A definition is established a moment before its kind is served.
-                Err(error) if error.is_not_found() && is_new_kind && tries < 2 * TRIES => {}
+                Err(error)
+                    if error.is_not_found() && self.is_new_kind(object) && tries < 2 * TRIES => {}
                 other => return other,
             }
             sleep(Duration::from_millis(50) * tries).await;
@@ -411,26 +579,36 @@ impl<'a> ObjectWriter<'a> {
     /// Makes an object what is desired although the API server calls merging invalid.
     async fn force(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
         if refusal.is_immutable() {
-            return self.recreate(object).await;
+            return self.recreate(object, refusal).await;
         }
         let failed = |source| ObjectFailure::Recreate {
             object: object.describe(),
             source,
         };
         let found = self.cluster.get_metadata(object).await.map_err(failed)?;
-        let Some(version) = found.as_ref().and_then(|live| {
-            let version = live.pointer("/metadata/resourceVersion")?;
-            version.as_str()
-        }) else {
+        let Some(live) = found else {
             let failure = ObjectFailure::Apply {
                 object: object.describe(),
                 source: refusal,
             };
             return Err(self.named(object, failure).await);
         };
-        match self.cluster.replace(object, version).await {
+        if let Some(claim) = self.claim
+            && claim.verdict(object, Some(&live)) == Verdict::Refuse
+        {
+            let refusal = claim.owner.refusal(object, &live);
+            return Err(ObjectFailure::NotOurs(refusal));
+        }
+        let version = live.pointer("/metadata/resourceVersion");
+        let version = version.and_then(Value::as_str).unwrap_or_default();
+        // Who reads it must find the note still.
+        let mut whole = object.clone();
+        if let Some(note) = adoption(&live) {
+            whole.body["metadata"]["annotations"][ADOPTED_ANNOTATION] = note.as_str().into();
+        }
+        match self.cluster.replace(&whole, version).await {
             Ok(_) => {}
-            Err(error) if error.is_immutable() => return self.recreate(object).await,
+            Err(error) if error.is_immutable() => return self.recreate(object, error).await,
             Err(error) => return Err(failed(error)),
         }
         // What was written whole is owned as if it had been applied.
@@ -440,30 +618,87 @@ impl<'a> ObjectWriter<'a> {
         self.send(object, &object.body, true).await.map_err(failed)
     }
 
-    async fn recreate(&self, object: &Object) -> Result<Value, ObjectFailure> {
+    /// Deletes the object and creates it anew, where that loses nothing but the object.
+    async fn recreate(&self, object: &Object, refusal: ApiError) -> Result<Value, ObjectFailure> {
         let failed = |source| ObjectFailure::Recreate {
             object: object.describe(),
             source,
         };
-        let live = self.cluster.get_metadata(object).await.map_err(failed)?;
-        if let Some(live) = live {
-            let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-            match self.cluster.delete(object, uid).await {
-                Err(error) if !error.is_not_found() => return Err(failed(error)),
-                _ => {}
-            }
-            wait_until_gone(self.cluster, object, TERMINATION_TIMEOUT)
-                .await
-                .map_err(|source| ObjectFailure::Terminating {
-                    object: object.describe(),
-                    source,
-                })?;
+        let irreplaceable = |lost, source| ObjectFailure::Irreplaceable {
+            object: object.describe(),
+            lost,
+            source,
+        };
+        if let Some(lost) = contents(object) {
+            return Err(irreplaceable(lost, refusal));
         }
-        self.send(object, &object.body, false)
-            .await
-            .map_err(|source| ObjectFailure::Apply {
-                object: object.describe(),
-                source,
-            })
+        const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
+        if stored_policy(&object.body).as_deref() == Some("keep") {
+            return Err(irreplaceable(KEPT, refusal));
+        }
+        let Some(claim) = self.claim else {
+            return Err(failed(refusal));
+        };
+        let mut note = None;
+        let mut looks = 1;
+        while let Some(live) = self.cluster.get_metadata(object).await.map_err(failed)? {
+            note = adoption(&live);
+            let proof = match claim.owner.look(&live).deletable(Operation::Recreate) {
+                Ok(proof) => proof,
+                Err(ObjectState::KeepPolicy) => return Err(irreplaceable(KEPT, refusal)),
+                Err(ObjectState::AdoptedKept) => {
+                    let lost = "it was there before the release";
+                    return Err(irreplaceable(lost, refusal));
+                }
+                Err(ObjectState::Leaving) => break,
+                Err(_) => {
+                    let refusal = claim.owner.refusal(object, &live);
+                    return Err(ObjectFailure::NotOurs(refusal));
+                }
+            };
+            match self.cluster.delete(object, &proof).await {
+                Ok(()) => break,
+                Err(error) if error.is_not_found() => break,
+                Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.until_gone(object).await?;
+        let apply = self.send(object, &object.body, false).await;
+        let live = apply.map_err(|source| ObjectFailure::Apply {
+            object: object.describe(),
+            source,
+        })?;
+        // It stands where something was before.
+        if let Some(note) = note {
+            let noted = self.cluster.note_adoption(object, "", note).await;
+            noted.map_err(failed)?;
+        }
+        Ok(live)
+    }
+}
+
+/// What would go with an object that only contains or keeps it, in people's words.
+fn contents(object: &Object) -> Option<&'static str> {
+    let Resource { group, kind, .. } = &*object.resource;
+    match (group.as_str(), kind.as_str()) {
+        _ if object.is_crd() => Some("recreating a definition deletes every object of its kind"),
+        _ if object.is_namespace() => Some("recreating a namespace deletes everything in it"),
+        ("", "PersistentVolumeClaim" | "PersistentVolume") => {
+            Some("recreating it may delete the data of the volume")
+        }
+        _ => None,
+    }
+}
+
+/// The body that is applied only over a version, if one is given.
+fn over<'b>(body: &'b Value, version: Option<&str>) -> Cow<'b, Value> {
+    match version {
+        None | Some("") => Cow::Borrowed(body),
+        Some(version) => {
+            let mut body = body.clone();
+            body["metadata"]["resourceVersion"] = version.into();
+            Cow::Owned(body)
+        }
     }
 }

@@ -6,12 +6,14 @@
 //! stored. Nothing here ever answers "uninstall in order to deploy": whatever was cut off is finished
 //! forward, and the last revision that was deployed stays the base until a new one is.
 
+pub mod ownership;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Status;
-use crate::storage::{StoredRevision, last};
+use crate::storage::{Origin, StoredRevision, last};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
@@ -196,8 +198,13 @@ fn is_operation(status: &Status) -> bool {
 }
 
 /// Whether a helm client may be at work: `Helm`, which is how the command writes records,
-/// `helm-controller` and the like. Nobody else writes such records in the course of an operation.
+/// `helm-controller` and the like. Nobody else writes such records in the course of an operation, but for the Go
+/// agent, which is helm's library: of the two agents only one is ever at work, so that what the other has begun was
+/// cut off.
 fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
+    if matches!(head.origin, Origin::Agent | Origin::Noted) {
+        return false;
+    }
     let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);
     let is_helm = head
         .written_by
@@ -217,8 +224,11 @@ pub enum Undo {
         /// That revision.
         to: i64,
     },
-    /// Nothing was ever good.
+    /// Nothing was ever good, and nothing of the release was there before: it goes as a whole.
     Uninstall,
+    /// Nothing that is stored was ever good, but something was there before, or somebody knew the release: what the
+    /// attempt created goes, its record stays and tells.
+    TakeBack,
 }
 
 /// Good revisions below `revision`, the newest first: what to build on where that one cannot be read.
@@ -254,12 +264,14 @@ impl Plan {
         Self { action, ..self }
     }
 
-    /// What undoes this plan's action; nothing if it changes nothing.
-    pub fn undo(self) -> Option<Undo> {
+    /// What undoes this plan's action; nothing if it changes nothing. `is_all` says that all there is of the
+    /// release came with the attempt: no record, object or digest was there before.
+    pub fn undo(self, is_all: bool) -> Option<Undo> {
         match (self.action, self.action.from()) {
             (Action::None | Action::Wait, _) => None,
             (_, Some(to)) => Some(Undo::RollBack { to }),
-            (_, None) => Some(Undo::Uninstall),
+            (_, None) if is_all => Some(Undo::Uninstall),
+            (_, None) => Some(Undo::TakeBack),
         }
     }
 }
@@ -293,9 +305,14 @@ pub fn plan_uninstall(
     match (is_gone, keep_resources) {
         (true, _) if keep_history => UninstallPlan::KeepRecords,
         (true, _) | (_, true) => UninstallPlan::PurgeRecords,
-        (false, false) => UninstallPlan::Delete {
-            is_resumed: newest.status == Status::Uninstalling,
-        },
+        (false, false) => {
+            // A removal is recorded in the newest record that was written here, whatever lies above.
+            let noted = history.iter().filter(|head| head.origin == Origin::Noted);
+            let subject = noted.max_by_key(|head| head.revision).unwrap_or(newest);
+            UninstallPlan::Delete {
+                is_resumed: subject.status == Status::Uninstalling,
+            }
+        }
     }
 }
 

@@ -136,9 +136,10 @@ fn row(newest: &str, shape: &Shape) -> String {
         true => plan.confirm(desired),
         false => plan.confirm(DesiredContent::Other),
     };
-    let undo = match confirmed(DesiredContent::Other).undo() {
+    let undo = match confirmed(DesiredContent::Other).undo(history.is_empty()) {
         None => "-".to_owned(),
         Some(Undo::Uninstall) => "uninstall".to_owned(),
+        Some(Undo::TakeBack) => "take back".to_owned(),
         Some(Undo::RollBack { to }) => format!("back to {to}"),
     };
     let cells = [

@@ -30,6 +30,11 @@ pub enum KnownDigest {
 pub trait DigestStore: Debug + Send + Sync {
     /// What is known of a revision.
     fn known(&self, release: &str, revision: i64) -> KnownDigest;
+    /// The newest revision whose digest was ever stored, whether it is known still or not; 0 if none was. A
+    /// revision up to it without a known digest was written by somebody else in the place of ours.
+    fn newest(&self, _release: &str) -> i64 {
+        0
+    }
     /// A revision with this digest is about to be written. Nothing is written if this fails.
     fn store<'a>(
         &'a self,

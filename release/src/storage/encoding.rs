@@ -87,6 +87,14 @@ pub enum RecordError {
         /// The limit.
         limit: usize,
     },
+    /// The record says that it is another one than where it lies says.
+    #[error("the record is of {found}, not of {place}")]
+    Misplaced {
+        /// `namespace/name.vN` in the payload.
+        found: String,
+        /// The same by the object's name and place.
+        place: String,
+    },
     /// The release cannot be serialised.
     #[error("cannot encode the release")]
     Encode(#[source] serde_json::Error),

@@ -7,6 +7,9 @@ use objects::managed_fields::FIELD_MANAGER;
 
 use crate::model::Status;
 
+/// Revisions beyond this one were invented: counting on from them would end.
+const MAX_REVISION: i64 = i64::MAX / 2;
+
 /// A stored revision as its object's metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRevision {
@@ -18,6 +21,24 @@ pub struct StoredRevision {
     pub written_at: Option<Timestamp>,
     /// Field manager that wrote it last, as far as its metadata tells.
     pub written_by: Option<String>,
+    /// What vouches for it.
+    pub origin: Origin,
+}
+
+/// What vouches for a stored revision, before its record is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// No digests are kept of its release: it has to be believed.
+    #[default]
+    Untracked,
+    /// Its digest is known: if the record has it, it was written here.
+    Noted,
+    /// It is newer than all that was written here: another client's, or forged.
+    Newer,
+    /// It is no newer than what was written here, and its digest is not known: it is never believed.
+    Spent,
+    /// Another agent wrote it for the bundle that is deployed, as its record says.
+    Agent,
 }
 
 impl StoredRevision {
@@ -28,12 +49,16 @@ impl StoredRevision {
             status,
             written_at: None,
             written_by: None,
+            origin: Origin::default(),
         }
     }
 
-    /// Reads the labels of a storage object; `None` if they do not name a revision.
+    /// Reads the labels of a storage object; `None` if they do not name a revision that there can be.
     pub fn from_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
         let revision = labels.get("version")?.parse().ok()?;
+        if !(1..=MAX_REVISION).contains(&revision) {
+            return None;
+        }
         let status = labels.get("status").map_or("", String::as_str).into();
         Some(Self::new(revision, status))
     }
@@ -68,20 +93,28 @@ fn last_where(
 }
 
 /// The revisions to delete so that, with one more, at most `max_history` remain: oldest first,
-/// never the newest deployed one. Zero and less mean no limit.
+/// never the newest deployed one, nor the newest good one that was written here: what somebody else writes after it
+/// must not make it go. Zero and less mean no limit.
 ///
 /// Mirrors `Storage.removeLeastRecent` of `pkg/storage/storage.go`.
 pub fn prunable(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
     let Ok(room) = usize::try_from(max_history - 1) else {
         return Vec::new();
     };
-    let protected = deployed(history).map(|head| head.revision);
+    let noted = history.iter().filter(|head| head.origin == Origin::Noted);
+    let is_good =
+        |head: &&StoredRevision| matches!(head.status, Status::Deployed | Status::Superseded);
+    let newest_deployed = deployed(history).map(|head| head.revision);
+    let protected = match deployed(history).is_some_and(|head| head.origin == Origin::Noted) {
+        true => newest_deployed,
+        false => noted.filter(is_good).map(|head| head.revision).max(),
+    };
     let mut revisions: Vec<i64> = history.iter().map(|head| head.revision).collect();
     revisions.sort_unstable();
     let excess = revisions.len().saturating_sub(room);
     revisions
         .into_iter()
-        .filter(|revision| Some(*revision) != protected)
+        .filter(|revision| ![protected, newest_deployed].contains(&Some(*revision)))
         .take(excess)
         .collect()
 }
@@ -100,5 +133,34 @@ mod tests {
         assert_eq!(prunable(&history, 2), [2, 3]);
         assert_eq!(prunable(&history, 1), [2, 3]);
         assert_eq!(prunable(&history, 0), [0; 0]);
+    }
+
+    #[test]
+    fn what_others_write_after_it_does_not_make_the_last_proven_one_go() {
+        let head = |revision, origin| StoredRevision {
+            origin,
+            ..StoredRevision::new(revision, Status::Deployed)
+        };
+        let mut history = vec![head(1, Origin::Noted)];
+        history[0].status = Status::Superseded;
+        history.extend((2..6).map(|revision| head(revision, Origin::Newer)));
+        assert_eq!(prunable(&history, 2), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_revision_that_cannot_be_counted_on_from_is_none() {
+        for (version, expected) in [
+            ("1", true),
+            ("0", false),
+            ("-3", false),
+            ("9223372036854775807", false),
+        ] {
+            let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+            assert_eq!(
+                StoredRevision::from_labels(&labels).is_some(),
+                expected,
+                "{version}"
+            );
+        }
     }
 }

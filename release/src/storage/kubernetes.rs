@@ -11,8 +11,8 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    Driver, MAX_PAYLOAD_BYTES, Stamp, StorageError, StoredRevision, decode, encode_within, key,
-    record_labels, user_labels,
+    Driver, MAX_PAYLOAD_BYTES, RecordError, Stamp, StorageError, StoredRevision, decode,
+    encode_within, key, record_labels, user_labels,
 };
 use crate::kube::{ApiError, Cluster, RecordRequest};
 use crate::model::Release;
@@ -146,6 +146,29 @@ impl KubernetesDriver {
     }
 }
 
+/// Makes sure that a record is of the release and revision that its object is named and labelled for: what is done
+/// by one would be done to the other. Labels that were lost say nothing.
+fn check_place(
+    release: &Release,
+    labels: &BTreeMap<String, String>,
+    namespace: &str,
+    stored_as: &str,
+) -> Result<(), RecordError> {
+    let Release { name, revision, .. } = release;
+    let says = |label: &str, value: &str| labels.get(label).is_none_or(|found| found == value);
+    let is_in_place = key(name, *revision) == stored_as
+        && release.namespace == namespace
+        && says("name", name)
+        && says("version", &revision.to_string());
+    match is_in_place {
+        true => Ok(()),
+        false => Err(RecordError::Misplaced {
+            found: format!("{}/{name}.v{revision}", release.namespace),
+            place: format!("{namespace}/{stored_as}"),
+        }),
+    }
+}
+
 impl Driver for KubernetesDriver {
     fn history<'a>(
         &'a self,
@@ -191,6 +214,12 @@ impl Driver for KubernetesDriver {
                 .flatten()
                 .filter_map(|(label, value)| Some((label.clone(), value.as_str()?.to_owned())))
                 .collect();
+            check_place(&release, &labels, &self.namespace, key).map_err(|source| {
+                StorageError::Decode {
+                    key: key.to_owned(),
+                    source,
+                }
+            })?;
             release.labels = user_labels(&labels);
             Ok(release)
         }

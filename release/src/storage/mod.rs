@@ -21,7 +21,7 @@ use jiff::Timestamp;
 
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
-pub use history::{StoredRevision, deployed, last, prunable};
+pub use history::{Origin, StoredRevision, deployed, last, prunable};
 pub use kubernetes::{KubernetesDriver, RecordKind};
 pub use labels::{
     SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
@@ -29,7 +29,7 @@ pub use labels::{
 
 use crate::error::BoxError;
 use crate::kube::ApiError;
-use crate::model::Release;
+use crate::model::{Release, Status};
 
 /// What the names of storage objects begin with.
 pub const STORAGE_TYPE: &str = "sh.helm.release.v1";
@@ -179,7 +179,8 @@ impl Storage {
         ))
     }
 
-    /// What is stored under `release`, oldest revision first.
+    /// What is stored under `release`, oldest revision first. What stands in the place of a revision that was
+    /// written here is [`Status::Unknown`], whatever it says.
     ///
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.
@@ -192,6 +193,17 @@ impl Storage {
         }
         let mut history = self.driver.history(release).await?;
         history.sort_by_key(|head| head.revision);
+        for head in &mut history {
+            head.origin = match self.known_digest(release, head.revision) {
+                KnownDigest::Untracked => Origin::Untracked,
+                KnownDigest::Digest(_) => Origin::Noted,
+                KnownDigest::Unknown if head.revision <= self.newest(release) => Origin::Spent,
+                KnownDigest::Unknown => Origin::Newer,
+            };
+            if head.origin == Origin::Spent {
+                head.status = Status::Unknown;
+            }
+        }
         Ok(history)
     }
 
@@ -201,12 +213,24 @@ impl Storage {
     /// It does not exist, it cannot be decoded, it is not what was written, or the API server refused.
     pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
         let found = self.get_unverified(release, revision).await?;
-        match self.known_digest(release, revision) {
-            KnownDigest::Digest(known) if known != digest(&found) => Err(StorageError::Unproven {
+        let is_another = match self.known_digest(release, revision) {
+            KnownDigest::Digest(known) => known != digest(&found),
+            // It stands where ours was once.
+            KnownDigest::Unknown => revision <= self.newest(release),
+            KnownDigest::Untracked => false,
+        };
+        match is_another {
+            true => Err(StorageError::Unproven {
                 key: key(release, revision),
             }),
-            _ => Ok(found),
+            false => Ok(found),
         }
+    }
+
+    /// The newest revision of a release that is known to have been written here, or believed; 0 if none is.
+    pub fn newest(&self, release: &str) -> i64 {
+        let digests = self.digests.as_ref();
+        digests.map_or(0, |digests| digests.newest(release))
     }
 
     /// Reads one revision as it is, whoever wrote it.

@@ -17,6 +17,7 @@ mod interop;
 mod memory;
 mod monitor;
 mod options;
+mod owners;
 mod parallel;
 mod proofs;
 mod published;

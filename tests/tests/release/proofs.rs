@@ -7,9 +7,10 @@ use anyhow::Result;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use release::BoxError;
-use release::model::Release;
+use release::action::Writer;
+use release::model::{Release, Status};
 use release::storage::{DigestStore, KnownDigest, StorageError};
-use release::{DeployOptions, RollbackSpec, Storage, UninstallSpec};
+use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
 
 use crate::world::{Template, World, config_map};
 
@@ -44,6 +45,11 @@ impl DigestStore for Digests {
             Ok(())
         }
         .boxed()
+    }
+
+    fn newest(&self, _: &str) -> i64 {
+        let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.iter().copied().max().unwrap_or_default()
     }
 
     fn forget(&self, _: &str, revision: i64) {
@@ -183,5 +189,188 @@ async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<
     assert_eq!(world.config_map("a").await?, None);
     assert_eq!(world.config_map("forged").await?, None);
     assert_eq!(world.history().await?, [""; 0]);
+    Ok(())
+}
+
+/// A record that stands where ours was pruned is not believed, whatever it says of itself.
+#[tokio::test]
+async fn a_record_in_the_place_of_one_that_was_written_here_is_never_believed() -> Result<()> {
+    let (world, book, plain) = with_digests().await?;
+    for value in ["1", "2", "3", "4"] {
+        world.deploy(&config_map("a", value)).await?;
+    }
+    let mut record = plain.get("web", 4).await?;
+    record.revision = 2;
+    record.manifest = record.manifest.replace("name: a", "name: forged");
+    plain.create(&record).await?;
+    assert_eq!(book.newest("web"), 4);
+    let found = world.storage.get("web", 2).await.unwrap_err();
+    assert!(matches!(found, StorageError::Unproven { .. }), "{found}");
+    // Somebody makes it the newest too.
+    world.kubectl(&[
+        "delete",
+        "secret",
+        "sh.helm.release.v1.web.v3",
+        "sh.helm.release.v1.web.v4",
+    ])?;
+    let done = world.deploy(&config_map("a", "4")).await?;
+    assert!(done.changed);
+    assert_eq!(world.config_map("forged").await?, None);
+    Ok(())
+}
+
+/// What a record says inside must be what it is named and labelled as: closing or removing it would hit another.
+#[tokio::test]
+async fn a_record_that_lies_about_its_place_is_no_record() -> Result<()> {
+    let lies: [fn(&mut Release); 3] = [
+        |record| record.revision = 1,
+        |record| record.namespace = "default".to_owned(),
+        |record| record.name = "other".to_owned(),
+    ];
+    for lie in lies {
+        let (world, _, plain) = with_digests().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        let mut record = plain.get("web", 1).await?;
+        record.manifest = record.manifest.replace("name: a", "name: forged");
+        record.set_status(Status::Deployed, "forged");
+        lie(&mut record);
+        let payload = release::storage::encode(&record)?;
+        let path = std::env::temp_dir().join(format!("{}.json", world.namespace));
+        let secret = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+            "metadata": {"name": "sh.helm.release.v1.web.v2", "labels": {
+                "name": "web", "owner": "helm", "status": "deployed", "version": "2",
+            }},
+            "stringData": {"release": payload},
+        });
+        std::fs::write(&path, secret.to_string())?;
+        world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
+        std::fs::remove_file(&path)?;
+        let read = plain.get_unverified("web", 2).await.unwrap_err();
+        assert!(matches!(read, StorageError::Decode { .. }), "{read}");
+        world.deploy(&config_map("a", "2")).await?;
+        assert_eq!(world.config_map("forged").await?, None);
+        let first = plain.get("web", 1).await?;
+        assert!(!first.manifest.contains("forged"), "ours is as it was");
+        let spec = UninstallSpec::new(&world.name, &world.namespace);
+        release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(world.config_map("a").await?, None);
+        assert_eq!(world.history().await?, [""; 0]);
+    }
+    Ok(())
+}
+
+/// Above our revision lies a forged one: its hooks are not run, and ours are.
+#[tokio::test]
+async fn a_forged_record_does_not_keep_our_hooks_from_running() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    let hook = config_map("goodbye", "1");
+    let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
+    world
+        .deploy_with(&template, DeployOptions::default())
+        .await?;
+    let mut record = plain.get("web", 1).await?;
+    record.revision = 2;
+    record.hooks[0].manifest = record.hooks[0].manifest.replace("goodbye", "forged");
+    plain.create(&record).await?;
+    let spec = UninstallSpec::new(&world.name, &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("goodbye").await?, "1");
+    assert_eq!(world.config_map("forged").await?, None);
+    assert_eq!(world.config_map("a").await?, None);
+    Ok(())
+}
+
+/// Nothing was ever written here: somebody's helm release of that name is not removed, nor its history.
+#[tokio::test]
+async fn a_release_that_nothing_proves_is_not_removed() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    let spec = world.spec(
+        &Template::new(&config_map("a", "1")),
+        DeployOptions::default(),
+    );
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    let writer = Writer {
+        annotations: [("example.com/agent".to_owned(), "ours".to_owned())].into(),
+    };
+    for keep_resources in [false, true] {
+        let spec = UninstallSpec {
+            keep_resources,
+            writer: Some(writer.clone()),
+            ..UninstallSpec::new(&world.name, &world.namespace)
+        };
+        let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        assert!(done.existed && done.is_unproven);
+        assert_eq!(world.value("a").await?, "1");
+        assert_eq!(world.history().await?, ["1 deployed"]);
+    }
+    // Unless its record is another agent's, for this bundle.
+    let mut record = plain.get("web", 1).await?;
+    let chart = record.chart.as_ref().map(|chart| (**chart).clone());
+    let mut chart = chart.unwrap_or_default();
+    chart.metadata.annotations = Some(writer.annotations.clone().into_iter().collect());
+    record.chart = Some(Arc::new(chart));
+    plain.update(&record).await?;
+    let spec = UninstallSpec {
+        writer: Some(writer),
+        ..UninstallSpec::new(&world.name, &world.namespace)
+    };
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("a").await?, "none");
+    Ok(())
+}
+
+/// What another agent left pending was cut off; what a person's helm has begun is waited for. Both write as `Helm`.
+#[tokio::test]
+async fn a_pending_record_of_another_agent_is_finished_at_once() -> Result<()> {
+    let writer = Writer {
+        annotations: [("example.com/agent".to_owned(), "ours".to_owned())].into(),
+    };
+    for is_agents in [true, false] {
+        let (world, _, plain) = with_digests().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        let mut record = plain.get("web", 1).await?;
+        record.revision = 2;
+        record.set_status(Status::PendingUpgrade, "Preparing upgrade");
+        let mut chart = record.chart.as_deref().cloned().unwrap_or_default();
+        if is_agents {
+            chart.metadata.annotations = Some(writer.annotations.clone().into_iter().collect());
+        }
+        record.chart = Some(Arc::new(chart));
+        plain.create(&record).await?;
+        let get = [
+            "get",
+            "secret",
+            "sh.helm.release.v1.web.v2",
+            "-o",
+            "json",
+            "--show-managed-fields",
+        ];
+        let live: serde_json::Value = serde_json::from_str(&world.kubectl(&get)?)?;
+        let mut entries = live["metadata"]["managedFields"].clone();
+        entries[0]["manager"] = "Helm".into();
+        let patch = serde_json::json!([{"op": "replace", "path": "/metadata/managedFields", "value": entries}]);
+        let patch = patch.to_string();
+        world.kubectl(&[
+            "patch",
+            "secret",
+            "sh.helm.release.v1.web.v2",
+            "--type=json",
+            "-p",
+            &patch,
+        ])?;
+        let options = DeployOptions {
+            writer: writer.clone(),
+            ..DeployOptions::default()
+        };
+        let template = Template::new(&config_map("a", "2"));
+        let done = world.deploy_with(&template, options).await;
+        match is_agents {
+            true => assert_eq!(done?.release.revision, 3),
+            false => assert!(matches!(done.unwrap_err(), DeployError::Locked)),
+        }
+        let expected = if is_agents { "2" } else { "1" };
+        assert_eq!(world.value("a").await?, expected);
+    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use kube::{Api, Client};
 use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
 use release::BoxError;
-use release::action::{DeployError, DeployOptions, DeploySpec, Deployed};
+use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::Storage;
 use serde_json::{Map, Value};
@@ -23,7 +24,10 @@ use super::plan::DeployReason;
 use super::rendering::{Rendering, SensitiveInputs};
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
-use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions, Content};
+use crate::api::{
+    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions,
+    Content,
+};
 use crate::bundle;
 use crate::bundle::{Package, SetId};
 use crate::client::identity::DeploymentClient;
@@ -208,6 +212,12 @@ impl Deployer {
             chart: Arc::clone(&chart),
             render: Arc::new(move |request| rendering.render(request)),
             options: DeployOptions {
+                writer: Writer {
+                    annotations: BTreeMap::from([(
+                        ANNOTATION_AGENT_NAMESPACE.to_owned(),
+                        self.namespace.clone(),
+                    )]),
+                },
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
                 check_ownership_first: bundle.status.condition(DEPLOYED) == "False",

@@ -1,0 +1,299 @@
+//! What may be done to an object, from what is found under its name: one table, by which everything that
+//! writes or deletes decides.
+//!
+//! An object is a release's only by proof: it carries the release's marks. What was there before the
+//! release wrote it is [`Adoption`], noted on the object itself, and stays where deleting it would delete more
+//! than the release brought.
+
+use std::fmt;
+
+/// Why an object that was there before its release is noted as such, and what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Adoption {
+    /// It was nobody's, and nobody said that the release may have it: whoever removes the release leaves it.
+    Kept,
+    /// It was nobody's, and was taken with `takeOwnership`: removing the release removes it, nothing else does.
+    Owned,
+    /// It had a release's marks, this one's or, with `takeOwnership`, another's: it is this release's
+    /// from then on, but an attempt that fails never deletes it.
+    HandedOver,
+}
+
+impl Adoption {
+    /// The word in the object's annotation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Owned => "owned",
+            Self::HandedOver => "handed-over",
+        }
+    }
+
+    /// Reads the annotation. A word that nobody wrote means what is kept most.
+    pub fn read(word: &str) -> Self {
+        match word {
+            "owned" => Self::Owned,
+            "handed-over" => Self::HandedOver,
+            _ => Self::Kept,
+        }
+    }
+
+    /// What an object that is adopted now was noted as before, if it was: what was nobody's once is never
+    /// a release's whole property.
+    #[must_use]
+    pub fn after(self, before: Option<Self>) -> Self {
+        match (before, self) {
+            (Some(Self::Kept | Self::Owned), Self::HandedOver) => Self::Owned,
+            (Some(Self::Owned), Self::Kept) => Self::Owned,
+            _ => self,
+        }
+    }
+}
+
+/// What is found under an object's name, as a release sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectState {
+    /// Nothing.
+    Absent,
+    /// It carries the release's marks, and a stored revision has it.
+    Ours,
+    /// It carries the release's marks, and no stored revision has it.
+    Marked,
+    /// It carries the release's marks and asks to be kept.
+    KeepPolicy,
+    /// It carries the release's marks, and was adopted: see [`Adoption::Kept`].
+    AdoptedKept,
+    /// See [`Adoption::Owned`].
+    AdoptedOwned,
+    /// See [`Adoption::HandedOver`].
+    HandedOver,
+    /// Our field manager wrote it, and it has lost the marks.
+    Stripped,
+    /// It carries no release's marks.
+    Unmarked,
+    /// It carries another release's marks.
+    Anothers,
+    /// It is being deleted.
+    Leaving,
+}
+
+impl ObjectState {
+    /// All of them, in the order of the table's rows.
+    pub const ALL: [Self; 11] = [
+        Self::Absent,
+        Self::Ours,
+        Self::Marked,
+        Self::KeepPolicy,
+        Self::AdoptedKept,
+        Self::AdoptedOwned,
+        Self::HandedOver,
+        Self::Stripped,
+        Self::Unmarked,
+        Self::Anothers,
+        Self::Leaving,
+    ];
+
+    /// Whether it carries the release's marks.
+    pub fn is_proven(self) -> bool {
+        matches!(
+            self,
+            Self::Ours
+                | Self::Marked
+                | Self::KeepPolicy
+                | Self::AdoptedKept
+                | Self::AdoptedOwned
+                | Self::HandedOver
+        )
+    }
+}
+
+/// What is about to be done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A release that was never deployed writes it.
+    Install,
+    /// A later revision has it, and the last good one had not.
+    Upgrade,
+    /// Either of them, with `takeOwnership`.
+    TakeOwnership,
+    /// What drifted is put right.
+    Correct,
+    /// `force` replaces it by a new one, since a field of it cannot change.
+    Recreate,
+    /// An attempt that failed is undone, or left behind by the next one.
+    Undo,
+    /// The last good revision had it, and the one deployed now, or gone back to, has not.
+    Drop,
+    /// The release is removed; a release of a former name is removed alike.
+    Remove,
+}
+
+impl Operation {
+    /// All of them, in the order of the table's columns.
+    pub const ALL: [Self; 8] = [
+        Self::Install,
+        Self::Upgrade,
+        Self::TakeOwnership,
+        Self::Correct,
+        Self::Recreate,
+        Self::Undo,
+        Self::Drop,
+        Self::Remove,
+    ];
+
+    /// Whether it ends with the object gone.
+    pub fn deletes(self) -> bool {
+        matches!(
+            self,
+            Self::Recreate | Self::Undo | Self::Drop | Self::Remove
+        )
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is created, and only if nothing is there.
+    Create,
+    /// It is written.
+    Write,
+    /// It is noted as adopted, then written.
+    Adopt(Adoption),
+    /// Nothing is done, which is an error.
+    Refuse,
+    /// It is deleted.
+    Delete,
+    /// Nothing is done, which is told.
+    Leave,
+    /// It is waited for until it is gone, and created.
+    Wait,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("create"),
+            Self::Write => f.write_str("write"),
+            Self::Adopt(adoption) => write!(f, "adopt:{}", adoption.as_str()),
+            Self::Refuse => f.write_str("refuse"),
+            Self::Delete => f.write_str("delete"),
+            Self::Leave => f.write_str("leave"),
+            Self::Wait => f.write_str("wait"),
+        }
+    }
+}
+
+/// The table: a row for each [`ObjectState`], a column for each [`Operation`].
+const TABLE: [[Verdict; 8]; 11] = {
+    use Verdict::{Create, Delete, Leave, Refuse, Wait, Write};
+    const KEPT: Verdict = Verdict::Adopt(Adoption::Kept);
+    const OWNED: Verdict = Verdict::Adopt(Adoption::Owned);
+    const HANDED: Verdict = Verdict::Adopt(Adoption::HandedOver);
+    [
+        // Install, Upgrade, TakeOwnership, Correct, Recreate, Undo, Drop, Remove
+        [Create, Create, Create, Create, Create, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Delete, Delete, Delete, Delete],
+        [HANDED, HANDED, HANDED, Write, Delete, Leave, Delete, Delete],
+        [Write, Write, Write, Write, Refuse, Leave, Leave, Leave],
+        [Write, Write, OWNED, Write, Refuse, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Delete, Leave, Leave, Delete],
+        [Write, Write, Write, Write, Delete, Leave, Delete, Delete],
+        [Refuse, KEPT, OWNED, Write, Refuse, Leave, Leave, Leave],
+        [Refuse, KEPT, OWNED, KEPT, Refuse, Leave, Leave, Leave],
+        [Refuse, Refuse, HANDED, Refuse, Refuse, Leave, Leave, Leave],
+        [Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
+    ]
+};
+
+/// What an operation does to what is found.
+pub fn judge(operation: Operation, state: ObjectState) -> Verdict {
+    TABLE[state as usize][operation as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The table as people read it.
+    const GOLDEN: &str = include_str!("ownership.txt");
+
+    fn table() -> String {
+        let row = |name: String, cells: [String; 8]| {
+            let mut row = format!("{name:<13}");
+            for cell in cells {
+                let _ = write!(row, " {cell:<17}");
+            }
+            row.trim_end().to_owned() + "\n"
+        };
+        let head = Operation::ALL.map(|operation| format!("{operation:?}"));
+        let rows = ObjectState::ALL.map(|state| {
+            let cells = Operation::ALL.map(|operation| judge(operation, state).to_string());
+            row(format!("{state:?}"), cells)
+        });
+        row(String::new(), head) + &rows.concat()
+    }
+
+    #[test]
+    fn every_object_in_every_operation_has_its_verdict() {
+        let golden: String = GOLDEN
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .fold(String::new(), |text, line| text + line + "\n");
+        assert_eq!(table(), golden, "\n{}", table());
+    }
+
+    /// What the table must never say, whatever is written into it.
+    #[test]
+    fn nothing_that_is_not_proven_ours_is_touched_unasked() {
+        for state in ObjectState::ALL {
+            for operation in Operation::ALL {
+                let verdict = judge(operation, state);
+                let what = format!("{operation:?} {state:?}: {verdict}");
+                match verdict {
+                    Verdict::Delete => {
+                        assert!(operation.deletes() && state.is_proven(), "{what}");
+                        assert_ne!(state, ObjectState::KeepPolicy, "{what}");
+                        assert_ne!(state, ObjectState::AdoptedKept, "{what}");
+                    }
+                    // Overwriting what was nobody's is remembered, or the marks were ours.
+                    Verdict::Write => assert!(
+                        state.is_proven()
+                            || state == ObjectState::Stripped && operation == Operation::Correct,
+                        "{what}"
+                    ),
+                    Verdict::Adopt(_) => assert!(
+                        operation == Operation::TakeOwnership || state != ObjectState::Anothers,
+                        "{what}"
+                    ),
+                    Verdict::Create => assert_eq!(state, ObjectState::Absent, "{what}"),
+                    Verdict::Wait => assert_eq!(state, ObjectState::Leaving, "{what}"),
+                    Verdict::Refuse | Verdict::Leave => {}
+                }
+                // What was there before us goes at most with the release as a whole, or with a good
+                // revision that dropped it after it had been handed over.
+                let was_there = matches!(
+                    state,
+                    ObjectState::AdoptedKept | ObjectState::AdoptedOwned | ObjectState::HandedOver
+                );
+                if was_there && operation == Operation::Undo {
+                    assert_eq!(verdict, Verdict::Leave, "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_nobodys_once_stays_so_whoever_takes_it() {
+        use Adoption::{HandedOver, Kept, Owned};
+        assert_eq!(HandedOver.after(Some(Kept)), Owned);
+        assert_eq!(HandedOver.after(Some(Owned)), Owned);
+        assert_eq!(Kept.after(Some(Owned)), Owned);
+        assert_eq!(Owned.after(Some(Kept)), Owned);
+        assert_eq!(HandedOver.after(None), HandedOver);
+        for adoption in [Kept, Owned, HandedOver] {
+            assert_eq!(Adoption::read(adoption.as_str()), adoption);
+        }
+    }
+}

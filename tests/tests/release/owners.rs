@@ -1,0 +1,307 @@
+//! What was there before a release, and what is no longer its own, stays: whatever is undone, dropped or removed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use release::storage::Storage;
+use release::{Cluster, DeployOptions, UninstallSpec};
+use testbed::cluster::ADMIN;
+use testbed::proxy::{self, Answer};
+
+use crate::definitions::{car, definition, group};
+use crate::world::{Template, World, config_map};
+
+fn options(take_ownership: bool, atomic: bool) -> DeployOptions {
+    DeployOptions {
+        take_ownership,
+        atomic,
+        timeout: Some(Duration::from_secs(20)),
+        ..DeployOptions::default()
+    }
+}
+
+/// These ConfigMaps, and an object that the API server refuses.
+fn failing(maps: &[&str]) -> Template {
+    let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    let maps: String = maps.iter().map(|name| config_map(name, "ours")).collect();
+    Template::new(&(maps + &refused))
+}
+
+impl World {
+    fn uid_of(&self, object: &str) -> Result<String> {
+        self.kubectl(&["get", object, "--output=jsonpath={.metadata.uid}"])
+    }
+
+    /// An administrator's ConfigMap.
+    fn theirs(&self, name: &str) -> Result<()> {
+        self.kubectl(&["create", "configmap", name, "--from-literal=value=theirs"])?;
+        Ok(())
+    }
+
+    async fn remove(&self) -> Result<release::Uninstalled> {
+        let spec = UninstallSpec::new(&self.name, &self.namespace);
+        Ok(release::uninstall(&self.cluster, &self.storage, &spec).await?)
+    }
+}
+
+/// A first install over an administrator's objects fails and is undone: what it created goes, theirs stay.
+#[tokio::test]
+async fn an_undone_install_deletes_only_what_it_created() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    world.theirs("theirs")?;
+    let before = world.uid_of("configmap/theirs")?;
+    let template = failing(&["theirs", "ours"]);
+    for _ in 0..2 {
+        let error = world.deploy_with(&template, options(true, true)).await;
+        let told = release::error_chain(&error.unwrap_err());
+        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        assert_eq!(world.uid_of("configmap/theirs")?, before);
+        assert_eq!(world.value("ours").await?, "none");
+    }
+    Ok(())
+}
+
+/// Whose records were deleted, and which an update does not fit: nothing of what runs goes.
+#[tokio::test]
+async fn a_release_without_records_is_not_uninstalled_by_an_undo() -> Result<()> {
+    let world = World::new().await?;
+    let maps = ["a", "b"].map(|name| config_map(name, "1")).concat();
+    world.deploy(&maps).await?;
+    let before = [world.uid_of("configmap/a")?, world.uid_of("configmap/b")?];
+    world.kubectl(&["delete", "secret", "--selector", "owner=helm,name=web"])?;
+    for _ in 0..2 {
+        let template = failing(&["a", "b", "new"]);
+        let error = world.deploy_with(&template, options(false, true)).await;
+        let told = release::error_chain(&error.unwrap_err());
+        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        assert_eq!(world.uid_of("configmap/a")?, before[0]);
+        assert_eq!(world.uid_of("configmap/b")?, before[1]);
+        assert_eq!(world.value("new").await?, "none");
+        assert!(!world.history().await?.is_empty(), "it is still known");
+    }
+    world.deploy(&maps).await?;
+    assert_eq!(world.uid_of("configmap/a")?, before[0]);
+    world.remove().await?;
+    assert_eq!(world.value("a").await?, "none");
+    Ok(())
+}
+
+/// An upgrade takes an administrator's object over, as the Go agent does. Whatever comes then (an undo, a later
+/// revision, the way back by hand, a removal), the object stays.
+#[tokio::test]
+async fn an_object_that_was_there_before_outlives_the_release() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world.theirs("theirs")?;
+    let before = world.uid_of("configmap/theirs")?;
+    let error = world
+        .deploy_with(&failing(&["a", "theirs", "new"]), options(false, true))
+        .await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(told.contains("has been rolled back"), "{told}");
+    assert_eq!(world.uid_of("configmap/theirs")?, before, "undone");
+    assert_eq!(world.value("new").await?, "none");
+
+    let with = |value: &str| config_map("a", value) + &config_map("theirs", value);
+    world.deploy(&with("2")).await?;
+    assert_eq!(world.value("theirs").await?, "2", "taken over");
+    world.deploy(&with("3")).await?;
+    let back = world.deploy(&config_map("a", "4")).await?;
+    assert_eq!(world.uid_of("configmap/theirs")?, before, "gone back");
+    let left: Vec<&str> = back.retained.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(left, ["theirs"], "and that is told");
+    world.deploy(&with("5")).await?;
+    let done = world.remove().await?;
+    assert_eq!(world.uid_of("configmap/theirs")?, before, "removed");
+    assert_eq!(world.value("a").await?, "none");
+    let left: Vec<&str> = done.adopted.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(left, ["theirs"], "and that is told");
+    Ok(())
+}
+
+/// With `takeOwnership` only the removal takes it, whether that was said at once or later.
+#[tokio::test]
+async fn an_object_taken_with_take_ownership_goes_with_the_release_alone() -> Result<()> {
+    for at_once in [true, false] {
+        let world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        world.theirs("theirs")?;
+        let before = world.uid_of("configmap/theirs")?;
+        let both =
+            |value: &str| Template::new(&(config_map("a", value) + &config_map("theirs", value)));
+        world
+            .deploy_with(&both("2"), options(at_once, false))
+            .await?;
+        world.deploy_with(&both("3"), options(true, false)).await?;
+        world.deploy(&config_map("a", "4")).await?;
+        assert_eq!(world.uid_of("configmap/theirs")?, before, "gone back");
+        world.deploy_with(&both("5"), options(false, false)).await?;
+        let done = world.remove().await?;
+        assert_eq!(world.value("theirs").await?, "none");
+        assert!(done.adopted.is_empty());
+    }
+    Ok(())
+}
+
+/// What another release had is this one's once it was deployed, and not for an attempt that failed.
+#[tokio::test]
+async fn an_object_of_another_release_survives_an_undone_attempt_to_take_it() -> Result<()> {
+    let theirs = World::new().await?;
+    theirs.deploy(&config_map("shared", "theirs")).await?;
+    let mut ours = World::new().await?;
+    ours.namespace.clone_from(&theirs.namespace);
+    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
+    ours.name = "ours".to_owned();
+    ours.deploy(&config_map("a", "1")).await?;
+    let before = ours.uid_of("configmap/shared")?;
+    let error = ours
+        .deploy_with(&failing(&["a", "shared"]), options(true, true))
+        .await;
+    error.unwrap_err();
+    assert_eq!(ours.uid_of("configmap/shared")?, before, "undone");
+    ours.deploy(&config_map("a", "2")).await?;
+    assert_eq!(ours.uid_of("configmap/shared")?, before, "left behind");
+    let both = Template::new(&(config_map("a", "3") + &config_map("shared", "3")));
+    ours.deploy_with(&both, options(true, false)).await?;
+    ours.deploy(&config_map("a", "4")).await?;
+    assert_eq!(ours.value("shared").await?, "none", "it was ours then");
+    Ok(())
+}
+
+/// A definition whose scope changes is not recreated over everything of its kind, nor is what asks to be kept.
+#[tokio::test]
+async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Result<()> {
+    let force = || DeployOptions {
+        force: true,
+        ..DeployOptions::default()
+    };
+    let world = World::new().await?;
+    let cars = format!("cars.{}", group(&world));
+    let manifest = format!("---\n{}", definition(&world));
+    world.deploy(&manifest).await?;
+    let path = std::env::temp_dir().join(&world.namespace);
+    std::fs::write(&path, car(&world, 4))?;
+    world.kubectl(&["create", "--filename", &path.to_string_lossy()])?;
+    std::fs::remove_file(&path)?;
+    let before = world.uid_of(&format!("{cars}/beetle"))?;
+    let scoped = manifest.replace("scope: Namespaced", "scope: Cluster");
+    assert_ne!(scoped, manifest);
+    let error = world.deploy_with(&Template::new(&scoped), force()).await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(
+        told.contains(&cars) && told.contains("every object of its kind"),
+        "{told}"
+    );
+    assert_eq!(world.uid_of(&format!("{cars}/beetle"))?, before);
+
+    let world = World::new().await?;
+    let secret = |value: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: k\n  annotations: {{helm.sh/resource-policy: keep}}\n\
+             immutable: true\nstringData: {{v: {value:?}}}\n"
+        )
+    };
+    world.deploy(&secret("1")).await?;
+    let before = world.uid_of("secret/k")?;
+    let error = world
+        .deploy_with(&Template::new(&secret("2")), force())
+        .await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(told.contains("helm.sh/resource-policy"), "{told}");
+    assert_eq!(world.uid_of("secret/k")?, before);
+    // What asks for nothing is still recreated.
+    let plain = |value: &str| {
+        Template::new(
+            &secret(value)
+                .replace("  annotations: {helm.sh/resource-policy: keep}\n", "")
+                .replace("name: k", "name: p"),
+        )
+    };
+    world.deploy_with(&plain("1"), force()).await?;
+    let before = world.uid_of("secret/p")?;
+    world.deploy_with(&plain("2"), force()).await?;
+    assert_ne!(world.uid_of("secret/p")?, before);
+    Ok(())
+}
+
+/// A proxy that does something of somebody else's before the first deletion of a ConfigMap reaches the server.
+async fn interrupted(
+    world: &mut World,
+    name: &'static str,
+    act: Vec<Vec<String>>,
+) -> Result<Arc<AtomicUsize>> {
+    let kubeconfig = world.plane.kubeconfig(ADMIN)?;
+    let namespace = world.namespace.clone();
+    let act = Arc::new(Mutex::new(act));
+    let deletions = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&deletions);
+    let url = proxy::listen(
+        world.plane.kubeconfig_value(ADMIN, "default"),
+        move |client, request: Request<Incoming>| {
+            let (kubeconfig, namespace) = (kubeconfig.clone(), namespace.clone());
+            let (act, counted) = (Arc::clone(&act), Arc::clone(&counted));
+            async move {
+                let path = request.uri().path();
+                let is_it = path.ends_with(&format!("/configmaps/{name}"));
+                if request.method() == Method::DELETE && is_it {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let due = std::mem::take(&mut *act.lock().expect("nobody panics"));
+                    for arguments in due {
+                        let kubectl = testbed::tools::Tool::Kubectl.path().expect("it is built");
+                        let status = std::process::Command::new(kubectl)
+                            .arg("--kubeconfig")
+                            .arg(&kubeconfig)
+                            .args(["--namespace", &namespace])
+                            .args(&arguments)
+                            .status();
+                        assert!(status.is_ok_and(|status| status.success()), "{arguments:?}");
+                    }
+                }
+                pass(&client, request).await
+            }
+        },
+    )
+    .await?;
+    let config = kube::Config::new(url.parse().context("the proxy's address")?);
+    world.cluster = Cluster::new(kube::Client::try_from(config)?);
+    world.storage = Storage::secrets(&world.cluster, &world.namespace);
+    Ok(deletions)
+}
+
+async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
+    let request = proxy::forwarded(request).await.expect("whole requests");
+    let answer = client.send(request).await.expect("an answer");
+    answer.map(BodyExt::boxed_unsync)
+}
+
+/// Between our look and our deletion another release adopts the object, which keeps its uid; or somebody
+/// writes it, which takes nothing from us.
+#[tokio::test]
+async fn an_object_adopted_between_look_and_deletion_stays() -> Result<()> {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for (act, left) in [
+        (
+            "annotate configmap/old --overwrite meta.helm.sh/release-name=other",
+            "1",
+        ),
+        ("annotate configmap/old note=x", "none"),
+    ] {
+        let mut world = World::new().await?;
+        world
+            .deploy(&(config_map("a", "1") + &config_map("old", "1")))
+            .await?;
+        let deletions = interrupted(&mut world, "old", vec![words(act)]).await?;
+        let done = world.deploy(&config_map("a", "2")).await?;
+        assert_eq!(world.value("old").await?, left, "{act}");
+        assert_eq!(done.retained.len(), usize::from(left == "1"), "{act}");
+        let tries = deletions.load(Ordering::SeqCst);
+        assert_eq!(tries, if left == "1" { 1 } else { 2 }, "{act}");
+    }
+    Ok(())
+}
