@@ -121,6 +121,7 @@ impl Attempt<'_> {
 
     async fn act(&mut self) -> Result<Done, DeployError> {
         let (before, after) = self.operation.hooks();
+        let described = self.release.description().to_owned();
         if self.operation == Operation::Install && !self.options.skip_crds {
             install::create_crds(self.cluster, &self.release).await?;
         }
@@ -153,7 +154,7 @@ impl Attempt<'_> {
         let retained = self.delete_obsolete().await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
-        self.record_success().await?;
+        self.record_success(described).await?;
         Ok(Done {
             conflicts: applied.conflicts,
             applied: applied.live,
@@ -257,14 +258,11 @@ impl Attempt<'_> {
     }
 
     /// The new revision first, so that a good one is recorded at every moment.
-    async fn record_success(&mut self) -> Result<(), DeployError> {
+    async fn record_success(&mut self, described: String) -> Result<(), DeployError> {
         let completed = self.operation.completed().map(str::to_owned);
-        if let Some(description) = self.options.description.clone().or(completed) {
-            self.release.set_status(Status::Deployed, description);
-        } else {
-            let description = self.release.description().to_owned();
-            self.release.set_status(Status::Deployed, description);
-        }
+        let description = self.options.description.clone().or(completed);
+        let description = description.unwrap_or(described);
+        self.release.set_status(Status::Deployed, description);
         self.storage.update(&self.release).await?;
         let read = std::mem::take(&mut self.read);
         supersede(self.storage, self.history, &self.release, read).await;

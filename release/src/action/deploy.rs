@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
 use super::error::DeployError;
+use super::hooks::carried_on;
 use super::previous::{Pruning, previous_objects, read_if_possible, stored_objects, supersede};
 use super::retained::Retained;
 use super::uninstall::Extent;
@@ -309,6 +310,9 @@ async fn prepare<'a>(
         }
         resumed = began;
         release.hooks.clone_from(&unfinished.hooks);
+        if let (Some(info), Some(said)) = (&mut release.info, carried_on(unfinished)) {
+            info.description = said;
+        }
     }
     if is_finish {
         storage.store_digest(&release).await?;

@@ -42,13 +42,15 @@ enum Progress {
     Done,
 }
 
-/// What the record of an operation that began at `began` tells of a hook. A hook of several of the
-/// operation's events has one entry for all of them, so it runs again rather than not at all.
-fn progress(hook: &Hook, event: HookEvent, began: Time) -> Progress {
+/// What the record of an operation that began at `began` tells of a hook. A hook of both of the operation's events
+/// has one entry for the two; once the first event is over ([`is_over`]) it is the second's.
+fn progress(hook: &Hook, event: HookEvent, began: Time, is_first_over: bool) -> Progress {
+    let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
+    if is_first && is_first_over {
+        return Progress::Done;
+    }
     let is_of_before = hook.last_run.started_at.instant() < began.instant();
-    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
-    let is_of_both = operation.is_some_and(|events| events.iter().all(|one| hook.runs_at(*one)));
-    if is_of_before || is_of_both {
+    if is_of_before || (is_of_both(hook, event) && is_first == is_first_over) {
         return Progress::Due;
     }
     match hook.last_run.phase.as_str() {
@@ -56,6 +58,30 @@ fn progress(hook: &Hook, event: HookEvent, began: Time) -> Progress {
         HookExecution::RUNNING => Progress::Started,
         _ => Progress::Due,
     }
+}
+
+/// Whether a hook runs at the other event of the operation too.
+fn is_of_both(hook: &Hook, event: HookEvent) -> bool {
+    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
+    operation.is_some_and(|events| events.iter().all(|one| hook.runs_at(*one)))
+}
+
+/// What a record under way says of itself once its first event is over: no other field of a record can tell.
+fn over(first: HookEvent) -> String {
+    format!("{} hooks completed", first.as_str())
+}
+
+/// What is to be said of an operation that goes on: that its first event is over, if that was so.
+pub(super) fn carried_on(unfinished: &Release) -> Option<String> {
+    let said = unfinished.description();
+    let is_mark = OPERATIONS.iter().any(|[first, _]| said == over(*first));
+    is_mark.then(|| said.to_owned())
+}
+
+/// Whether a record under way says that the first event of the operation of `event` is over.
+fn is_over(release: &Release, event: HookEvent) -> bool {
+    let operation = OPERATIONS.iter().find(|events| events.contains(&event));
+    operation.is_some_and(|[first, _]| release.description() == over(*first))
 }
 
 /// The two events of each operation.
@@ -79,10 +105,16 @@ impl HookRun<'_> {
         event: HookEvent,
     ) -> Result<(), HookError> {
         let order = order(&release.hooks, event);
+        let is_first_over = is_over(release, event);
+        let is_first = OPERATIONS.iter().any(|[first, _]| *first == event);
+        if is_first && is_first_over && self.resumed.is_some() {
+            return self.finish_first(release, &order, event).await;
+        }
         let mut is_any_new = false;
         for (position, &index) in order.iter().enumerate() {
+            let hook = &release.hooks[index];
             let progress = match self.resumed {
-                Some(began) => progress(&release.hooks[index], event, began),
+                Some(began) => progress(hook, event, began, is_first_over),
                 None => Progress::Due,
             };
             if progress == Progress::Done {
@@ -96,10 +128,23 @@ impl HookRun<'_> {
                 return Err(error);
             }
         }
-        // After the hooks that follow the objects the record is written anyhow. Those before them
-        // would run again if the objects were never finished.
-        let is_before = OPERATIONS.iter().any(|[before, _]| *before == event);
-        if is_any_new && is_before {
+        let mut is_to_store = is_any_new && is_first;
+        if is_first && !order.is_empty() {
+            let status = release.status();
+            release.set_status(status, over(event));
+            // What a hook of both events did at the first is told by the description from now on.
+            for &index in &order {
+                if is_of_both(&release.hooks[index], event) {
+                    release.hooks[index].last_run = HookExecution::default();
+                    is_to_store = true;
+                }
+            }
+        }
+        // Before that which shows that it ended well is deleted the record has to say so. After the objects it is
+        // written anyhow; before them the hooks would run again if the objects were never finished.
+        let is_deleted =
+            |index: &usize| release.hooks[*index].is_deleted(HookDeletePolicy::Succeeded);
+        if is_to_store || is_any_new && order.iter().any(is_deleted) {
             self.storage
                 .update(release)
                 .await
@@ -108,6 +153,25 @@ impl HookRun<'_> {
         for &index in order.iter().rev() {
             self.delete(release, index, HookDeletePolicy::Succeeded, event)
                 .await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a first event all of whose hooks have ended well: what of them is to be deleted may be there still, but
+    /// for those that the second event has started again.
+    async fn finish_first(
+        &self,
+        release: &Release,
+        order: &[usize],
+        event: HookEvent,
+    ) -> Result<(), HookError> {
+        for &index in order.iter().rev() {
+            let hook = &release.hooks[index];
+            let is_again = is_of_both(hook, event) && !hook.last_run.phase.is_empty();
+            if !is_again {
+                self.delete(release, index, HookDeletePolicy::Succeeded, event)
+                    .await?;
+            }
         }
         Ok(())
     }
@@ -309,7 +373,7 @@ mod tests {
     #[case::ended_well("Succeeded", 5, &["pre-install", "pre-upgrade", "post-upgrade"], Progress::Done)]
     #[case::failed("Failed", 5, &["pre-install"], Progress::Due)]
     #[case::ended_in_an_earlier_operation("Succeeded", -5, &["pre-delete"], Progress::Due)]
-    #[case::of_both_events("Succeeded", 5, &["pre-install", "post-install"], Progress::Due)]
+    #[case::of_both_events_at_the_first("Succeeded", 5, &["pre-install", "post-install"], Progress::Done)]
     fn an_interrupted_hook_resumes_from_its_record(
         #[case] phase: &str,
         #[case] seconds: i64,
@@ -330,7 +394,39 @@ mod tests {
         let event = HookEvent::ALL
             .into_iter()
             .find(|event| hook.runs_at(*event));
-        assert_eq!(progress(&hook, event.unwrap(), began), expected);
+        assert_eq!(progress(&hook, event.unwrap(), began, false), expected);
+    }
+
+    /// One entry for both events: whose it is depends on whether the first is over.
+    #[rstest]
+    #[case::first(HookEvent::PreUpgrade, "Succeeded", false, Progress::Done)]
+    #[case::first_running(HookEvent::PreUpgrade, "Running", false, Progress::Started)]
+    #[case::first_over(HookEvent::PreUpgrade, "", true, Progress::Done)]
+    #[case::second_before_its_turn(HookEvent::PostUpgrade, "Succeeded", false, Progress::Due)]
+    #[case::second(HookEvent::PostUpgrade, "", true, Progress::Due)]
+    #[case::second_running(HookEvent::PostUpgrade, "Running", true, Progress::Started)]
+    #[case::second_over(HookEvent::PostUpgrade, "Succeeded", true, Progress::Done)]
+    fn a_hook_of_both_events_runs_once_at_each(
+        #[case] event: HookEvent,
+        #[case] phase: &str,
+        #[case] is_first_over: bool,
+        #[case] expected: Progress,
+    ) {
+        let began = Time::from_unix_seconds(1_800_000_000);
+        let events = [HookEvent::PreUpgrade, HookEvent::PostUpgrade];
+        let hook = Hook {
+            events: events
+                .iter()
+                .map(|event| event.as_str().to_owned())
+                .collect(),
+            last_run: HookExecution {
+                started_at: Time::from_unix_seconds(1_800_000_005),
+                phase: phase.to_owned(),
+                ..HookExecution::default()
+            },
+            ..Hook::default()
+        };
+        assert_eq!(progress(&hook, event, began, is_first_over), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use objects::manifest::build_stored;
 use objects::{Object, ObjectKey};
 
 use super::error::UninstallError;
-use super::hooks::HookRun;
+use super::hooks::{HookRun, carried_on};
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, take_back};
 use crate::model::{HookEvent, Release, Status};
@@ -98,10 +98,9 @@ pub(super) async fn uninstall_locked(
             "not one that was written here: its hooks are not run"
         );
     }
-    release.set_status(
-        Status::Uninstalling,
-        "Deletion in progress (or silently failed)",
-    );
+    let carried_on = carried_on(&release).filter(|_| was_cut_off);
+    let description = "Deletion in progress (or silently failed)".to_owned();
+    release.set_status(Status::Uninstalling, carried_on.unwrap_or(description));
     let mut began = Time::utc(cluster.host().now());
     if let Some(info) = &mut release.info {
         if was_cut_off && !info.deleted.is_zero() {

@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 use release::{DeployOptions, UninstallSpec};
+use testbed::cluster::ADMIN;
 
 use crate::doomed::Doomed;
 use crate::world::{Template, World, config_map, job};
@@ -197,6 +198,101 @@ async fn an_uninstall_killed_after_any_write_is_resumed_or_superseded() -> Resul
         }
     }
     panic!("a removal makes {MANY} changes")
+}
+
+/// A hook for each event, one for both events of each operation, all gone once they have succeeded. ConfigMaps are
+/// done at once, so that creations are runs.
+fn fleeting(value: &str) -> Template {
+    const EVENTS: [(&str, &str); 9] = [
+        ("before", "pre-install"),
+        ("after", "post-install"),
+        ("around", "pre-install,post-install"),
+        ("upgrading", "pre-upgrade"),
+        ("upgraded", "post-upgrade"),
+        ("past", "pre-upgrade,post-upgrade"),
+        ("goodbye", "pre-delete"),
+        ("gone", "post-delete"),
+        ("wake", "pre-delete,post-delete"),
+    ];
+    let mut template = Template::new(&config_map("a", value));
+    for (at, (name, events)) in EVENTS.into_iter().enumerate() {
+        template = template.hook(name, events, &config_map(name, value));
+        let hook = &mut template.hooks[at];
+        hook.events = events.split(',').map(str::to_owned).collect();
+        hook.manifest = hook.manifest.replace(events, &format!("\"{events}\""));
+        hook.delete_policies = vec!["hook-succeeded".to_owned()];
+    }
+    template
+}
+
+/// How often each hook of `template` was created in the world's namespace.
+fn runs(
+    world: &World,
+    mark: testbed::audit::Mark,
+    template: &Template,
+) -> Result<Vec<(String, usize)>> {
+    let requests = world.plane.audit().by_user(ADMIN, mark)?;
+    let count = |name: &str| {
+        let is_it = |request: &&testbed::audit::Request| {
+            request.code == 201
+                && request.resource == "configmaps"
+                && request.namespace == world.namespace
+                && request.name == name
+        };
+        requests.iter().filter(is_it).count()
+    };
+    let hooks = template.hooks.iter();
+    Ok(hooks
+        .map(|hook| (hook.name.clone(), count(&hook.name)))
+        .collect())
+}
+
+/// Neither too rarely nor too often: each hook runs once at each of its events, wherever the process was cut off.
+#[tokio::test]
+async fn a_hook_that_goes_when_it_has_succeeded_runs_once_whenever_the_agent_is_killed()
+-> Result<()> {
+    for operation in ["install", "upgrade", "delete"] {
+        for last in 1..MANY {
+            let world = World::new().await?;
+            let template = fleeting("2");
+            if operation != "install" {
+                world
+                    .deploy_with(&fleeting("1"), DeployOptions::default())
+                    .await?;
+            }
+            let mark = world.plane.audit().mark();
+            let doomed = Doomed::new(&world).await?;
+            let was_cut_off = match operation {
+                "delete" => {
+                    let cut_off = doomed.uninstall(last).await;
+                    let spec = UninstallSpec::new(&world.name, &world.namespace);
+                    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+                    cut_off
+                }
+                _ => {
+                    let cut_off = doomed
+                        .deploy(&template, DeployOptions::default(), last)
+                        .await;
+                    world
+                        .deploy_with(&template, DeployOptions::default())
+                        .await?;
+                    cut_off
+                }
+            };
+            for (hook, (name, count)) in template.hooks.iter().zip(runs(&world, mark, &template)?) {
+                let due = hook
+                    .events
+                    .iter()
+                    .filter(|event| event.ends_with(operation))
+                    .count();
+                assert_eq!(count, due, "{name} of {operation} after change {last}");
+            }
+            if !was_cut_off {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[tokio::test]
