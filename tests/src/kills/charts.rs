@@ -276,17 +276,23 @@ fn pods(app: &str) -> String {
     )
 }
 
-/// A Job that runs as a hook. One of them removes itself.
+/// A Job that runs as a hook. One of them removes itself, and all but the first go once they have succeeded, with one or
+/// the other policy beside it.
 fn hook_text(name: &str, events: &[&str]) -> String {
     let ttl = if name.ends_with("-vanishing") {
         "  ttlSecondsAfterFinished: 0\n"
     } else {
         ""
     };
-    let policy = if name.ends_with("-migrate") {
-        "    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded\n"
-    } else {
-        ""
+    let policies = match name.rsplit('-').next() {
+        Some("first" | "vanishing") => "",
+        Some("migrate") => "before-hook-creation,hook-succeeded",
+        Some("after" | "last") => "hook-succeeded,hook-failed",
+        _ => "hook-succeeded",
+    };
+    let policy = match policies {
+        "" => String::new(),
+        policies => format!("    helm.sh/hook-delete-policy: {policies}\n"),
     };
     format!(
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: {name}\n  annotations:\n    helm.sh/hook: {}\n{policy}spec:\n{ttl}{}",

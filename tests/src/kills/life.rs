@@ -311,9 +311,9 @@ impl Life<'_, '_> {
                 }
             }
         }
-        for (hook, found) in self.skipped_hooks(stage, &requests) {
+        for (fault, hook, found) in self.miscounted_hooks(stage, &requests) {
             let story = format!("hook {hook} {found}\n{}", trail(&requests));
-            self.find(Fault::Skipped, stage, points, story);
+            self.find(fault, stage, points, story);
         }
         match stage {
             Stage::Install | Stage::Upgrade => self.check_end(stage, points).await,
@@ -321,8 +321,8 @@ impl Life<'_, '_> {
         }
     }
 
-    /// Hooks that were created less often than their events came, or after what they have to precede.
-    fn skipped_hooks(&self, stage: Stage, requests: &[Request]) -> Vec<(String, String)> {
+    /// Hooks that were created less or more often than their events came, or after what they have to precede.
+    fn miscounted_hooks(&self, stage: Stage, requests: &[Request]) -> Vec<(Fault, String, String)> {
         let is_creation = |request: &Request, plural: &str, name: &str| {
             request.code == 201 && request.resource == plural && request.name == name
         };
@@ -331,7 +331,7 @@ impl Life<'_, '_> {
             let mut wanted = wanted.iter();
             wanted.any(|one| is_creation(request, &one.plural, &one.name))
         });
-        let mut skipped = Vec::new();
+        let mut found = Vec::new();
         for (hook, events) in &self.subject.hooks {
             let due = stage.events().iter().filter(|event| events.contains(event));
             let due = due.count();
@@ -342,16 +342,26 @@ impl Life<'_, '_> {
                     .filter(|(_, request)| is_creation(request, "jobs", hook))
             };
             let count = runs().count();
+            let told = format!("ran {count} times, not {due}");
             if count < due {
-                skipped.push((hook.clone(), format!("ran {count} times, not {due}")));
+                found.push((Fault::Skipped, hook.clone(), told));
+            } else if due > 0 && count > due && !self.may_repeat(stage, hook) {
+                found.push((Fault::Repeated, hook.clone(), told));
             }
             let is_before = stage == Stage::Install && events.contains(&"pre-install");
             let first = runs().next().map(|(at, _)| at);
             if is_before && first > first_object {
-                skipped.push((hook.clone(), "ran after the first object".to_owned()));
+                let told = "ran after the first object".to_owned();
+                found.push((Fault::Skipped, hook.clone(), told));
             }
         }
-        skipped
+        found
+    }
+
+    /// Whether a hook may run again: with an attempt that fails, which is made again, and where its object removes
+    /// itself, so that nobody who comes later can tell that it ran.
+    fn may_repeat(&self, stage: Stage, hook: &str) -> bool {
+        stage == Stage::Rollback || hook.ends_with("-vanishing")
     }
 
     async fn check_end(&mut self, stage: Stage, points: &[Point]) -> Result<()> {

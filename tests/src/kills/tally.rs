@@ -17,6 +17,8 @@ pub enum Fault {
     Lost,
     /// A hook did not run.
     Skipped,
+    /// A hook ran more often than its events came.
+    Repeated,
     /// An object or a record stayed behind that belongs to nothing any more.
     LeftOver,
 }
@@ -109,12 +111,13 @@ impl fmt::Display for Tally {
         }
         write!(
             f,
-            "{} kills: {} stuck, {} objects of the new manifest deleted, {} lost good revisions, {} hooks skipped, {} left over",
+            "{} kills: {} stuck, {} objects of the new manifest deleted, {} lost good revisions, {} hooks skipped, {} repeated, {} left over",
             self.kills(),
             self.count(Fault::Stuck),
             self.count(Fault::Deleted),
             self.count(Fault::Lost),
             self.count(Fault::Skipped),
+            self.count(Fault::Repeated),
             self.count(Fault::LeftOver),
         )
     }
