@@ -115,7 +115,8 @@ pub async fn deploy(
                 is_all: !was_known && !attempt.found,
                 created: attempt.created,
             };
-            Err(undo(cluster, storage, spec, plan, &made, error).await)
+            let undo = plan.undo(&history, made.is_all);
+            Err(carry_out(cluster, storage, spec, undo, &made, error).await)
         }
         Err(error) => Err(error),
     }
@@ -530,15 +531,15 @@ struct Made {
 }
 
 /// Undoes a failed attempt, because that was asked for. What was there before it stays.
-async fn undo(
+async fn carry_out(
     cluster: &Cluster,
     storage: &Storage,
     spec: &DeploySpec,
-    plan: Plan,
+    undo: Option<Undo>,
     made: &Made,
     error: DeployError,
 ) -> DeployError {
-    let Some(undo) = plan.undo(made.is_all) else {
+    let Some(undo) = undo else {
         return error;
     };
     let (undone, undoing) = match undo {

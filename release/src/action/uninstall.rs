@@ -15,7 +15,7 @@ use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, t
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision};
+use crate::storage::{Origin, Storage, StorageError, StoredRevision, last};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -89,8 +89,9 @@ pub(super) async fn uninstall_locked(
         others,
     } = owned.load(storage).await.map_err(load)?;
     // What is deleted must carry this release's marks, whatever a record says; hooks need not.
-    let runs_hooks = !spec.disable_hooks && is_proven;
-    if !runs_hooks && !spec.disable_hooks {
+    let is_gone = last(&owned.history).is_some_and(|head| head.status == Status::Uninstalled);
+    let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
+    if !is_proven && !spec.disable_hooks {
         let release = &spec.name;
         tracing::warn!(
             release,

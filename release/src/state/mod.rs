@@ -219,7 +219,7 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
 /// How an attempt that failed is undone, if that was asked for (`atomic`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undo {
-    /// Back to the last good revision.
+    /// Back to the last good revision that was written here, or whose release's are believed as they are.
     RollBack {
         /// That revision.
         to: i64,
@@ -266,13 +266,25 @@ impl Plan {
 
     /// What undoes this plan's action; nothing if it changes nothing. `is_all` says that all there is of the
     /// release came with the attempt: no record, object or digest was there before.
-    pub fn undo(self, is_all: bool) -> Option<Undo> {
-        match (self.action, self.action.from()) {
-            (Action::None | Action::Wait, _) => None,
-            (_, Some(to)) => Some(Undo::RollBack { to }),
-            (_, None) if is_all => Some(Undo::Uninstall),
-            (_, None) => Some(Undo::TakeBack),
-        }
+    pub fn undo(self, history: &[StoredRevision], is_all: bool) -> Option<Undo> {
+        let from = match self.action {
+            Action::None | Action::Wait => return None,
+            action => action.from(),
+        };
+        // What somebody else deployed is never applied, so it cannot be gone back to.
+        let is_ours = |revision: &i64| {
+            let mut heads = history.iter();
+            heads.any(|head| {
+                head.revision == *revision
+                    && matches!(head.origin, Origin::Untracked | Origin::Noted)
+            })
+        };
+        let below = from.map_or(Vec::new(), |from| good_below(history, from));
+        Some(match from.into_iter().chain(below).find(is_ours) {
+            Some(to) => Undo::RollBack { to },
+            None if from.is_none() && is_all => Undo::Uninstall,
+            None => Undo::TakeBack,
+        })
     }
 }
 
@@ -302,8 +314,10 @@ pub fn plan_uninstall(
         return UninstallPlan::None;
     };
     let is_gone = newest.status == Status::Uninstalled;
-    match (is_gone, keep_resources) {
-        (true, _) if keep_history => UninstallPlan::KeepRecords,
+    // That the objects are gone somebody else may say who knows, or who lies.
+    let is_believed = is_gone && newest.origin != Origin::Newer;
+    match (is_believed, keep_resources) {
+        _ if is_gone && keep_history => UninstallPlan::KeepRecords,
         (true, _) | (_, true) => UninstallPlan::PurgeRecords,
         (false, false) => {
             // A removal is recorded in the newest record that was written here, whatever lies above.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, DesiredContent, Undo, UninstallPlan, decide, plan_uninstall};
 use crate::model::Status;
-use crate::storage::{StoredRevision, prunable};
+use crate::storage::{Origin, StoredRevision, prunable};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -37,6 +37,8 @@ struct Shape {
     newest: i64,
     written: (&'static str, i64),
     is_readable: bool,
+    /// What vouches for the newest; for those below it is a digest then.
+    origin: Origin,
 }
 
 const fn shape(name: &'static str, below: &'static [(i64, &'static str)], newest: i64) -> Shape {
@@ -46,10 +48,11 @@ const fn shape(name: &'static str, below: &'static [(i64, &'static str)], newest
         newest,
         written: ("fleetagent", 1),
         is_readable: true,
+        origin: Origin::Untracked,
     }
 }
 
-const SHAPES: [Shape; 14] = [
+const SHAPES: [Shape; 20] = [
     shape("alone", &[], 1),
     shape("pruned", &[], 7),
     shape("first-pending", &[(1, "pending-install")], 2),
@@ -75,6 +78,39 @@ const SHAPES: [Shape; 14] = [
         written: ("Helm", 5),
         ..shape("helm-at-work", &[(1, "deployed")], 2)
     },
+    Shape {
+        written: ("Helm", 5),
+        origin: Origin::Newer,
+        ..shape("helm-4-after-us", &[(1, "deployed")], 2)
+    },
+    // Helm 3 is told from Helm 4 by nothing but the content of its record.
+    Shape {
+        written: ("Helm", 3600),
+        origin: Origin::Newer,
+        ..shape("helm-3-long-ago", &[(1, "superseded")], 2)
+    },
+    Shape {
+        written: ("helm-controller", 5),
+        origin: Origin::Newer,
+        ..shape("flux-at-work", &[(1, "deployed")], 2)
+    },
+    // The Go agent writes as `Helm` too; its record names the agent's namespace.
+    Shape {
+        written: ("Helm", 5),
+        origin: Origin::Agent,
+        ..shape("go-agent", &[(1, "deployed")], 2)
+    },
+    Shape {
+        written: ("kubectl-create", 5),
+        origin: Origin::Newer,
+        ..shape("forged-above", &[(1, "deployed")], 2)
+    },
+    // In the place of one that was written here, of which we knew up to the second revision.
+    Shape {
+        written: ("kubectl-create", 5),
+        origin: Origin::Spent,
+        ..shape("forged-in-place", &[(1, "deployed")], 2)
+    },
 ];
 
 fn status(word: &str) -> Status {
@@ -86,15 +122,26 @@ fn status(word: &str) -> Status {
 
 fn history(newest: &str, shape: &Shape) -> Vec<StoredRevision> {
     let below = shape.below.iter();
+    let noted = match shape.origin {
+        Origin::Untracked => Origin::Untracked,
+        _ => Origin::Noted,
+    };
     let mut history: Vec<StoredRevision> = below
-        .map(|(revision, word)| StoredRevision::new(*revision, status(word)))
+        .map(|(revision, word)| StoredRevision {
+            origin: noted,
+            ..StoredRevision::new(*revision, status(word))
+        })
         .collect();
     let (by, seconds) = shape.written;
-    history.push(StoredRevision {
-        written_by: Some(by.to_owned()),
-        written_at: Some(NOW - SignedDuration::from_secs(seconds)),
-        ..StoredRevision::new(shape.newest, status(newest))
-    });
+    history.push(
+        StoredRevision {
+            written_by: Some(by.to_owned()),
+            written_at: Some(NOW - SignedDuration::from_secs(seconds)),
+            origin: shape.origin,
+            ..StoredRevision::new(shape.newest, status(newest))
+        }
+        .believed(),
+    );
     match newest {
         "none" => Vec::new(),
         _ => history,
@@ -136,7 +183,7 @@ fn row(newest: &str, shape: &Shape) -> String {
         true => plan.confirm(desired),
         false => plan.confirm(DesiredContent::Other),
     };
-    let undo = match confirmed(DesiredContent::Other).undo(history.is_empty()) {
+    let undo = match confirmed(DesiredContent::Other).undo(&history, history.is_empty()) {
         None => "-".to_owned(),
         Some(Undo::Uninstall) => "uninstall".to_owned(),
         Some(Undo::TakeBack) => "take back".to_owned(),
@@ -170,7 +217,7 @@ fn table() -> BTreeMap<(&'static str, &'static str), &'static str> {
 }
 
 fn situations() -> impl Iterator<Item = (&'static str, &'static Shape)> {
-    static ALL: [Shape; 14] = SHAPES;
+    static ALL: [Shape; 20] = SHAPES;
     STATUSES.into_iter().flat_map(|newest| {
         let count = if newest == "none" { 1 } else { ALL.len() };
         ALL[..count].iter().map(move |shape| (newest, shape))

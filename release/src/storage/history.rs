@@ -65,6 +65,18 @@ impl StoredRevision {
 }
 
 impl StoredRevision {
+    /// What is believed of it: nothing that stands in the place of what was written here.
+    #[must_use]
+    pub fn believed(self) -> Self {
+        match self.origin {
+            Origin::Spent => Self {
+                status: Status::Unknown,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Whether another client than ours wrote it last.
     pub fn is_foreign(&self) -> bool {
         let writer = self.written_by.as_deref();

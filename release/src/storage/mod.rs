@@ -29,7 +29,7 @@ pub use labels::{
 
 use crate::error::BoxError;
 use crate::kube::ApiError;
-use crate::model::{Release, Status};
+use crate::model::Release;
 
 /// What the names of storage objects begin with.
 pub const STORAGE_TYPE: &str = "sh.helm.release.v1";
@@ -200,10 +200,8 @@ impl Storage {
                 KnownDigest::Unknown if head.revision <= self.newest(release) => Origin::Spent,
                 KnownDigest::Unknown => Origin::Newer,
             };
-            if head.origin == Origin::Spent {
-                head.status = Status::Unknown;
-            }
         }
+        let history = history.into_iter().map(StoredRevision::believed).collect();
         Ok(history)
     }
 
