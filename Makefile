@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills simulate record compare check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills soak simulate record compare check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -37,6 +37,10 @@ bench: tools ## Measure speed and memory: templates and charts beside Go and hel
 kills: tools ## Kill the agent 200 times in the middle of its work and count the harm (ARGS="--kills 50 --seed 7", or --sweep)
 	@cargo build --quiet --package agent --bin fleetagent
 	@cargo run --quiet --package testbed --bin kills -- $(ARGS)
+
+soak: tools ## Run 100 bundles, some of which give no rest, for an hour and hold what they cost against figures (ARGS="--minutes 10")
+	@cargo build --quiet --package agent --bin fleetagent
+	@cargo run --quiet --package testbed --bin soak -- $(ARGS)
 
 simulate: ## Run histories of the agent in simulated clusters for a minute, or one of them (ARGS="--seed 7")
 	@cargo build --quiet --profile simulation --package simulation

@@ -31,5 +31,7 @@ mod removal;
 mod scene;
 mod shared_copies;
 mod sizes;
+mod soak;
+mod steadiness;
 mod survival;
 mod two_owners;
