@@ -35,6 +35,9 @@ const REPEATED_AFTER: Duration = Duration::from_secs(10 * 60);
 const MAX_SINGLE: usize = 3;
 /// Events written in one go; more are dropped and counted.
 const MAX_WRITTEN: usize = 20;
+/// Events that wait to be written, and those of the last ten minutes that are known; more are dropped, and forgotten.
+const MAX_WAITING: usize = 1_000;
+const MAX_KNOWN: usize = 2_000;
 /// Longest text the API server takes.
 const MAX_TEXT_BYTES: usize = 1024;
 
@@ -165,6 +168,8 @@ struct EventBuffer {
     /// Since when an event that is no warning waits.
     normal_since: Option<Instant>,
     written: HashMap<PendingEvent, Instant>,
+    /// For want of room, since the last were written.
+    dropped: usize,
 }
 
 impl EventBuffer {
@@ -174,6 +179,10 @@ impl EventBuffer {
             .retain(|_, at| now.duration_since(*at) < REPEATED_AFTER);
         // Each deploy has its Event, also with the text of the last one.
         if event.reason == Reason::Deployed || !self.written.contains_key(&event) {
+            if self.waiting.len() >= MAX_WAITING {
+                self.dropped += 1;
+                return;
+            }
             if !event.reason.is_warning() {
                 self.normal_since.get_or_insert(now);
             }
@@ -195,6 +204,9 @@ impl EventBuffer {
                 .cloned()
                 .collect();
             waiting.retain(|event| !is_normal(event));
+        }
+        if self.written.len() + waiting.len() > MAX_KNOWN {
+            self.written.clear();
         }
         self.written
             .extend(waiting.iter().map(|event| (event.clone(), now)));
@@ -218,7 +230,7 @@ impl EventBuffer {
                 text: format!("{} bundles. {}", alike.len(), lines.join("; ")),
             });
         }
-        let dropped = events.len().saturating_sub(MAX_WRITTEN);
+        let dropped = events.len().saturating_sub(MAX_WRITTEN) + std::mem::take(&mut self.dropped);
         events.truncate(MAX_WRITTEN);
         (events, dropped)
     }
@@ -255,7 +267,7 @@ impl Events {
         let event = PendingEvent {
             reason,
             bundle: bundle.to_owned(),
-            text: text.into(),
+            text: cut(text.into(), MAX_TEXT_BYTES),
         };
         self.lock().take(event, Instant::now());
         self.waiting.notify_one();
@@ -315,7 +327,7 @@ impl Events {
             },
             involved_object,
             reason: Some(event.reason.as_str().into()),
-            message: Some(cut(event.text)),
+            message: Some(cut(event.text, MAX_TEXT_BYTES)),
             type_: Some(
                 if event.reason.is_warning() {
                     "Warning"
@@ -340,10 +352,10 @@ impl Events {
     }
 }
 
-/// The text, no longer than an Event may be.
-fn cut(mut text: String) -> String {
-    if text.len() > MAX_TEXT_BYTES {
-        let mut end = MAX_TEXT_BYTES - 3;
+/// The text, no longer than so many bytes.
+pub fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let mut end = max_bytes.saturating_sub(3);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -400,9 +412,25 @@ mod tests {
         );
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_and_what_is_known_is_bounded() {
+        let mut buffer = EventBuffer::default();
+        let mut dropped = 0;
+        for n in 0..5 * MAX_WAITING {
+            let text = format!("failure {n}");
+            buffer.take(event(Reason::ApplyFailed, "web", &text), Instant::now());
+            if n % (2 * MAX_WAITING) == 0 {
+                dropped += buffer.drain(Instant::now()).1;
+            }
+            assert!(buffer.waiting.len() <= MAX_WAITING && buffer.written.len() <= MAX_KNOWN);
+        }
+        dropped += buffer.drain(Instant::now()).1;
+        assert!(dropped >= MAX_WAITING, "{dropped}");
+    }
+
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let text = cut("ü".repeat(MAX_TEXT_BYTES));
+        let text = cut("ü".repeat(MAX_TEXT_BYTES), MAX_TEXT_BYTES);
         assert!(text.len() <= MAX_TEXT_BYTES && text.ends_with("ü..."));
     }
 }

@@ -21,7 +21,7 @@ use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
 use crate::error;
-use crate::report::events::Reason;
+use crate::report::events::{self, Reason};
 use crate::report::redact::SensitiveData;
 
 /// Why a step got no further.
@@ -106,6 +106,9 @@ enum StatusChange {
     /// The same under a successful Deployed condition, and there is no release.
     DeployedButNotInstalled,
 }
+
+/// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// Deploy errors upstream shows as "not ready" under a successful Deployed condition
 /// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says
@@ -384,7 +387,8 @@ impl Report {
             what,
             requeue,
         } = halt.effect(&self.timing, is_late);
-        let message = &halt.message;
+        // After redaction, which half a secret would escape.
+        let message = &events::cut(halt.message.clone(), MAX_MESSAGE_BYTES);
         match status {
             StatusChange::None => {}
             StatusChange::Condition(type_) => self.set(type_, Err(message)),
@@ -812,6 +816,16 @@ mod tests {
         let plain =
             format!("Deployed=False the last attempt at this deployment was undone; {text}");
         assert_eq!(conditions(&first), [plain]);
+    }
+
+    #[test]
+    fn a_message_without_end_is_cut() {
+        let mut report = report();
+        report.halt(&Halt::new(Cause::FillIn, "x".repeat(1 << 20)), false);
+        assert_eq!(
+            conditions(&report)[0].len(),
+            "Deployed=False ".len() + MAX_MESSAGE_BYTES
+        );
     }
 
     #[test]
