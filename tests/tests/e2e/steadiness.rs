@@ -1,5 +1,7 @@
 //! No loops: what fails, comes again and again, or takes long is tried ever more rarely, ends in time and says what it waits for.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -437,5 +439,19 @@ async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
     }
     let memory = agent.process()?.memory_kib()?;
     ensure!(memory.peak < 128 * 1024, "{memory:?}");
+    agent.process()?.restart()?;
+    agent.apply(&app(&agent, "one-more")).await?;
+    agent.wait_ready("one-more").await?;
+    wait_until(
+        "all to be looked at again",
+        Duration::from_secs(300),
+        async || match passes(&agent).await {
+            Ok(count) if count > CHARTS as u64 => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+    .await?;
+    let memory = agent.process()?.memory_kib()?;
+    ensure!(memory.peak < 128 * 1024, "after a restart: {memory:?}");
     Ok(())
 }

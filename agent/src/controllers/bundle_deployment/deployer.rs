@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chart::source::{Fetcher, Reservation};
+use chart::source::{Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
@@ -126,6 +126,11 @@ impl Deployer {
             namespace: settings.namespace.clone(),
             scope: settings.scope.clone(),
         }
+    }
+
+    /// What deploys, downloads and reads of records take their turns of.
+    pub fn memory(&self) -> &Memory {
+        self.fetcher.memory()
     }
 
     /// Frees what is kept for the next deploys.

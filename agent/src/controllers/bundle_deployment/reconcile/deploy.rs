@@ -77,6 +77,10 @@ impl Reconciler {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
+        // A deploy waits for a turn of its own.
+        if let Some(turn) = &mut state.turn {
+            turn.rest();
+        }
         let known = stored.as_ref();
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {

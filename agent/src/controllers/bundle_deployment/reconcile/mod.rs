@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chart::source::Reservation;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use release::model::Release;
@@ -90,6 +91,8 @@ struct ReconcileState {
     /// Why the site holds changes, while it does.
     hold: Option<String>,
     report: Report,
+    /// What the release that was read takes of the memory that all reconciles share.
+    turn: Option<Reservation>,
 }
 
 /// The release that live objects are compared with, as far as it was read by now.
@@ -169,6 +172,7 @@ impl Reconciler {
             report: Report::new(&bundle, status, self.timing, now),
             bundle,
             hold,
+            turn: None,
         };
         let set = SetId::new(name, &self.scope);
         self.context.drift.begin(name, set.hash());

@@ -14,6 +14,14 @@ use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::ledger::{LedgerEntry, ReleaseKey, records};
 
+/// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
+const RECORD: u64 = 8 << 20;
+
+/// What a release takes that was read, with the objects made of it and their live ones, about.
+fn release_bytes(release: &Release) -> u64 {
+    release.manifest.len() as u64 * 6
+}
+
 impl Reconciler {
     /// The release that the status names, if it is in storage as it was written. A revision without a digest in the ledger was written by
     /// another agent, which named it in the status, where no tenant can: it is believed the first time, and its digest noted.
@@ -28,7 +36,15 @@ impl Reconciler {
         let key = id.key();
         let known = self.context.ledger.get(&key).unwrap_or_default();
         let storage = self.records(&state.bundle, impersonated, &key.namespace);
-        let release = match storage.get(&key.name, id.revision).await {
+        let mut turn = match state.turn.take() {
+            Some(turn) => turn,
+            None => self.context.deployer.memory().reserve(RECORD).await,
+        };
+        let stored = storage.get(&key.name, id.revision).await;
+        let bytes = stored.as_ref().map_or(0, release_bytes);
+        turn.resize(bytes.min(turn.bytes())).await;
+        state.turn = Some(turn);
+        let release = match stored {
             Ok(release) => release,
             Err(StorageError::NotFound) => return Ok(None),
             Err(StorageError::Unproven { .. }) => {
