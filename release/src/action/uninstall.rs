@@ -303,6 +303,10 @@ async fn delete_objects(
     let keys = |fate| -> Vec<ObjectKey> { removed.with(fate).map(Object::key).collect() };
     done.kept.extend(keys(Removal::Kept));
     done.adopted = keys(Removal::Adopted);
+    if !done.adopted.is_empty() {
+        let (release, objects) = (&spec.name, &done.adopted);
+        tracing::info!(release, ?objects, "were there before the release, left");
+    }
     done.not_owned = keys(Removal::NotOwned);
     Ok(())
 }
