@@ -259,6 +259,11 @@ impl Reconciler {
         let lost = lost.collect();
         let others = self.context.store.all();
         let wanted = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
+        if !wanted.is_empty() {
+            // That the other one goes is no event of this one.
+            let drift = &self.context.drift;
+            drift.monitor_after(bundle.name(), FOREIGN_LOOK);
+        }
         state.report.ownership_conflicts(Part::Objects, lost);
         state.report.ownership_conflicts(Part::Ours, wanted);
         state.report.observed(found, generation);
