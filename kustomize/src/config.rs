@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::decode::{Decoder, go_structs};
+use crate::decode::{Decoder, go_slices, go_structs};
 use crate::error::{Context as _, Error, Result};
 use crate::loader::Loader;
 use crate::resid::Gvk;
@@ -19,24 +19,31 @@ go_structs! {
         + gvk: Gvk,
     }
     /// The fields that name objects of a type.
-    NameBackReferences = "NameBackReferences" {
-        referrers: "fieldSpecs" = Vec<FieldSpec>,
+    NameBackReferences = "builtinconfig.NameBackReferences" {
+        referrers: "fieldSpecs" = FsSlice,
         + gvk: Gvk,
     }
     /// The fields of all transformers.
-    TransformerConfig = "TransformerConfig" {
-        name_prefix: "namePrefix" = Vec<FieldSpec>,
-        name_suffix: "nameSuffix" = Vec<FieldSpec>,
-        namespace: "namespace" = Vec<FieldSpec>,
-        common_labels: "commonLabels" = Vec<FieldSpec>,
-        labels: "labels" = Vec<FieldSpec>,
-        template_labels: "templateLabels" = Vec<FieldSpec>,
-        common_annotations: "commonAnnotations" = Vec<FieldSpec>,
-        name_reference: "nameReference" = Vec<NameBackReferences>,
-        var_reference: "varReference" = Vec<FieldSpec>,
-        images: "images" = Vec<FieldSpec>,
-        replicas: "replicas" = Vec<FieldSpec>,
+    TransformerConfig = "builtinconfig.TransformerConfig" {
+        name_prefix: "namePrefix" = FsSlice,
+        name_suffix: "nameSuffix" = FsSlice,
+        namespace: "namespace" = FsSlice,
+        common_labels: "commonLabels" = FsSlice,
+        labels: "labels" = FsSlice,
+        template_labels: "templateLabels" = FsSlice,
+        common_annotations: "commonAnnotations" = FsSlice,
+        name_reference: "nameReference" = NbrSlice,
+        var_reference: "varReference" = FsSlice,
+        images: "images" = FsSlice,
+        replicas: "replicas" = FsSlice,
     }
+}
+
+go_slices! {
+    /// The fields of one transformer.
+    FsSlice = "types.FsSlice" of FieldSpec;
+    /// The fields that name objects.
+    NbrSlice = "builtinconfig.nbrSlice" of NameBackReferences;
 }
 
 impl FieldSpec {
@@ -119,7 +126,7 @@ impl TransformerConfig {
                 Some(last) if last.gvk == gvk => last.referrers.push(spec),
                 _ => self.name_reference.push(NameBackReferences {
                     gvk,
-                    referrers: vec![spec],
+                    referrers: FsSlice(vec![spec]),
                 }),
             }
             return Some(());
@@ -172,7 +179,7 @@ impl TransformerConfig {
         for ((name, own), (_, new)) in self.lists().into_iter().zip(other.lists()) {
             merge_all(own, new).with_context(|| format!("failed to merge {name} fieldSpec"))?;
         }
-        for references in &other.name_reference {
+        for references in &*other.name_reference {
             self.merge_reference(references)
                 .context("failed to merge NameReference fieldSpec")?;
         }
@@ -182,7 +189,7 @@ impl TransformerConfig {
 
     fn merge_reference(&mut self, references: &NameBackReferences) -> Result<()> {
         let mut is_found = false;
-        for own in &mut self.name_reference {
+        for own in &mut *self.name_reference {
             if own.gvk.equals(&references.gvk) {
                 merge_all(&mut own.referrers, &references.referrers)?;
                 is_found = true;
@@ -207,9 +214,12 @@ impl TransformerConfig {
             let mut own: Self = if value.is_null() {
                 Self::default()
             } else {
-                Decoder::new(true).read(&value).map_err(|error| {
-                    error.context("error unmarshaling JSON: while decoding JSON")
-                })?
+                Decoder::new(true)
+                    .converting()
+                    .read(&value)
+                    .map_err(|error| {
+                        error.context("error unmarshaling JSON: while decoding JSON")
+                    })?
             };
             own.sort();
             added.merge(&own)?;
@@ -310,7 +320,7 @@ impl TransformerConfig {
                         kind: kind.to_owned(),
                         ..Gvk::default()
                     },
-                    referrers: vec![spec(path)],
+                    referrers: FsSlice(vec![spec(path)]),
                 };
                 path.pop();
                 self.merge_reference(&references)?;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use golib::strconv;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -19,10 +20,21 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
     })
 }
 
+/// `yaml.Unmarshal` of what is read as data already; null is nothing.
+pub(crate) fn unmarshal<T: Read>(value: &Value) -> Result<T> {
+    if value.is_null() {
+        return Ok(T::default());
+    }
+    let read = Decoder::new(false).converting().read(value);
+    read.map_err(|error| error.context("error unmarshaling JSON: while decoding JSON"))
+}
+
 /// Reads one document.
 pub(crate) struct Decoder {
     /// Fields that are not known are an error.
     strict: bool,
+    /// Numbers and booleans become text where text is wanted, as `sigs.k8s.io/yaml` does on the way to a struct.
+    converts: bool,
     problem: Option<String>,
     /// The struct that a field belongs to, and the fields that lead to it.
     root: &'static str,
@@ -33,9 +45,41 @@ impl Decoder {
     pub(crate) fn new(strict: bool) -> Self {
         Self {
             strict,
+            converts: false,
             problem: None,
             root: "",
             path: Vec::new(),
+        }
+    }
+
+    /// As `yaml.Unmarshal` reads.
+    pub(crate) fn converting(self) -> Self {
+        Self {
+            converts: true,
+            ..self
+        }
+    }
+
+    /// Without conversions: they reach neither behind pointers nor into embedded structs.
+    pub(crate) fn plainly<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let converts = std::mem::take(&mut self.converts);
+        let result = read(self);
+        self.converts = converts;
+        result
+    }
+
+    fn text(&mut self, value: &Value, wanted: &str) -> String {
+        match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) if self.converts => match number.as_f64() {
+                Some(float) if number.is_f64() => strconv::format_float(float, b'g', -1, 64),
+                _ => number.to_string(),
+            },
+            Value::Bool(value) if self.converts => value.to_string(),
+            other => {
+                self.wrong_type(other, wanted);
+                String::new()
+            }
         }
     }
 
@@ -73,7 +117,7 @@ impl Decoder {
         ));
     }
 
-    /// The entries of an object for the struct `name` of the package `types`; `read` takes those it knows.
+    /// The entries of an object for the struct `name`, of the package `types` unless it says so; `read` takes those it knows.
     pub(crate) fn object(
         &mut self,
         value: &Value,
@@ -83,9 +127,10 @@ impl Decoder {
         mut read: impl FnMut(&mut Self, &'static str, &Value),
     ) {
         let Value::Object(entries) = value else {
-            self.wrong_type(value, &format!("types.{name}"));
+            self.wrong_type(value, &go_type_of(name));
             return;
         };
+        let name = name.rsplit('.').next().unwrap_or(name);
         let was_root = std::mem::replace(&mut self.root, name);
         for (key, value) in entries {
             let exact = known.iter().find(|known| *known == key);
@@ -111,12 +156,74 @@ impl Decoder {
         self.root = was_root;
     }
 
+    /// The elements of a list, whose type is `go_type`.
+    pub(crate) fn list<T: Read>(&mut self, value: &Value, go_type: &str) -> Vec<T> {
+        let Value::Array(items) = value else {
+            self.wrong_type(value, go_type);
+            return Vec::new();
+        };
+        let items = items.iter().map(|item| match item {
+            Value::Null => T::default(),
+            item => T::read(self, item),
+        });
+        items.collect()
+    }
+
     /// One field of a struct.
     pub(crate) fn field<T: Read>(&mut self, into: &mut T, value: &Value) {
         if !value.is_null() {
             *into = T::read(self, value);
         }
     }
+}
+
+/// Lists that have a type of their own in Go, which errors tell: `Name = "package.Name" of Element`.
+macro_rules! go_slices {
+    ($($(#[$doc:meta])* $name:ident = $go:literal of $element:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub(crate) struct $name(pub(crate) Vec<$element>);
+
+        impl std::ops::Deref for $name {
+            type Target = Vec<$element>;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.0
+            }
+        }
+
+        impl $crate::decode::Read for $name {
+            fn go_type() -> String {
+                $go.into()
+            }
+
+            fn read(decoder: &mut $crate::decode::Decoder, value: &serde_json::Value) -> Self {
+                Self(decoder.list(value, &Self::go_type()))
+            }
+        }
+
+        impl $crate::decode::Write for $name {
+            fn write(&self) -> Option<serde_json::Value> {
+                self.0.write()
+            }
+        }
+    )*};
+}
+
+pub(crate) use go_slices;
+
+/// A struct's name with its package.
+pub(crate) fn go_type_of(name: &str) -> String {
+    if name.contains('.') {
+        return name.to_owned();
+    }
+    format!("types.{name}")
 }
 
 /// What a value can be read into.
@@ -132,13 +239,47 @@ impl Read for String {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match value {
-            Value::String(text) => text.clone(),
-            other => {
-                decoder.wrong_type(other, "string");
-                Self::new()
-            }
-        }
+        decoder.text(value, "string")
+    }
+}
+
+/// `fifo` or `legacy`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct SortOrder(pub(crate) String);
+
+impl Read for SortOrder {
+    fn go_type() -> String {
+        go_type_of("SortOrder")
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        Self(decoder.text(value, &Self::go_type()))
+    }
+}
+
+impl Write for SortOrder {
+    fn write(&self) -> Option<Value> {
+        self.0.write()
+    }
+}
+
+/// A strategic merge patch in a list of its own: a path, or the patch itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct PatchStrategicMerge(pub(crate) String);
+
+impl Read for PatchStrategicMerge {
+    fn go_type() -> String {
+        go_type_of("PatchStrategicMerge")
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        Self(decoder.text(value, &Self::go_type()))
+    }
+}
+
+impl Write for PatchStrategicMerge {
+    fn write(&self) -> Option<Value> {
+        self.0.write()
     }
 }
 
@@ -180,22 +321,7 @@ impl<T: Read> Read for Vec<T> {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match value {
-            Value::Array(items) => items
-                .iter()
-                .map(|item| {
-                    if item.is_null() {
-                        T::default()
-                    } else {
-                        T::read(decoder, item)
-                    }
-                })
-                .collect(),
-            other => {
-                decoder.wrong_type(other, &Self::go_type());
-                Self::new()
-            }
-        }
+        decoder.list(value, &Self::go_type())
     }
 }
 
@@ -222,13 +348,14 @@ impl Read for BTreeMap<String, String> {
     }
 }
 
+/// A pointer.
 impl<T: Read> Read for Option<T> {
     fn go_type() -> String {
-        T::go_type()
+        format!("*{}", T::go_type())
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        Some(T::read(decoder, value))
+        Some(decoder.plainly(|decoder| T::read(decoder, value)))
     }
 }
 
@@ -330,7 +457,7 @@ macro_rules! go_structs {
             /// The embedded structs that a field belongs to.
             pub(crate) fn embedding(field: &str) -> Vec<&'static str> {
                 $(if <$inline_kind>::known().contains(&field) {
-                    let mut structs = vec![<$inline_kind>::GO];
+                    let mut structs = vec![<$inline_kind>::GO.rsplit('.').next().unwrap_or_default()];
                     structs.extend(<$inline_kind>::embedding(field));
                     return structs;
                 })*
@@ -358,7 +485,7 @@ macro_rules! go_structs {
                     })*
                     _ => false,
                 };
-                is_own $(|| self.$inline.take(decoder, field, value))*
+                is_own $(|| decoder.plainly(|decoder| self.$inline.take(decoder, field, value)))*
             }
         }
 
@@ -379,7 +506,7 @@ macro_rules! go_structs {
 
         impl $crate::decode::Read for $name {
             fn go_type() -> String {
-                concat!("types.", $go).into()
+                $crate::decode::go_type_of($go)
             }
 
             fn read(decoder: &mut $crate::decode::Decoder, value: &serde_json::Value) -> Self {

@@ -211,7 +211,15 @@ fn inline_lists(build: &Build<'_>, nodes: Vec<Node>) -> Result<Vec<Node>> {
         if rounds > MAX_ROUNDS {
             return Err(Error::limit("too many lists of objects"));
         }
+        let items = field(&node, "items").filter(|items| !is_null(items));
         let value = node.decode().map_err(|error| {
+            // Go reads the list before it writes its items.
+            if let (node::Error::Json(_), Some(items)) = (&error, items) {
+                return match items.kind {
+                    Kind::Mapping => not_an_array(kind, "map[string]interface {}"),
+                    _ => error.into(),
+                };
+            }
             Error::new(format!(
                 "trouble expanding list of {kind}; received error {error} for the following resource:\n{}",
                 node.to_yaml()
@@ -236,13 +244,15 @@ fn inline_lists(build: &Build<'_>, nodes: Vec<Node>) -> Result<Vec<Node>> {
                     Value::String(_) => "string",
                     _ => "map[string]interface {}",
                 };
-                return Err(Error::new(format!(
-                    "expected array in {kind}/items, but found {found}"
-                )));
+                return Err(not_an_array(kind, found));
             }
         }
     }
     Ok(result)
+}
+
+fn not_an_array(kind: &str, found: &str) -> Error {
+    Error::new(format!("expected array in {kind}/items, but found {found}"))
 }
 
 /// The node that Go makes of data, by way of its YAML.

@@ -296,10 +296,7 @@ pub(crate) fn set_field_keeping(
     }
     expect_kind(node, Kind::Mapping)?;
     match field_mut(node, name) {
-        Some(old) => {
-            value.style = style_of(old, &value);
-            *old = value;
-        }
+        Some(old) => put(old, value),
         None => {
             node.content.push(Node::scalar(name));
             node.content.push(value);
@@ -317,9 +314,27 @@ pub(crate) fn quote_if_needed(value: &mut Node) {
     }
 }
 
-/// A value put in place of another takes over how that was written.
-fn style_of(old: &Node, _new: &Node) -> golib::yaml::node::Style {
-    old.style
+/// A value put in place of another takes over how that was written, and who shares it.
+fn put(old: &mut Node, value: Node) {
+    let line = if is_shared(old) { old.line } else { 0 };
+    *old = Node {
+        style: old.style,
+        line,
+        ..value
+    };
+}
+
+/// From here on, a node's line says which nodes Go has as one: it puts one value into several fields, and whoever changes it in
+/// one of them changes all.
+const SHARED: u32 = 1 << 31;
+
+/// The mark of a group of nodes.
+pub(crate) fn share(group: usize) -> u32 {
+    SHARED | u32::try_from(group).unwrap_or(SHARED - 1)
+}
+
+pub(crate) fn is_shared(node: &Node) -> bool {
+    node.line >= SHARED
 }
 
 /// `FieldSetter` without a name: replaces a scalar.
@@ -329,8 +344,7 @@ pub(crate) fn set_scalar(node: &mut Node, mut value: Node) -> Result<()> {
     if is_null(&value) {
         return Ok(());
     }
-    value.style = node.style;
-    *node = value;
+    put(node, value);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::config::FieldSpec;
-use crate::decode::{Decoder, Read, Write, go_structs};
+use crate::decode::{Decoder, PatchStrategicMerge, Read, SortOrder, Write, go_structs};
 use crate::error::{Context as _, Error, Result};
 use crate::resid::{Gvk, ResId};
 
@@ -108,7 +108,7 @@ go_structs! {
         common_labels: "commonLabels" = Option<Texts>,
         labels: "labels" = Vec<Label>,
         common_annotations: "commonAnnotations" = Texts,
-        patches_strategic_merge: "patchesStrategicMerge" = Option<Vec<String>>,
+        patches_strategic_merge: "patchesStrategicMerge" = Option<Vec<PatchStrategicMerge>>,
         patches_json6902: "patchesJson6902" = Option<Vec<Patch>>,
         patches: "patches" = Vec<Patch>,
         images: "images" = Vec<Image>,
@@ -123,9 +123,9 @@ go_structs! {
         bases: "bases" = Option<Vec<String>>,
         config_map_generator: "configMapGenerator" = Vec<ConfigMapArgs>,
         secret_generator: "secretGenerator" = Vec<SecretArgs>,
-        helm_globals: "helmGlobals" = Option<Map<String, Value>>,
-        helm_charts: "helmCharts" = Vec<Map<String, Value>>,
-        helm_chart_inflation_generator: "helmChartInflationGenerator" = Vec<Map<String, Value>>,
+        helm_globals: "helmGlobals" = Option<HelmGlobals>,
+        helm_charts: "helmCharts" = Vec<HelmChart>,
+        helm_chart_inflation_generator: "helmChartInflationGenerator" = Vec<HelmChartArgs>,
         generator_options: "generatorOptions" = Option<GeneratorOptions>,
         configurations: "configurations" = Vec<String>,
         generators: "generators" = Vec<String>,
@@ -133,6 +133,46 @@ go_structs! {
         validators: "validators" = Vec<String>,
         build_metadata: "buildMetadata" = Vec<String>,
         + types: TypeMeta,
+    }
+    HelmGlobals = "HelmGlobals" {
+        chart_home: "chartHome" = String,
+        config_home: "configHome" = String,
+    }
+    /// A chart that would be inflated. Only its name is used, to refuse it.
+    HelmChart = "HelmChart" {
+        name: "name" = String,
+        version: "version" = String,
+        repo: "repo" = String,
+        release_name: "releaseName" = String,
+        namespace: "namespace" = String,
+        additional_values_files: "additionalValuesFiles" = Vec<String>,
+        values_file: "valuesFile" = String,
+        values_inline: "valuesInline" = Map<String, Value>,
+        values_merge: "valuesMerge" = String,
+        include_crds: "includeCRDs" = bool,
+        skip_hooks: "skipHooks" = bool,
+        api_versions: "apiVersions" = Vec<String>,
+        kube_version: "kubeVersion" = String,
+        name_template: "nameTemplate" = String,
+        skip_tests: "skipTests" = bool,
+        debug: "debug" = bool,
+        devel: "devel" = bool,
+    }
+    /// The same under its former name.
+    HelmChartArgs = "HelmChartArgs" {
+        chart_name: "chartName" = String,
+        chart_version: "chartVersion" = String,
+        chart_repo_url: "chartRepoUrl" = String,
+        chart_home: "chartHome" = String,
+        chart_repo_name: "chartRepoName" = String,
+        helm_bin: "helmBin" = String,
+        helm_home: "helmHome" = String,
+        values: "values" = String,
+        values_local: "valuesLocal" = Map<String, Value>,
+        values_merge: "valuesMerge" = String,
+        release_name: "releaseName" = String,
+        release_namespace: "releaseNamespace" = String,
+        extra_args: "extraArgs" = Vec<String>,
     }
     TypeMeta = "TypeMeta" {
         kind: "kind" = String,
@@ -219,7 +259,7 @@ go_structs! {
         field_path: "fieldPath" = String,
     }
     SortOptions = "SortOptions" {
-        order: "order" = String,
+        order: "order" = SortOrder,
         legacy: "legacySortOptions" = Option<LegacySortOptions>,
     }
     LegacySortOptions = "LegacySortOptions" {
@@ -350,8 +390,12 @@ impl Kustomization {
                 args.envs.push(std::mem::take(&mut args.env));
             }
         }
-        self.helm_charts
-            .append(&mut self.helm_chart_inflation_generator);
+        for chart in std::mem::take(&mut self.helm_chart_inflation_generator) {
+            self.helm_charts.push(HelmChart {
+                name: chart.chart_name,
+                ..HelmChart::default()
+            });
+        }
     }
 
     /// Nothing but its type. A list or map that is there and empty counts as something.

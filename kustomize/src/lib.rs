@@ -44,6 +44,9 @@ pub struct Options {
     /// Without `sortOptions`, objects are put into kustomize's legacy order, as its command does; else they stay in the order
     /// they were read, as in Fleet.
     pub is_sorted: bool,
+    /// Objects are what the printed text says, as `kustomize build` gives them; else what the build holds, as Fleet takes them. A
+    /// number that a patch puts where a quoted text was is a text in the one and a number in the other.
+    pub is_printed: bool,
     /// What the label of `managedByLabel` says.
     pub version: String,
     /// A file of the directory that comes before its kustomization's other resources, unless it is named there.
@@ -54,6 +57,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             is_sorted: true,
+            is_printed: true,
             version: VERSION.to_owned(),
             first_resource: None,
         }
@@ -98,7 +102,11 @@ pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Resu
         .iter()
         .map(|resource| {
             let name = || resource.cur_id().to_string();
-            resource.to_value().map_err(|error| error.context(name()))
+            let value = match options.is_printed {
+                true => resource.to_value(),
+                false => resource.to_data(),
+            };
+            value.map_err(|error| error.context(name()))
         })
         .collect::<Result<_>>()?;
     Ok(Built {

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use golib::budget::Budget;
 use golib::yaml::node::Node;
 use serde_json::Value;
 
@@ -54,12 +55,23 @@ const BUILD_ANNOTATIONS: [&str; 19] = [
 
 pub(crate) type Texts = BTreeMap<String, String>;
 
+/// A problem of an object's text, in which lines are counted.
+fn as_written(node: &Node, error: golib::yaml::node::Error) -> Error {
+    let again = golib::yaml::node::parse(node.to_yaml().as_bytes(), &mut Budget::default());
+    match again.map(|node| node.map(|node| node.decode())) {
+        Ok(Some(Err(again))) => again.into(),
+        _ => error.into(),
+    }
+}
+
 /// An object and the variables that are taken from it.
 #[derive(Clone)]
 pub(crate) struct Resource {
     /// Nothing once it was deleted.
     node: Option<Node>,
     pub(crate) variables: Vec<String>,
+    /// What is in each group of nodes that Go has as one ([`fns::share`]).
+    shared: Vec<String>,
     api: Rc<OpenApi>,
     id: OnceCell<ResId>,
 }
@@ -98,6 +110,7 @@ impl Resource {
         Self {
             node: Some(node),
             variables: Vec::new(),
+            shared: Vec::new(),
             api: Rc::clone(api),
             id: OnceCell::new(),
         }
@@ -116,6 +129,44 @@ impl Resource {
     /// As [`Self::node_mut`], for changes below the annotations only.
     fn node_mut_keeping_id(&mut self) -> Option<&mut Node> {
         self.node.as_mut()
+    }
+
+    /// A value for several fields, which will change together.
+    pub(crate) fn shared(&mut self, value: Node) -> Node {
+        let line = fns::share(self.shared.len());
+        self.shared.push(value.value.clone());
+        Node { line, ..value }
+    }
+
+    /// Gives the nodes of each group the value that one of them was given.
+    pub(crate) fn settle_shared(&mut self) {
+        fn each(node: &mut Node, visit: &mut impl FnMut(&mut Node, usize)) {
+            if fns::is_shared(node) {
+                let group = usize::try_from(node.line - fns::share(0)).unwrap_or(usize::MAX);
+                visit(node, group);
+            }
+            node.content.iter_mut().for_each(|node| each(node, visit));
+        }
+        let Some(node) = self.node.as_mut().filter(|_| !self.shared.is_empty()) else {
+            return;
+        };
+        let before = self.shared.clone();
+        each(node, &mut |node, group| {
+            if let (Some(before), Some(shared)) = (before.get(group), self.shared.get_mut(group))
+                && *before != node.value
+                && node.kind == golib::yaml::node::Kind::Scalar
+            {
+                shared.clone_from(&node.value);
+            }
+        });
+        if before == self.shared {
+            return;
+        }
+        each(node, &mut |node, group| {
+            if let Some(shared) = self.shared.get(group) {
+                node.value.clone_from(shared);
+            }
+        });
     }
 
     pub(crate) fn is_nil_or_empty(&self) -> bool {
@@ -428,7 +479,17 @@ impl Resource {
     /// The object as its output has it.
     pub(crate) fn to_value(&self) -> Result<Value> {
         match &self.node {
-            Some(node) => Ok(node.decode_written()?),
+            Some(node) => node
+                .decode_written()
+                .map_err(|error| as_written(node, error)),
+            None => Ok(Value::Null),
+        }
+    }
+
+    /// The object as it is held, not as it would be read again.
+    pub(crate) fn to_data(&self) -> Result<Value> {
+        match &self.node {
+            Some(node) => Ok(node.decode()?),
             None => Ok(Value::Null),
         }
     }
@@ -665,11 +726,21 @@ pub(crate) fn all_ids(node: &Node) -> Result<Vec<ResId>> {
 
 /// The name of an object in messages (`resid.FromRNode`).
 pub(crate) fn id_of(node: &Node) -> ResId {
-    all_ids(node)
-        .unwrap_or_default()
-        .into_iter()
-        .next()
-        .unwrap_or_default()
+    let first = all_ids(node).ok().and_then(|ids| ids.into_iter().next());
+    first.unwrap_or_else(|| {
+        let text = |name| field(node, name).map_or("", |value| &*value.value);
+        let (group, version) = parse_group_version(text("apiVersion"));
+        ResId {
+            gvk: Gvk {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: text("kind").to_owned(),
+                is_cluster_scoped: false,
+            },
+            name: metadata_text(node, "name").to_owned(),
+            namespace: metadata_text(node, "namespace").to_owned(),
+        }
+    })
 }
 
 /// The annotations that patches must not take away.

@@ -7,7 +7,7 @@ use golib::yaml::node::Kind;
 use serde_json::Value;
 
 use crate::config::{FieldSpec, TransformerConfig};
-use crate::decode::{Decoder, go_structs};
+use crate::decode::{go_structs, unmarshal};
 use crate::error::{Context as _, Error, Result};
 use crate::factory;
 use crate::filters::fieldspec::{self, Create};
@@ -27,11 +27,11 @@ use crate::resource::{ORIGIN, Resource};
 use crate::transformers::{self, Transformer};
 
 go_structs! {
-    ConfigMapPlugin = "ConfigMapGeneratorPlugin" {
+    ConfigMapPlugin = "builtins.ConfigMapGeneratorPlugin" {
         metadata: "metadata" = ObjectMeta,
         + args: ConfigMapArgs,
     }
-    SecretPlugin = "SecretGeneratorPlugin" {
+    SecretPlugin = "builtins.SecretGeneratorPlugin" {
         metadata: "metadata" = ObjectMeta,
         + args: SecretArgs,
     }
@@ -80,7 +80,7 @@ pub(crate) fn build(build: &Build<'_>, path: &str, options: &crate::Options) -> 
         (Some(options), _) => transformers::sort(&mut map, options)?,
         (None, true) => {
             let legacy = SortOptions {
-                order: "legacy".into(),
+                order: crate::decode::SortOrder("legacy".into()),
                 legacy: None,
             };
             transformers::sort(&mut map, &legacy)?;
@@ -347,10 +347,9 @@ impl<'a> Target<'a> {
             generators.push((Generator::Secret(args), origin));
         }
         if let Some(chart) = own.helm_charts.first() {
-            let name = chart.get("name").and_then(Value::as_str).unwrap_or("");
             return Err(Error::new(format!(
                 "helmCharts are not inflated here, and the kustomization has chart {}: must specify --enable-helm",
-                golib::strconv::quote(name)
+                golib::strconv::quote(&chart.name)
             )));
         }
         let external = self
@@ -414,14 +413,14 @@ impl<'a> Target<'a> {
         let fails = || format!("plugin {} fails configuration", resource.cur_id());
         match resource.kind() {
             "ConfigMapGenerator" => {
-                let plugin: ConfigMapPlugin = read(&config).with_context(fails)?;
+                let plugin: ConfigMapPlugin = unmarshal(&config).with_context(fails)?;
                 let mut args = plugin.args;
                 complete(&mut args.args.name, &plugin.metadata.name);
                 complete(&mut args.args.namespace, &plugin.metadata.namespace);
                 Ok(Generator::ConfigMap(args))
             }
             "SecretGenerator" => {
-                let plugin: SecretPlugin = read(&config).with_context(fails)?;
+                let plugin: SecretPlugin = unmarshal(&config).with_context(fails)?;
                 let mut args = plugin.args;
                 complete(&mut args.args.name, &plugin.metadata.name);
                 complete(&mut args.args.namespace, &plugin.metadata.namespace);
@@ -454,6 +453,9 @@ impl<'a> Target<'a> {
         steps.extend(self.load_external_transformers(&entries)?);
         for (step, origin) in steps {
             step.transform(&mut all.map, self.loader.build)?;
+            for resource in all.map.resources_mut() {
+                resource.settle_shared();
+            }
             if let Some(origin) = origin {
                 all.map.add_transformation(&origin)?;
             }
@@ -515,17 +517,13 @@ fn complete(own: &mut String, other: &str) {
     }
 }
 
-fn read<T: crate::decode::Read>(config: &Value) -> Result<T> {
-    Decoder::new(false)
-        .read(config)
-        .map_err(|error| error.context("error unmarshaling JSON: while decoding JSON"))
-}
-
 /// The configuration of a builtin plugin; all others are refused.
 fn plugin_config(resource: &Resource) -> Result<Value> {
     let gvk = resource.gvk();
     if gvk.group.is_empty() && gvk.version == "builtin" {
-        return resource.to_value();
+        return resource
+            .to_value()
+            .with_context(|| format!("marshalling yaml from res {}", resource.cur_id()));
     }
     Err(Error::new(format!(
         "external plugins disabled; unable to load external plugin '{}'",
@@ -699,7 +697,7 @@ fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
         let Some(node) = resource.node_mut() else {
             continue;
         };
-        for spec in &all.config.var_reference {
+        for spec in &*all.config.var_reference {
             refvar::apply(spec, &variables, node)?;
         }
     }

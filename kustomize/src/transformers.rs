@@ -5,7 +5,7 @@ use golib::yaml::node::{Kind, Node, tag};
 use serde_json::Value;
 
 use crate::config::{FieldSpec, TransformerConfig};
-use crate::decode::{Decoder, Write as _, go_structs};
+use crate::decode::{PatchStrategicMerge, Write as _, go_structs, unmarshal};
 use crate::error::{Context as _, Error, Result};
 use crate::factory;
 use crate::filters::fieldspec::{self, Create};
@@ -27,46 +27,46 @@ use crate::resource::{
 };
 
 go_structs! {
-    LabelConfig = "LabelTransformerPlugin" {
+    LabelConfig = "builtins.LabelTransformerPlugin" {
         labels: "labels" = Texts,
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
     }
-    AnnotationConfig = "AnnotationsTransformerPlugin" {
+    AnnotationConfig = "builtins.AnnotationsTransformerPlugin" {
         annotations: "annotations" = Texts,
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
     }
-    NamespaceConfig = "NamespaceTransformerPlugin" {
+    NamespaceConfig = "builtins.NamespaceTransformerPlugin" {
         metadata: "metadata" = ObjectMeta,
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
         unset_only: "unsetOnly" = bool,
         subjects: "setRoleBindingSubjects" = String,
     }
-    AffixConfig = "PrefixTransformerPlugin" {
+    AffixConfig = "builtins.PrefixTransformerPlugin" {
         prefix: "prefix" = String,
         suffix: "suffix" = String,
         field_specs: "fieldSpecs" = Option<Vec<FieldSpec>>,
     }
-    ImageConfig = "ImageTagTransformerPlugin" {
+    ImageConfig = "builtins.ImageTagTransformerPlugin" {
         image: "imageTag" = Image,
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
     }
-    ReplicaConfig = "ReplicaCountTransformerPlugin" {
+    ReplicaConfig = "builtins.ReplicaCountTransformerPlugin" {
         replica: "replica" = Replica,
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
     }
-    JsonPatchConfig = "PatchJson6902TransformerPlugin" {
+    JsonPatchConfig = "builtins.PatchJson6902TransformerPlugin" {
         target: "target" = Option<Selector>,
         path: "path" = String,
         json_op: "jsonOp" = String,
     }
-    StrategicConfig = "PatchStrategicMergeTransformerPlugin" {
-        paths: "paths" = Vec<String>,
+    StrategicConfig = "builtins.PatchStrategicMergeTransformerPlugin" {
+        paths: "paths" = Vec<PatchStrategicMerge>,
         patches: "patches" = String,
     }
-    ReplacementConfig = "ReplacementTransformerPlugin" {
+    ReplacementConfig = "builtins.ReplacementTransformerPlugin" {
         replacements: "replacements" = Vec<ReplacementField>,
     }
-    ValueAddConfig = "ValueAddTransformerPlugin" {
+    ValueAddConfig = "builtins.ValueAddTransformerPlugin" {
         value: "value" = String,
         targets: "targets" = Vec<ValueAddTarget>,
         target_file: "targetFilePath" = String,
@@ -104,15 +104,6 @@ pub(crate) enum Transformer {
     Hash,
 }
 
-fn read<T: crate::decode::Read>(config: &Value) -> Result<T> {
-    if config.is_null() {
-        return Ok(T::default());
-    }
-    Decoder::new(false)
-        .read(config)
-        .map_err(|error| error.context("error unmarshaling JSON: while decoding JSON"))
-}
-
 /// Steps made of a configuration of their own: `None` for a kind that is no transformer.
 pub(crate) fn configure(
     kind: &str,
@@ -120,29 +111,33 @@ pub(crate) fn configure(
     loader: &Loader<'_>,
 ) -> Option<Result<Transformer>> {
     Some(match kind {
-        "AnnotationsTransformer" => read(config).map(Transformer::Annotations),
-        "LabelTransformer" => read(config).map(Transformer::Labels),
-        "NamespaceTransformer" => read(config)
+        "AnnotationsTransformer" => unmarshal(config).map(Transformer::Annotations),
+        "LabelTransformer" => unmarshal(config).map(Transformer::Labels),
+        "NamespaceTransformer" => unmarshal(config)
             .context("unmarshalling NamespaceTransformer config")
             .and_then(namespace_step),
-        "PrefixTransformer" => read(config).and_then(|config| affix(config, true)),
-        "SuffixTransformer" => read(config).and_then(|config| affix(config, false)),
-        "PrefixSuffixTransformer" => read::<AffixConfig>(config).and_then(|config| {
+        "PrefixTransformer" => unmarshal(config).and_then(|config| affix(config, true)),
+        "SuffixTransformer" => unmarshal(config).and_then(|config| affix(config, false)),
+        "PrefixSuffixTransformer" => unmarshal::<AffixConfig>(config).and_then(|config| {
             let prefix = affix(config.clone(), true)?;
             Ok(Transformer::Both(
                 Box::new(prefix),
                 Box::new(affix(config, false)?),
             ))
         }),
-        "ImageTagTransformer" => read(config).map(Transformer::Images),
-        "ReplicaCountTransformer" => read(config).map(Transformer::Replicas),
-        "PatchJson6902Transformer" => read(config).and_then(|config| json6902(config, loader)),
+        "ImageTagTransformer" => unmarshal(config).map(Transformer::Images),
+        "ReplicaCountTransformer" => unmarshal(config).map(Transformer::Replicas),
+        "PatchJson6902Transformer" => unmarshal(config).and_then(|config| json6902(config, loader)),
         "PatchStrategicMergeTransformer" => {
-            read(config).and_then(|config| strategic(&config, loader))
+            unmarshal(config).and_then(|config| strategic(&config, loader))
         }
-        "PatchTransformer" => read::<Patch>(config).and_then(|patch| patch_step(patch, loader)),
-        "ReplacementTransformer" => read(config).and_then(|config| replacements(config, loader)),
-        "ValueAddTransformer" => read(config).and_then(|config| value_add(config, loader)),
+        "PatchTransformer" => {
+            unmarshal::<Patch>(config).and_then(|patch| patch_step(patch, loader))
+        }
+        "ReplacementTransformer" => {
+            unmarshal(config).and_then(|config| replacements(config, loader))
+        }
+        "ValueAddTransformer" => unmarshal(config).and_then(|config| value_add(config, loader)),
         "HashTransformer" => Ok(Transformer::Hash),
         _ => return None,
     })
@@ -194,17 +189,17 @@ pub(crate) fn of_kustomization(
                 namespace: own.namespace.clone(),
                 ..ObjectMeta::default()
             },
-            field_specs: config.namespace.clone(),
+            field_specs: config.namespace.to_vec(),
             ..NamespaceConfig::default()
         };
         steps.push(("NamespaceTransformer", namespace_step(step)?));
     }
     if !own.name_prefix.is_empty() {
-        let step = Transformer::Prefix(own.name_prefix.clone(), config.name_prefix.clone());
+        let step = Transformer::Prefix(own.name_prefix.clone(), config.name_prefix.to_vec());
         steps.push(("PrefixTransformer", step));
     }
     if !own.name_suffix.is_empty() {
-        let step = Transformer::Suffix(own.name_suffix.clone(), config.name_suffix.clone());
+        let step = Transformer::Suffix(own.name_suffix.clone(), config.name_suffix.to_vec());
         steps.push(("SuffixTransformer", step));
     }
     let common_labels = own.common_labels.clone().unwrap_or_default();
@@ -236,14 +231,14 @@ pub(crate) fn of_kustomization(
         }
         let step = LabelConfig {
             labels: common_labels,
-            field_specs: config.common_labels.clone(),
+            field_specs: config.common_labels.to_vec(),
         };
         steps.push(("LabelTransformer", Transformer::Labels(step)));
     }
     if !own.common_annotations.is_empty() {
         let step = AnnotationConfig {
             annotations: own.common_annotations.clone(),
-            field_specs: config.common_annotations.clone(),
+            field_specs: config.common_annotations.to_vec(),
         };
         steps.push(("AnnotationsTransformer", Transformer::Annotations(step)));
     }
@@ -260,14 +255,14 @@ pub(crate) fn of_kustomization(
     for replica in &own.replicas {
         let step = ReplicaConfig {
             replica: replica.clone(),
-            field_specs: config.replicas.clone(),
+            field_specs: config.replicas.to_vec(),
         };
         steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
     }
     for image in &own.images {
         let step = ImageConfig {
             image: image.clone(),
-            field_specs: config.images.clone(),
+            field_specs: config.images.to_vec(),
         };
         steps.push(("ImageTagTransformer", Transformer::Images(step)));
     }
@@ -353,7 +348,7 @@ fn strategic(config: &StrategicConfig, loader: &Loader<'_>) -> Result<Transforme
         return Err(Error::new("empty file path and empty patch content"));
     }
     let mut patches = Vec::new();
-    for path in &config.paths {
+    for PatchStrategicMerge(path) in &config.paths {
         // It may be the patch itself.
         let found = match factory::resources(loader.build, path.as_bytes()) {
             Err(error) if error.is_limit() => return Err(error),
@@ -372,7 +367,12 @@ fn strategic(config: &StrategicConfig, loader: &Loader<'_>) -> Result<Transforme
     if patches.is_empty() {
         return Err(Error::new(format!(
             "patch appears to be empty; files=[{}], Patch={}",
-            config.paths.join(" "),
+            config
+                .paths
+                .iter()
+                .map(|path| &*path.0)
+                .collect::<Vec<_>>()
+                .join(" "),
             config.patches
         )));
     }
@@ -480,8 +480,8 @@ fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transf
         }
         let value = golib::yaml::decode(&loader.load(&field.path)?)?;
         match &value {
-            Value::Array(_) => list.extend(read::<Vec<Replacement>>(&value)?),
-            Value::Object(_) => list.push(read(&value)?),
+            Value::Array(_) => list.extend(unmarshal::<Vec<Replacement>>(&value)?),
+            Value::Object(_) => list.push(unmarshal(&value)?),
             other => {
                 let kind = match other {
                     Value::Null => "invalid",
@@ -507,7 +507,7 @@ fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<Transformer>
     let mut targets = config.targets;
     if !config.target_file.is_empty() {
         let file = golib::yaml::decode(&loader.load(&config.target_file)?)?;
-        targets.extend(read::<ValueAddFile>(&file)?.targets);
+        targets.extend(unmarshal::<ValueAddFile>(&file)?.targets);
     }
     if targets.is_empty() {
         return Err(Error::new("must specify at least one target"));
@@ -620,13 +620,15 @@ fn set_texts(
 ) -> Result<()> {
     for resource in map.resources_mut() {
         build.work(texts.len() * specs.len() / 4)?;
-        let Some(node) = resource.node_mut() else {
-            continue;
-        };
         for (key, text) in texts {
+            let value = resource.shared(Node::tagged(text, tag::STR));
+            let Some(node) = resource.node_mut() else {
+                continue;
+            };
             fieldspec::apply_all(specs, Some(MAP), node, &mut |node| {
-                fns::set_field(node, key, Some(Node::tagged(text, tag::STR)))
+                fns::set_field(node, key, Some(value.clone()))
             })?;
+            resource.settle_shared();
         }
     }
     Ok(())
@@ -943,12 +945,12 @@ fn add_hashes(map: &mut ResMap) -> Result<()> {
 /// Puts the objects into the order that is asked for.
 pub(crate) fn sort(map: &mut ResMap, options: &SortOptions) -> Result<()> {
     const ORDERS: [&str; 2] = ["fifo", "legacy"];
-    if !ORDERS.contains(&&*options.order) {
+    if !ORDERS.contains(&&*options.order.0) {
         return Err(Error::new(
             "the field 'sortOptions.order' must be one of [fifo, legacy]",
         ));
     }
-    if options.order == "fifo" {
+    if options.order.0 == "fifo" {
         if options.legacy.is_some() {
             return Err(Error::new(
                 "the field 'sortOptions.legacySortOptions' is set but the selected sort order is 'fifo', not 'legacy'",

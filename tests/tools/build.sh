@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Go programs the test bed runs (API server, etcd, helm, ...) into a cache outside the checkout.
-# Each directory beside this script, and ../reference/engine and engine-speed, is one pinned Go module, kept once built below
+# Each directory beside this script, and ../reference/engine, engine-speed and kustomize, is one pinned Go module, kept once built below
 #   ${XDG_CACHE_HOME:-$HOME/.cache}/fleetagent-testbed/<module>-<hash of go.mod, go.sum, its own sources and Go's version>/
 # and never built again; the test bed (tests/src/tools.rs) computes the same path. Two runs at once are safe: one builds,
 # the other waits, and a directory appears only when it is complete.
@@ -25,6 +25,7 @@ modules=(
   "helm3|helm3=helm.sh/helm/v3/cmd/helm|-X helm.sh/helm/v3/internal/version.version=v3.22.0"
   "engine|engine=.|"
   "engine-speed|engine-speed=.|"
+  "kustomize|kustomize-reference=.|"
 )
 
 source_of() { # module

@@ -26,7 +26,7 @@ pub(crate) fn transform(
         let original = referrer.org_id()?;
         let mut filters = Vec::new();
         for reference in references {
-            for spec in &reference.referrers {
+            for spec in &*reference.referrers {
                 if original.gvk.is_selected(&spec.gvk) {
                     filters.push((&reference.gvk, &*spec.path));
                 }

@@ -343,6 +343,17 @@ impl Matcher {
         };
         let index = 2 * position + 1;
         let found = &mut node.content[index];
+        if fns::is_null(found)
+            && let Some(next) = rest.first()
+        {
+            let wanted = match fns::path_part_kind(next, Kind::Mapping) {
+                Kind::Sequence => "SequenceNode",
+                _ => "MappingNode",
+            };
+            return Err(Error::new(format!(
+                "wrong node kind: expected {wanted} but got : node contents:\nnull\n"
+            )));
+        }
         if found.kind == Kind::Scalar && !rest.is_empty() {
             let inner = parse(&found.value)?;
             let Some(mut inner) = inner else {

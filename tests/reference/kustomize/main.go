@@ -5,13 +5,16 @@
 //	go run . tables ../../../kustomize/src/tables   the default field specs and what patches know of Kubernetes' types
 //	go run . record ../../../kustomize/tests/cases  writes into each case file what kustomize makes of it
 //	go run . build DIR...                           builds directories one after the other, for comparison
+//	go run . answer                                 builds what comes in on standard input, a case of JSON a line, and answers likewise
 //
 // A case file begins with the directory to build and its files, each behind a line `-- path --`; what is recorded follows a
 // line `== output ==` or `== error ==`. A second line `sort: fifo` on top builds as Fleet does, without sorting.
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -20,15 +23,21 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/kustomize/kyaml/openapi"
+	"sigs.k8s.io/yaml"
 )
 
 func main() {
 	log.SetOutput(io.Discard)
+	if len(os.Args) == 2 && os.Args[1] == "answer" {
+		answerAll()
+		return
+	}
 	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: tables DIR | record DIR | build DIR...")
+		fmt.Fprintln(os.Stderr, "usage: tables DIR | record DIR | build DIR... | answer")
 		os.Exit(2)
 	}
 	var err error
@@ -60,7 +69,11 @@ func options(sorted bool) *krusty.Options {
 	return o
 }
 
-func build(fs filesys.FileSystem, dir string, sorted bool) (out string, err error) {
+func build(fs filesys.FileSystem, dir string, sorted bool) (string, error) {
+	return written(fs, dir, sorted, resmap.ResMap.AsYaml)
+}
+
+func written(fs filesys.FileSystem, dir string, sorted bool, write func(resmap.ResMap) ([]byte, error)) (out string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("PANIC: %v", r)
@@ -71,8 +84,76 @@ func build(fs filesys.FileSystem, dir string, sorted bool) (out string, err erro
 	if err != nil {
 		return "", err
 	}
-	y, err := m.AsYaml()
+	y, err := write(m)
 	return string(y), err
+}
+
+// asFleet is how Fleet takes objects out of a build: not by way of their text.
+func asFleet(m resmap.ResMap) ([]byte, error) {
+	var out bytes.Buffer
+	for i, r := range m.Resources() {
+		object, err := r.Map()
+		if err != nil {
+			return nil, err
+		}
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}
+
+// A question is a directory to build, and how; an answer what it prints or the error.
+type question struct {
+	Dir     string            `json:"dir"`
+	AsFleet bool              `json:"asFleet"`
+	Files   map[string]string `json:"files"`
+}
+
+type answer struct {
+	Output string `json:"output"`
+	Error  string `json:"error"`
+}
+
+func answerAll() {
+	os.Stderr, _ = os.Open(os.DevNull)
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := json.NewEncoder(os.Stdout)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var q question
+		if err := json.Unmarshal(line, &q); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fs := filesys.MakeFsInMemory()
+		var a answer
+		for name, content := range q.Files {
+			if err := fs.WriteFile(name, []byte(content)); err != nil {
+				a.Error = err.Error()
+			}
+		}
+		write := resmap.ResMap.AsYaml
+		if q.AsFleet {
+			write = asFleet
+		}
+		text, err := written(fs, q.Dir, !q.AsFleet, write)
+		a.Output = text
+		if err != nil {
+			a = answer{Error: err.Error()}
+		}
+		if err := out.Encode(a); err != nil {
+			return
+		}
+	}
 }
 
 type caseFile struct {

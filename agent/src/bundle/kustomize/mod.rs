@@ -113,8 +113,9 @@ impl Kustomization {
             files.add(name, content)?;
         }
         let options = Options {
-            // Fleet asks for no order, and builds kustomize without a version.
+            // Fleet asks for no order, takes objects without their text, and builds kustomize without a version.
             is_sorted: false,
+            is_printed: false,
             version: "(devel)".to_owned(),
             first_resource: (!rendered.is_empty()).then(|| MANIFESTS.to_owned()),
         };

@@ -1,0 +1,346 @@
+//! Kustomizations made up by chance, built by us and by the real kustomize: what is printed, or said to be wrong, must be the same.
+//!
+//! `COUNT=20000 SEED=7 cargo test -p kustomize --test generated` makes a longer run than `make test`, `CASE=N` one of its cases. A
+//! difference is made as small as it gets and shown. The real program is `tests/reference/kustomize`, which `make tools` builds.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
+#[path = "../../../tests/src/bin/random_charts/dice.rs"]
+mod dice;
+mod fields;
+mod objects;
+mod tree;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dice::Dice;
+use fields::Files;
+use kustomize::{MemoryFiles, Options};
+use serde_json::{Value, json};
+
+/// How many cases `make test` looks at.
+const COUNT: u64 = 600;
+/// How often Go is asked before an answer of ours counts as none of its: it walks some maps in any order.
+const ASKED: usize = 6;
+const SHOWN_CHARS: usize = 2_000;
+/// Differences that are shown.
+const SHOWN: usize = 14;
+
+#[derive(Clone)]
+struct Case {
+    files: Files,
+    /// As Fleet takes it: unsorted, and objects without their text.
+    as_fleet: bool,
+}
+
+type Answer = Result<String, String>;
+
+/// The real program, which answers one question after the other.
+struct Reference {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Reference {
+    fn start(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        command
+            .arg("answer")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self {
+            child,
+            input,
+            output: BufReader::new(output),
+        }
+    }
+
+    fn ask(&mut self, case: &Case) -> Answer {
+        let question = json!({ "dir": ".", "asFleet": case.as_fleet, "files": case.files });
+        writeln!(self.input, "{question}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        match answer["error"].as_str().unwrap_or_default() {
+            "" => Ok(answer["output"].as_str().unwrap_or_default().to_owned()),
+            error => Err(error.to_owned()),
+        }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Where `make tools` has put it.
+fn program() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tools/build.sh");
+    let list = Command::new(script).arg("--list").output().ok()?;
+    let list = String::from_utf8(list.stdout).ok()?;
+    let mut programs = list
+        .lines()
+        .map(|folder| Path::new(folder).join("kustomize-reference"));
+    programs.find(|program| program.is_file())
+}
+
+fn make(seed: u64, number: u64) -> Case {
+    let mut dice = Dice::new(seed, number);
+    let mut files = Files::new();
+    fields::write(&mut dice, ".", 2, &mut files);
+    Case {
+        files,
+        as_fleet: dice.chance(30),
+    }
+}
+
+fn ours(case: &Case) -> Answer {
+    let mut files = MemoryFiles::new();
+    for (name, content) in &case.files {
+        files
+            .add(name, content.as_bytes())
+            .map_err(|error| error.to_string())?;
+    }
+    let options = Options {
+        is_sorted: !case.as_fleet,
+        version: "(devel)".to_owned(),
+        is_printed: !case.as_fleet,
+        ..Options::default()
+    };
+    let built = kustomize::build(&files, ".", &options).and_then(|built| built.to_yaml());
+    built.map_err(|error| error.to_string())
+}
+
+/// Where we say something else on purpose (COMPATIBILITY.md).
+fn is_meant(want: &Answer, got: &Answer) -> bool {
+    // Where Go falls over a file of nothing, ours finds nothing in it.
+    if want.as_ref().is_err_and(|want| want.starts_with("PANIC")) {
+        return true;
+    }
+    // Go hashes a generated object that a patch made another kind by where its nodes stand in which file.
+    if got
+        .as_ref()
+        .is_err_and(|got| got.contains("objects get no hash"))
+    {
+        return true;
+    }
+    let (Err(want), Err(got)) = (want, got) else {
+        return false;
+    };
+    // Whole objects are not shown: those in conflict, those that a validator changed, those that cannot be written.
+    let before =
+        |text: &str, mark: &str| text.split_once(mark).map(|(before, _)| before.to_owned());
+    let is_cut =
+        |mark: &str| before(want, mark).is_some_and(|wanted| before(got, mark) == Some(wanted));
+    let starts = [
+        "map[string]interface {}",
+        "error marshaling",
+        "received error",
+    ];
+    let problem = [": yaml: unmarshal errors:", ": json: "]
+        .iter()
+        .find_map(|mark| got.split_once(mark))
+        .map(|(_, problem)| without_lines(problem));
+    let is_unwritable = starts.iter().any(|start| want.starts_with(start))
+        && problem.is_some_and(|problem| without_lines(want).contains(&problem));
+    // Nor is what a Secret is to hold.
+    let is_secret = is_cut("literal sources")
+        && got.contains("literal sources: invalid literal source, expected key=value");
+    // Go shares a value's node among all its places, so that one that was quoted is shown quoted elsewhere.
+    // And it shows comments, which we do not keep.
+    let bare = |text: &str| {
+        let text = text.replace(['"', '\''], "").replace("# a comment", "");
+        text.replace("# behind", "")
+            .split_whitespace()
+            .collect::<String>()
+    };
+    let shows_objects = ["node contents:", "for the following resource:"];
+    let is_quoting =
+        shows_objects.iter().any(|mark| want.contains(mark)) && bare(want) == bare(got);
+    // The merged fields of all transformers.
+    let tail = |text: &str| {
+        text.rsplit_once(": failed to merge")
+            .map(|(_, tail)| tail.to_owned())
+    };
+    let is_config = want.contains("merging config &{")
+        && before(want, "merging config") == before(got, "merging config")
+        && tail(want).is_some_and(|wanted| tail(got) == Some(wanted));
+    let is_repeated_key =
+        want.contains("already defined at line") && without_lines(want) == without_lines(got);
+    is_config
+        || is_repeated_key
+        || is_cut("produces ID conflict")
+        || is_cut("validator shouldn't modify the resource map")
+        || is_unwritable
+        || is_secret
+        || is_quoting
+}
+
+/// Lines are counted in a text that has our input's comments in Go.
+fn without_lines(text: &str) -> String {
+    let words = text
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(':'));
+    let kept = words.filter(|word| !word.bytes().all(|c| c.is_ascii_digit()));
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+/// What Go prints of pointers is another text each time, and ours has none.
+fn without_pointers(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(" &{0x") {
+        out.push_str(&rest[..at]);
+        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end + 1);
+        rest = &rest[end..];
+    }
+    out + rest
+}
+
+/// The two answers, if they differ.
+fn look(case: &Case, reference: &mut Reference) -> Option<(Answer, Answer)> {
+    let got = ours(case);
+    let mut want = reference
+        .ask(case)
+        .map_err(|error| without_pointers(&error));
+    for _ in 0..ASKED {
+        if got == want || is_meant(&want, &got) {
+            return None;
+        }
+        want = reference
+            .ask(case)
+            .map_err(|error| without_pointers(&error));
+    }
+    Some((want, got))
+}
+
+/// Leaves out what the difference does not need.
+fn shrink(mut case: Case, reference: &mut Reference) -> Case {
+    let is_error = |answers: &(Answer, Answer)| (answers.0.is_err(), answers.1.is_err());
+    let Some(sort) = look(&case, reference).as_ref().map(is_error) else {
+        return case;
+    };
+    loop {
+        let smaller = smaller(&case)
+            .into_iter()
+            .find(|smaller| look(smaller, reference).as_ref().map(is_error) == Some(sort));
+        match smaller {
+            Some(smaller) => case = smaller,
+            None => return case,
+        }
+    }
+}
+
+fn smaller(case: &Case) -> Vec<Case> {
+    let mut found = Vec::new();
+    for (name, text) in &case.files {
+        let mut less = case.clone();
+        less.files.remove(name);
+        found.push(less);
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        for size in [8, 4, 2, 1] {
+            for at in 0..lines.len().saturating_sub(size - 1) {
+                let mut less = case.clone();
+                let mut lines = lines.clone();
+                lines.drain(at..at + size);
+                less.files.insert(name.clone(), lines.concat());
+                found.push(less);
+            }
+        }
+    }
+    found
+}
+
+fn show(number: u64, case: &Case, (want, got): &(Answer, Answer)) -> String {
+    let mut text = format!(
+        "==== case {number}{}\n",
+        if case.as_fleet { " as Fleet" } else { "" }
+    );
+    for (name, content) in &case.files {
+        text += &format!("-- {name} --\n{content}");
+    }
+    let cut = |text: &str| text.chars().take(SHOWN_CHARS).collect::<String>();
+    let shown = |answer: &Answer| match answer
+        .as_ref()
+        .map(|text| cut(text))
+        .map_err(|text| cut(text))
+    {
+        Ok(text) => format!("output\n{text}"),
+        Err(text) => format!("error\n{text}\n"),
+    };
+    text + &format!("== want {}== got {}", shown(want), shown(got))
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn generated_kustomizations_are_built_alike() {
+    let Some(program) = program() else {
+        eprintln!(
+            "SKIPPED: the real kustomize is not built (run `make tools`), nothing was compared with it"
+        );
+        return;
+    };
+    let seed = setting("SEED").unwrap_or(1);
+    let (first, count) = match setting("CASE") {
+        Some(case) => (case, 1),
+        None => (0, setting("COUNT").unwrap_or(COUNT)),
+    };
+    let next = AtomicU64::new(first);
+    let (built, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                let mut reference = Reference::start(&program);
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= first + count {
+                        return;
+                    }
+                    let case = make(seed, number);
+                    built.fetch_add(u64::from(ours(&case).is_ok()), Ordering::Relaxed);
+                    let Some(answers) = look(&case, &mut reference) else {
+                        continue;
+                    };
+                    let is_shown = found.lock().unwrap().len() < SHOWN;
+                    let text = match is_shown {
+                        true => {
+                            let small = shrink(case, &mut reference);
+                            let answers = look(&small, &mut reference).unwrap_or(answers);
+                            show(number, &small, &answers)
+                        }
+                        false => String::new(),
+                    };
+                    found.lock().unwrap().push((number, text));
+                }
+            });
+        }
+    });
+    let found = found.into_inner().unwrap();
+    let built = built.into_inner();
+    eprintln!(
+        "seed {seed}: {count} kustomizations, {built} of them built, {} different",
+        found.len()
+    );
+    assert!(
+        found.is_empty(),
+        "{}\n{:?}",
+        found
+            .iter()
+            .map(|(_, text)| text.as_str())
+            .collect::<String>(),
+        found.iter().map(|(number, _)| number).collect::<Vec<_>>()
+    );
+}
