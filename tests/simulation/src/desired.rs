@@ -62,6 +62,29 @@ pub enum Behaviour {
 }
 
 impl ObjectKind {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::ConfigMap,
+        Self::Secret,
+        Self::Deployment,
+        Self::Service,
+        Self::PreHook,
+        Self::PostHook,
+        Self::DeleteHook,
+    ];
+
+    /// What the names of its objects begin with.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::ConfigMap => 'c',
+            Self::Secret => 's',
+            Self::Deployment => 'd',
+            Self::Service => 'v',
+            Self::PreHook => 'p',
+            Self::PostHook => 'q',
+            Self::DeleteHook => 'r',
+        }
+    }
+
     pub(crate) fn plural(self) -> (&'static str, &'static str) {
         match self {
             Self::ConfigMap => ("", "configmaps"),
@@ -81,15 +104,7 @@ impl ObjectKind {
 impl Manifest {
     /// Name of the object.
     pub fn object_name(&self) -> String {
-        let letter = match self.kind {
-            ObjectKind::ConfigMap => 'c',
-            ObjectKind::Secret => 's',
-            ObjectKind::Deployment => 'd',
-            ObjectKind::Service => 'v',
-            ObjectKind::PreHook => 'p',
-            ObjectKind::PostHook => 'q',
-            ObjectKind::DeleteHook => 'r',
-        };
+        let letter = self.kind.letter();
         format!("{letter}{}", self.name)
     }
 
@@ -204,6 +219,26 @@ impl Desired {
             namespace_label: random.chance(25).then(|| u8::try_from(bundle).unwrap_or(0)),
             copies: (0..2).filter(|_| random.chance(20)).collect(),
             max_history: *random.pick(&[0, 2, 3]),
+            sync: 0,
+            is_missing: false,
+        }
+    }
+
+    /// Some objects in a release, and no options.
+    pub fn of(namespace: usize, release: u8, manifests: BTreeSet<Manifest>) -> Self {
+        Self {
+            namespace,
+            release,
+            manifests,
+            take_ownership: false,
+            atomic: false,
+            force: false,
+            correct_drift: false,
+            keep_resources: false,
+            account: 0,
+            namespace_label: None,
+            copies: BTreeSet::new(),
+            max_history: 0,
             sync: 0,
             is_missing: false,
         }
@@ -411,6 +446,9 @@ impl Desired {
         }
         if self.sync != 0 {
             more += &format!(" sync {}", self.sync);
+        }
+        if self.max_history != 0 {
+            more += &format!(" history {}", self.max_history);
         }
         format!(
             "{}/{} [{}] {}{more}",

@@ -16,5 +16,6 @@ pub mod logs;
 pub mod network;
 pub mod plan;
 pub mod random;
+pub mod script;
 pub mod shrink;
 pub mod world;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use simulation::history::run;
 use simulation::plan::Plan;
-use simulation::shrink::{script, shrink};
+use simulation::script::script;
+use simulation::shrink::shrink;
 
 /// Runs random histories of the agent in simulated clusters.
 #[derive(Parser)]

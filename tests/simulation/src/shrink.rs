@@ -25,32 +25,3 @@ pub fn shrink(plan: &Plan, rule: &str) -> (Vec<usize>, Outcome) {
     }
     (kept, last)
 }
-
-/// A history as a script that a person can read.
-pub fn script(plan: &Plan, outcome: &Outcome) -> String {
-    let mut lines = vec![format!(
-        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}",
-        plan.seed,
-        if plan.setting.has_own {
-            "has"
-        } else {
-            "never had"
-        },
-        if plan.setting.has_fallback {
-            "exists"
-        } else {
-            "does not exist"
-        },
-    )];
-    for step in &plan.steps {
-        lines.push(format!(
-            "  {:>7.1} s later {}",
-            step.after.as_secs_f64(),
-            step.action
-        ));
-    }
-    for violation in &outcome.violations {
-        lines.push(format!("  => {}: {}", violation.rule, violation.text));
-    }
-    lines.join("\n")
-}

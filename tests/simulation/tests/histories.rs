@@ -3,7 +3,8 @@
 use simulation::history::run;
 use simulation::known::is_known;
 use simulation::plan::Plan;
-use simulation::shrink::{script, shrink};
+use simulation::script::script;
+use simulation::shrink::shrink;
 
 /// How many histories are run: about a minute's on a quiet core without optimisation. `SIMULATE_HISTORIES` says otherwise.
 fn count() -> u64 {

@@ -1,0 +1,29 @@
+//! Histories that once broke an invariant, each by the name of its story: what random histories found, made small. `make simulate
+//! ARGS="--seed N"` prints such scripts.
+
+use simulation::history::run;
+use simulation::script::{parse, script};
+
+macro_rules! stories {
+    ($($name:ident)+) => {
+        $(#[test]
+        fn $name() {
+            let text = include_str!(concat!("stories/", stringify!($name), ".txt"));
+            let plan = parse(text).expect(text);
+            let outcome = run(&plan, false);
+            assert!(outcome.steps > plan.steps.len() as u64, "nothing was asked");
+            assert!(outcome.violations.is_empty(), "{}", script(&plan, &outcome));
+        })+
+    };
+}
+
+stories! {
+    a_correction_leaves_what_another_bundle_took
+    a_changed_copy_is_rolled_out_though_requests_fail
+    bundles_of_a_namespace_keep_their_labels
+    a_failing_atomic_upgrade_does_not_flap
+    a_failing_atomic_install_does_not_flap
+    a_release_two_bundles_want_without_records_causes_no_storm
+    a_copy_overwrites_nothing
+    a_copy_stays_while_another_bundle_needs_it
+}
