@@ -92,6 +92,17 @@ impl Built {
 
 /// Builds the kustomization in a directory.
 ///
+/// ```
+/// use kustomize::{MemoryFiles, Options, build};
+///
+/// let mut files = MemoryFiles::new();
+/// files.add("kustomization.yaml", b"namePrefix: dev-\nresources: [map.yaml]\n")?;
+/// files.add("map.yaml", b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n")?;
+/// let built = build(&files, ".", &Options::default())?;
+/// assert_eq!(built.objects[0]["metadata"]["name"], "dev-web");
+/// # Ok::<(), kustomize::Error>(())
+/// ```
+///
 /// # Errors
 /// Where kustomize fails, in its words, and where a limit is reached ([`Error::is_limit`]).
 pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
