@@ -103,6 +103,44 @@ async fn a_deploy_retries_write_conflicts() -> Result<()> {
     wait_key(&agent, "web", "third").await
 }
 
+/// Upstream refuses the status once, of a bundle whose objects were not ready when it was deployed.
+#[tokio::test]
+async fn a_status_that_was_refused_is_written_later() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let granted = agent.controller.grant_directly(&agent.id).await?;
+    let namespace = granted.deployment_namespace.clone();
+    let config = kubeconfig(
+        &agent.plane.url(),
+        agent.plane.authority(),
+        &granted.token,
+        &namespace,
+    );
+    let fault_proxy = FaultProxy::before(config).await?;
+    agent.grant_at(fault_proxy.url()).await?;
+    agent.start(haste())?;
+    let mut is_refused = false;
+    fault_proxy.refuse(move |parts| {
+        let is_first = parts.method == Method::PATCH
+            && parts.uri.path().ends_with("bundledeployments/web/status")
+            && !std::mem::replace(&mut is_refused, true);
+        is_first.then(|| refusal(500, "InternalError", "etcdserver: request timed out"))
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "web", "image": "web" }] },
+            },
+        },
+    });
+    let file = vec![("web.yaml".to_owned(), deployment.to_string().into())];
+    let bundle = BundleDeployment::content("web", file).release("web", &target(&agent));
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await.map(drop)
+}
+
 /// "Expired" in the streams of all watches, then for each list once, then instead of each watch once: on both sides. Nothing is
 /// missed after that.
 #[tokio::test]

@@ -189,6 +189,11 @@ impl Reconciler {
             self.context.drift.monitor_after(name, HOLD);
         } else {
             let written = self.write_status(&state).await;
+            if written.is_err() {
+                // A reconcile for drift knows nothing of a deploy but from the status.
+                let status = state.report.status().clone();
+                self.observation_cache.hold(&state.bundle, status);
+            }
             self.note(&mut state, written);
         }
         let (events, requeue) = state.report.finish();
