@@ -25,6 +25,9 @@ const DRAIN: Duration = Duration::from_secs(5 * 60);
 /// was remembered of bundles in motion is forgotten.
 const SETTLED: Duration = Duration::from_secs(65);
 
+/// How often memory is given back while there is always something to do.
+const GIVEN_BACK: Duration = Duration::from_secs(1);
+
 /// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
 pub(super) struct Workers {
     queue: Arc<Queue>,
@@ -63,6 +66,7 @@ impl Workers {
         let mut drifting = 0;
         // When there is memory to give back once more.
         let mut settled = None;
+        let mut given_back = Instant::now();
         loop {
             let free = FreeWorkers {
                 full: running.len() - drifting < self.limit,
@@ -78,9 +82,14 @@ impl Workers {
                 }
                 Some(kind) = running.next() => {
                     drifting -= usize::from(kind == ReconcileKind::Drift);
+                    let now = Instant::now();
                     if running.is_empty() {
+                        settled = Some(now + SETTLED);
+                    }
+                    // Where some work never ends, what the rest took goes back all the same.
+                    if running.is_empty() || now.duration_since(given_back) >= GIVEN_BACK {
                         memory::give_back();
-                        settled = Some(Instant::now() + SETTLED);
+                        given_back = now;
                     }
                 }
                 () = tokio::time::sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
