@@ -34,7 +34,8 @@ pub enum Source {
         /// Secret, CA and switches.
         options: BundleHelmOptions,
     },
-    /// A Content. Without files in it, or without the Content, the chart takes over if there is one.
+    /// A Content. One without files in it says that the chart is to be had from where the options name it; one that cannot be had says
+    /// nothing.
     Content {
         /// Its name.
         name: String,
@@ -205,19 +206,16 @@ pub async fn load<U: Upstream>(
                     name: name.clone(),
                     source,
                 })?;
-            let manifest = content.as_ref().map(Manifest::from_content).transpose()?;
-            match (manifest, chart) {
-                (Some(manifest), None) => Ok(Bundle::Files(manifest)),
-                (Some(manifest), Some(_)) if !manifest.resources.is_empty() => {
-                    Ok(Bundle::Files(manifest))
-                }
-                (_, Some(chart)) => Ok(Bundle::Chart(
+            let content = content.ok_or_else(|| BundleError::Missing {
+                kind: UpstreamKind::Content,
+                name,
+            })?;
+            let manifest = Manifest::from_content(&content)?;
+            match chart.filter(|_| manifest.resources.is_empty()) {
+                Some(chart) => Ok(Bundle::Chart(
                     fetcher.fetch(&chart, &Access::default()).await?,
                 )),
-                (None, None) => Err(BundleError::Missing {
-                    kind: UpstreamKind::Content,
-                    name,
-                }),
+                None => Ok(Bundle::Files(manifest)),
             }
         }
     }

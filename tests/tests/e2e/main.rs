@@ -27,6 +27,7 @@ mod records;
 mod recovery;
 mod redaction;
 mod registration;
+mod release_ownership;
 mod removal;
 mod scene;
 mod shared_copies;

@@ -1,0 +1,141 @@
+//! Whose a release is: only what is proven counts. What a person, another bundle or another agent has stays, whatever a deploy tried.
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use release::storage::{KubernetesDriver, RecordKind};
+use release::{Cluster, Storage};
+use serde_json::{Value, json};
+use testbed::bed::{Bed, unique};
+use testbed::chart::Chart;
+use testbed::cluster::ADMIN;
+use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent};
+use testbed::helm::Helm;
+use testbed::wait::wait_until;
+
+use crate::scene::{
+    app, deploy, deploy_own, gone, hasty, present, start, target, wait_event, wait_report,
+};
+
+/// A ConfigMap as a file of a bundle.
+fn map(name: &str) -> String {
+    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
+}
+
+/// Objects of which the API server refuses one, after it took the others.
+fn with_refused(name: &str) -> Vec<(String, Vec<u8>)> {
+    let refused = format!(
+        "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\nspec:\n  selector: {{matchLabels: {{app: a}}}}\n  \
+         template:\n    metadata: {{labels: {{app: other}}}}\n    spec: {{containers: [{{name: c, image: i}}]}}\n"
+    );
+    vec![("objects.yaml".to_owned(), (map(name) + &refused).into())]
+}
+
+/// The helm of the day, as an administrator of the cluster.
+fn helm(agent: &TestAgent<'_>) -> Result<Helm> {
+    let kubeconfig = agent.bed.downstream.kubeconfig(ADMIN)?;
+    let [_, helm] = Helm::both(&kubeconfig, agent.bed.group.directory())?;
+    Ok(helm)
+}
+
+/// What an administrator installs.
+fn install(agent: &TestAgent<'_>, release: &str, chart: &Chart) -> Result<()> {
+    agent.bed.repository.add(chart)?;
+    let namespace = target(agent);
+    let repository = agent.bed.repository.url();
+    let arguments = ["install", release, chart.name(), "--repo", repository];
+    let place = ["--namespace", &namespace, "--create-namespace"];
+    helm(agent)?
+        .run(&[&arguments[..], &place].concat())
+        .map(drop)
+}
+
+/// What is there of a release that an administrator installed: revisions, and the uid of its Deployment.
+async fn installed(agent: &TestAgent<'_>, release: &str) -> Result<(Vec<String>, String)> {
+    let records = agent.objects("v1", "Secret", &target(agent));
+    let listed = ListParams::default().labels(&format!("owner=helm,name={release}"));
+    let records = records.list(&listed).await?.items;
+    let deployment = agent
+        .object("apps/v1", "Deployment", &target(agent), release)
+        .await?
+        .with_context(|| {
+            format!(
+                "the administrator's Deployment: {}",
+                agent.agent_log_tail(30)
+            )
+        })?;
+    let records = records.iter().map(ResourceExt::name_any).collect();
+    Ok((records, deployment.uid().unwrap_or_default()))
+}
+
+/// Waits until a removal that began later is through.
+async fn let_removals_pass(agent: &TestAgent<'_>, name: &str) -> Result<()> {
+    let next = deploy(agent, name, 1).await?;
+    agent.delete(&next[0]).await?;
+    gone(agent, &next, PATIENCE).await
+}
+
+async fn records(agent: &TestAgent<'_>) -> Result<Storage> {
+    let cluster = Cluster::new(agent.bed.downstream.client(ADMIN).await?);
+    let objects = KubernetesDriver::new(cluster, target(agent), RecordKind::Secret);
+    Ok(Storage::new(objects))
+}
+
+/// What the ledger says of a release, if anything.
+async fn entry(agent: &TestAgent<'_>, release: &str) -> Result<Option<Value>> {
+    let ledger = agent.ledger().await?.context("the ledger")?;
+    let text = ledger.data["data"][format!("{}_{release}", target(agent))].as_str();
+    Ok(text.map(serde_json::from_str).transpose()?)
+}
+
+/// A bundle of two ConfigMaps, one of its own and one that both have.
+fn claim(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
+    let text = map(name) + &map("common");
+    BundleDeployment::content(name, vec![("maps.yaml".to_owned(), text.into())])
+        .option("defaultNamespace", json!(target(agent)))
+}
+
+async fn uid(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
+    let found = agent
+        .object("v1", "ConfigMap", &target(agent), name)
+        .await?;
+    Ok(found.and_then(|map| map.uid()))
+}
+
+/// A Content that went (a restore, a purge) is no reason to deploy what the bundle's chart address has by now.
+#[tokio::test]
+async fn a_missing_content_is_an_error_and_no_other_source() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    agent.bed.repository.add(&chart)?;
+    let files = vec![("map.yaml".to_owned(), map("web").into_bytes())];
+    let bundle = BundleDeployment::content("web", files)
+        .release("web", &target(&agent))
+        .helm("repo", json!(agent.bed.repository.url()))
+        .helm("chart", json!(chart.name()));
+    let objects = bundle.build(agent.deployment_namespace()?)?;
+    apply(&agent.upstream, objects.bundle_deployment).await?;
+    let message = agent
+        .wait_deploy_error("web", |message| message.contains("not found"))
+        .await?;
+    ensure!(
+        message.contains("contents.fleet.cattle.io \"s-"),
+        "{message}"
+    );
+    let fetched = format!("charts/{}-1.0.0.tgz", chart.name());
+    ensure!(!agent.bed.repository.requests().contains_key(&fetched));
+    // It comes back, and is what is deployed.
+    apply(&agent.upstream, objects.content.context("a content")?).await?;
+    agent.wait_ready("web").await?;
+    ensure!(!agent.bed.repository.requests().contains_key(&fetched));
+    Ok(())
+}
+
+async fn start_after_grant(agent: &mut TestAgent<'_>) -> Result<()> {
+    agent.grant().await?;
+    start(agent)
+}
+
