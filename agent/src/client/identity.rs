@@ -18,6 +18,7 @@ use release::kube::Cluster;
 use release::storage::{KubernetesDriver, RecordKind, Storage};
 use tokio::time::Instant;
 
+use crate::client::account_records::AccountRecords;
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
 
@@ -53,7 +54,7 @@ pub struct DeploymentClient {
     cluster: Cluster,
     client: Client,
     account: String,
-    /// The agent's, for reading release records and nothing else.
+    /// The agent's, for reading release records where the account may write them, and nothing else.
     reader: Cluster,
 }
 
@@ -63,11 +64,19 @@ impl DeploymentClient {
         &self.cluster
     }
 
-    /// The release records of a namespace: written with the account's rights, read with the agent's
-    /// as upstream does, so that an account needs no right to read Secrets (agent 7.6).
+    /// The release records of a namespace, read and written with the account's rights. An account that may write records there and not
+    /// read them, which is all that the Go agent asks for (agent 7.6), has them read with the agent's.
     pub fn records(&self, namespace: &str) -> Storage {
-        let written = KubernetesDriver::new(self.cluster.clone(), namespace, RecordKind::Secret);
-        Storage::new(written.read_by(self.reader.clone()))
+        let own = KubernetesDriver::new(self.cluster.clone(), namespace, RecordKind::Secret);
+        match self.account.as_str() {
+            "" => Storage::new(own),
+            _ => Storage::new(AccountRecords::new(
+                own,
+                self.reader.clone(),
+                self.client.clone(),
+                namespace,
+            )),
+        }
     }
 
     /// The client, for Fleet's own few requests on behalf of the bundle.

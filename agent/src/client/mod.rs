@@ -1,6 +1,7 @@
 //! Clients of the two clusters: how requests are made and bounded, with whose rights, how watches
 //! go on, and whether the clusters answer.
 
+mod account_records;
 pub mod health;
 pub mod identity;
 pub mod requests;

@@ -134,6 +134,36 @@ async fn a_missing_content_is_an_error_and_no_other_source() -> Result<()> {
     Ok(())
 }
 
+/// A tenant's bundle names a namespace that its account has no business in: nobody looks there for it.
+#[tokio::test]
+async fn records_are_read_with_the_rights_of_the_account() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    install(&agent, "web", &Chart::small(&unique("web"), "1.0.0"))?;
+    let before = installed(&agent, "web").await?;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "tenant", "namespace": agent.system_namespace },
+    });
+    apply(&agent.downstream, account).await?;
+    let files = vec![("map.yaml".to_owned(), map("web").into_bytes())];
+    let bundle = BundleDeployment::content("web", files)
+        .release("web", &target(&agent))
+        .option("serviceAccount", json!("tenant"));
+    agent.apply(&bundle).await?;
+    agent
+        .wait_deploy_error("web", |message| message.contains("forbidden"))
+        .await?;
+    let requests = agent.downstream_requests()?;
+    let looks = requests
+        .iter()
+        .filter(|request| request.resource == "secrets" && request.namespace == target(&agent));
+    let looks: Vec<_> = looks.collect();
+    ensure!(looks.is_empty(), "{looks:#?}");
+    ensure!(installed(&agent, "web").await? == before);
+    Ok(())
+}
+
 async fn start_after_grant(agent: &mut TestAgent<'_>) -> Result<()> {
     agent.grant().await?;
     start(agent)

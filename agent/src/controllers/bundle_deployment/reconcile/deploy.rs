@@ -14,6 +14,7 @@ use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
+use crate::error;
 use crate::ledger::{ReleaseKey, undone_content};
 use crate::report::events::Reason;
 
@@ -63,7 +64,14 @@ impl Reconciler {
         resources_changed: bool,
     ) -> Result<Current, Halt> {
         let stored = self.stored(state, impersonated).await;
-        let stored = stored.map_err(Halt::at(Cause::ReadRelease))?;
+        let stored = stored.map_err(|failed| {
+            let cause = match error::api_code(&failed) {
+                // Its account may not read there what it is to deploy.
+                Some(403) => Cause::Deploy(Reason::Forbidden),
+                _ => Cause::ReadRelease,
+            };
+            Halt::at(cause)(failed)
+        })?;
         let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
         let Some(reason) = plan::deploy_reason(&state.bundle, facts) else {
             if plan::is_installed_once(&state.bundle, facts) {

@@ -1,0 +1,128 @@
+//! Release records as a bundle's account sees them.
+//!
+//! The Go agent reads them from its own cache of all Secrets, whatever namespace a bundle names, and writes them with the account
+//! (`helmcache/secret.go`): such an account needs no right to read Secrets. Read with the agent's rights wherever a tenant points, they would
+//! tell a tenant what is in other namespaces. So the account reads; where it may not, and may create records, the agent reads for it.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use release::Release;
+use release::kube::Cluster;
+use release::storage::{Driver, KubernetesDriver, StorageError, StoredRevision};
+use tokio::sync::OnceCell;
+
+/// Records of one namespace, for one account.
+pub(super) struct AccountRecords {
+    own: KubernetesDriver,
+    /// The same, read by the agent.
+    read_for: KubernetesDriver,
+    client: Client,
+    namespace: String,
+    /// Whether the agent reads for the account, once that was asked.
+    is_read_for: OnceCell<bool>,
+}
+
+impl std::fmt::Debug for AccountRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AccountRecords")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AccountRecords {
+    /// Records in `own`, as the account of `client` does everything; `reader` is the agent.
+    pub(super) fn new(
+        own: KubernetesDriver,
+        reader: Cluster,
+        client: Client,
+        namespace: &str,
+    ) -> Self {
+        Self {
+            read_for: own.clone().read_by(reader),
+            own,
+            client,
+            namespace: namespace.to_owned(),
+            is_read_for: OnceCell::new(),
+        }
+    }
+
+    /// Whether the account may create Secrets here, which is asked once; an API server that does not say so has refused.
+    async fn may_write(&self) -> bool {
+        let ask = async {
+            let review = SelfSubjectAccessReview {
+                spec: SelfSubjectAccessReviewSpec {
+                    resource_attributes: Some(ResourceAttributes {
+                        namespace: Some(self.namespace.clone()),
+                        resource: Some("secrets".to_owned()),
+                        verb: Some("create".to_owned()),
+                        ..ResourceAttributes::default()
+                    }),
+                    ..SelfSubjectAccessReviewSpec::default()
+                },
+                ..SelfSubjectAccessReview::default()
+            };
+            let reviews = Api::<SelfSubjectAccessReview>::all(self.client.clone());
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.allowed))
+        };
+        *self.is_read_for.get_or_init(|| ask).await
+    }
+}
+
+/// Whether the account was told that it may not.
+fn is_forbidden(failed: &StorageError) -> bool {
+    matches!(failed, StorageError::Api { source, .. } if source.is_forbidden())
+}
+
+impl Driver for AccountRecords {
+    fn history<'a>(
+        &'a self,
+        release: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
+        async move {
+            if self.is_read_for.get() == Some(&true) {
+                return self.read_for.history(release).await;
+            }
+            match self.own.history(release).await {
+                Err(failed) if is_forbidden(&failed) && self.may_write().await => {
+                    self.read_for.history(release).await
+                }
+                result => result,
+            }
+        }
+        .boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
+        async move {
+            if self.is_read_for.get() == Some(&true) {
+                return self.read_for.get(key).await;
+            }
+            match self.own.get(key).await {
+                Err(failed) if is_forbidden(&failed) && self.may_write().await => {
+                    self.read_for.get(key).await
+                }
+                result => result,
+            }
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.own.create(release)
+    }
+
+    fn update<'a>(&'a self, release: &'a Release) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.own.update(release)
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.own.delete(key)
+    }
+}
