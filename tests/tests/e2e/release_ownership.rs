@@ -164,6 +164,57 @@ async fn records_are_read_with_the_rights_of_the_account() -> Result<()> {
     Ok(())
 }
 
+/// The search for releases that the ledger does not know looks at every record of Helm's: a tenant's may unpack to anything.
+#[tokio::test]
+async fn a_record_that_unpacks_to_gigabytes_is_no_burden() -> Result<()> {
+    use base64::Engine as _;
+    use std::io::Write as _;
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent
+        .configure(json!({ "garbageCollectionInterval": "1s" }))
+        .await?;
+    let namespace = target(&agent);
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    apply(&agent.downstream, object).await?;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(b"{\"name\":\"bomb\",\"manifest\":\"")?;
+    let piece = vec![b'a'; 1 << 20];
+    for _ in 0..240 {
+        gzip.write_all(&piece)?;
+    }
+    gzip.write_all(b"\"}")?;
+    let payload = base64::engine::general_purpose::STANDARD.encode(gzip.finish()?);
+    let record = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {
+            "name": "sh.helm.release.v1.bomb.v1", "namespace": namespace,
+            "labels": { "owner": "helm", "name": "bomb", "version": "1", "status": "deployed" },
+        },
+        "stringData": { "release": payload },
+    });
+    apply(&agent.downstream, record).await?;
+    start_after_grant(&mut agent).await?;
+    deploy_own(&agent).await?;
+    // A record of ours that nobody knows is found by the same search.
+    let apps = deploy(&agent, "app", 1).await?;
+    let secrets = agent.objects("v1", "Secret", &namespace);
+    let mut forged = secrets.get("sh.helm.release.v1.app-0.v1").await?;
+    forged.metadata = serde_json::from_value(json!({
+        "name": "sh.helm.release.v1.unknown.v1",
+        "labels": { "owner": "helm", "name": "unknown", "version": "1", "status": "deployed" },
+    }))?;
+    secrets.create(&Default::default(), &forged).await?;
+    wait_report(&agent, "unknown", |text| text.contains("/unknown")).await?;
+    let memory = agent.process()?.memory_kib()?;
+    ensure!(memory.peak < 150_000, "{memory:?}");
+    ensure!(present(&agent, &apps).await? == apps);
+    secrets
+        .delete("sh.helm.release.v1.bomb.v1", &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
 async fn start_after_grant(agent: &mut TestAgent<'_>) -> Result<()> {
     agent.grant().await?;
     start(agent)

@@ -2,15 +2,18 @@
 //!
 //! A tenant can write such a record, so nothing follows from one: it is reported, never removed.
 //! Only metadata is listed, and only of Helm's records; the body is read once of those that the
-//! ledger does not know.
+//! ledger does not know and no helm client wrote, and of that only the beginning, whatever it would unpack to.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead, BufReader, Read};
 use std::sync::{Mutex, PoisonError};
 
+use flate2::bufread::MultiGzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
-use release::storage::{StoredRevision, decode};
+use release::storage::StoredRevision;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::report::Unknown;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
@@ -20,6 +23,9 @@ use crate::ledger::{Ledger, ReleaseKey};
 
 /// Records asked for at once.
 const PAGE: u32 = 500;
+
+/// How much of a record is unpacked: its chart's metadata come before templates, values and manifest.
+const MAX_READ: u64 = 4 << 20;
 
 /// Looks for unknown releases.
 pub(super) struct Search {
@@ -38,6 +44,8 @@ pub(super) struct Record {
     pub(super) revision: i64,
     name: String,
     uid: String,
+    /// Helm's command or another of its clients wrote it, by its own account: it names nobody.
+    is_of_helm: bool,
 }
 
 impl Search {
@@ -66,7 +74,7 @@ impl Search {
             .retain(|uid, _| newest.values().any(|record| record.uid == *uid));
         let mut unknown = Vec::new();
         for (key, record) in newest {
-            if ledger.get(&key).is_some() {
+            if record.is_of_helm || ledger.get(&key).is_some() {
                 continue;
             }
             if let Some(bundle) = self.bundle_of(agent, &key, &record).await? {
@@ -106,7 +114,10 @@ impl Search {
                 {
                     continue;
                 }
+                let writers = metadata.managed_fields.unwrap_or_default();
+                let mut writers = writers.into_iter().filter_map(|entry| entry.manager);
                 let record = Record {
+                    is_of_helm: writers.any(|by| by.to_ascii_lowercase().contains("helm")),
                     revision: head.revision,
                     name: metadata.name.unwrap_or_default(),
                     uid: metadata.uid.unwrap_or_default(),
@@ -139,11 +150,11 @@ impl Search {
             Err(failed) => return Err(failed),
         };
         let payload = secret.data.and_then(|mut data| data.remove("release"));
-        let annotations = payload
-            .and_then(|payload| decode(&payload.0).ok())
-            .and_then(|release| release.chart.clone())
-            .and_then(|chart| chart.metadata.annotations.clone())
-            .unwrap_or_default();
+        let read = tokio::task::spawn_blocking(move || {
+            payload.map_or_else(BTreeMap::new, |payload| chart_annotations(&payload.0))
+        });
+        // One that was given up names nobody.
+        let annotations = read.await.unwrap_or_default();
         let is_ours = annotations
             .get(ANNOTATION_AGENT_NAMESPACE)
             .is_some_and(|namespace| *namespace == self.namespace);
@@ -156,5 +167,151 @@ impl Search {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(newest.uid.clone(), bundle.clone());
         Ok(bundle)
+    }
+}
+
+/// The annotations of the chart in a record, as far as they are texts and in the first [`MAX_READ`] bytes.
+fn chart_annotations(payload: &[u8]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let Ok(data) = golib::base64::decode(payload) else {
+        return found;
+    };
+    let mut data = data.as_slice();
+    let json: Box<dyn BufRead> = match data.starts_with(&[0x1f, 0x8b, 0x08]) {
+        true => Box::new(BufReader::new(MultiGzDecoder::new(&mut data))),
+        false => Box::new(data),
+    };
+    let mut reader = serde_json::Deserializer::from_reader(json.take(MAX_READ));
+    let annotations = At {
+        path: &["chart", "metadata", "annotations"],
+        found: &mut found,
+    };
+    // What was found before the limit, or before any damage, is found.
+    drop(annotations.deserialize(&mut reader));
+    found
+}
+
+/// The texts of a JSON object deep in others; nothing else is kept.
+struct At<'a> {
+    path: &'a [&'static str],
+    found: &'a mut BTreeMap<String, String>,
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match self.path.split_first() {
+                Some((step, path)) if *step == key => {
+                    let found = &mut *self.found;
+                    map.next_value_seed(At { path, found })?;
+                }
+                Some(_) => drop(map.next_value::<IgnoredAny>()?),
+                None if [ANNOTATION_BUNDLE_ID, ANNOTATION_AGENT_NAMESPACE].contains(&&*key) => {
+                    let value = map.next_value::<serde_json::Value>()?;
+                    if let serde_json::Value::String(text) = value {
+                        self.found.insert(key, text);
+                    }
+                }
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::io::Write as _;
+
+    fn payload(json: &[u8]) -> Vec<u8> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(json).unwrap();
+        golib::base64::encode(gzip.finish().unwrap()).into_bytes()
+    }
+
+    #[test]
+    fn annotations_are_read_from_a_record_as_it_is_stored() {
+        let annotations = [(ANNOTATION_BUNDLE_ID, "web"), ("other", "x")];
+        let annotations = annotations.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        let mut chart = chart::Chart::default();
+        chart.metadata.annotations = Some(annotations.into());
+        let mut record = release::Release {
+            chart: Some(std::sync::Arc::new(chart)),
+            manifest: "a".repeat(8 << 20),
+            ..release::Release::default()
+        };
+        let expected = BTreeMap::from([(ANNOTATION_BUNDLE_ID.to_owned(), "web".to_owned())]);
+        let stored = release::storage::encode(&record).unwrap();
+        assert_eq!(chart_annotations(stored.as_bytes()), expected);
+        record.chart = None;
+        let stored = release::storage::encode(&record).unwrap();
+        assert!(chart_annotations(stored.as_bytes()).is_empty());
+    }
+
+    #[rstest]
+    #[case::no_object(b"[1, true, null, \"a\"]")]
+    #[case::other_types(b"{\"chart\": [{\"metadata\": 1}], \"name\": null}")]
+    #[case::damaged(b"{\"chart\": {\"metadata\"")]
+    #[case::empty(b"")]
+    fn damaged_records_name_nobody(#[case] json: &[u8]) {
+        assert!(chart_annotations(&payload(json)).is_empty());
+        assert!(chart_annotations(json).is_empty());
+    }
+
+    #[test]
+    fn a_record_is_not_unpacked_beyond_its_beginning() {
+        let mut json = b"{\"manifest\": \"".to_vec();
+        json.resize(64 << 20, b'a');
+        json.extend_from_slice(b"\", \"chart\": {\"metadata\": {\"annotations\": ");
+        let annotations = json!({ANNOTATION_BUNDLE_ID: "web"}).to_string();
+        json.extend_from_slice(annotations.as_bytes());
+        json.extend_from_slice(b"}}}");
+        assert!(chart_annotations(&payload(&json)).is_empty());
     }
 }
