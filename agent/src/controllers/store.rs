@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
 use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
 use super::bundle_deployment::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use crate::ledger::ReleaseKey;
 
 /// What an event means for the bundles.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,8 +34,12 @@ struct Inner {
     relisting: Option<HashSet<String>>,
     /// Statuses as we last wrote them.
     written: BTreeMap<String, BundleDeploymentStatus>,
+    /// Releases that bundles want, as their `${ }` said when they were filled in last.
+    filled: BTreeMap<String, ReleaseKey>,
     /// Deleted in front of our eyes, on a live watch.
     deleted: BTreeMap<String, Instant>,
+    /// Since when bundles are missed.
+    missing: BTreeMap<String, Instant>,
     /// Bundles that are gone and whose last spec said `keepResources`.
     kept: HashSet<String>,
 }
@@ -65,6 +71,45 @@ impl Store {
     /// How long ago a DELETED event was seen of a bundle that has not come back.
     pub fn deleted_since(&self, name: &str) -> Option<Duration> {
         self.lock().deleted.get(name).map(Instant::elapsed)
+    }
+
+    /// Since when a bundle that is not there is missed: since it left the store, or since the first call. An older list of upstream says
+    /// nothing about it.
+    pub fn missing_since(&self, name: &str) -> Instant {
+        let mut inner = self.lock();
+        *inner
+            .missing
+            .entry(name.to_owned())
+            .or_insert_with(Instant::now)
+    }
+
+    /// Takes note of the release that a bundle wants, with its `${ }` filled in. Whether that is new.
+    pub fn filled(&self, name: &str, desired: &ReleaseKey) -> bool {
+        let mut inner = self.lock();
+        let is_template = inner
+            .bundles
+            .get(name)
+            .is_some_and(|bundle| claims::is_template(bundle));
+        if !is_template || inner.filled.get(name) == Some(desired) {
+            return false;
+        }
+        inner.filled.insert(name.to_owned(), desired.clone());
+        true
+    }
+
+    /// The release that a bundle wants, if that is known. What is deployed as its spec says is what it wants.
+    pub fn desired(&self, bundle: &BundleDeployment) -> Option<ReleaseKey> {
+        self.lock().desired(bundle)
+    }
+
+    /// All bundles, with the releases they want.
+    pub fn claimants(&self) -> Vec<Claimant> {
+        let inner = self.lock();
+        let claimant = |bundle: &Arc<BundleDeployment>| Claimant {
+            desired: inner.desired(bundle),
+            bundle: Arc::clone(bundle),
+        };
+        inner.bundles.values().map(claimant).collect()
     }
 
     /// Remembers a status we are about to write, so that its own event wakes nobody.
@@ -117,12 +162,21 @@ impl Store {
         inner.seen(&name);
         inner.malformed.remove(&name);
         inner.deleted.remove(&name);
+        inner.missing.remove(&name);
         inner.kept.remove(&name);
         let written = inner.written.get(&name);
         let old = inner.bundles.get(&name);
+        let wants_the_same = old.is_some_and(|old| {
+            old.metadata.annotations == bundle.metadata.annotations
+                && old.metadata.labels == bundle.metadata.labels
+                && old.spec == bundle.spec
+        });
         let relevant = old.is_none_or(|old| is_relevant_change(old, &bundle, written));
         let state_changed = old.is_some_and(|old| status::state(old) != status::state(&bundle));
         inner.bundles.insert(name.clone(), Arc::new(bundle));
+        if !wants_the_same {
+            inner.filled.remove(&name);
+        }
         let mut names = Vec::new();
         if relevant {
             names.push(name.clone());
@@ -138,6 +192,7 @@ impl Store {
         let mut inner = self.lock();
         inner.seen(name);
         inner.bundles.remove(name);
+        inner.missing.remove(name);
         inner.malformed.insert(name.to_owned());
     }
 
@@ -157,6 +212,7 @@ impl Store {
     pub fn forget_deletion(&self, name: &str) {
         let mut inner = self.lock();
         inner.deleted.remove(name);
+        inner.missing.remove(name);
         inner.kept.remove(name);
     }
 
@@ -177,10 +233,25 @@ impl Store {
 
 impl Inner {
     fn gone(&mut self, name: &str) {
+        self.filled.remove(name);
+        self.missing.insert(name.to_owned(), Instant::now());
         let keeps = |bundle: Arc<BundleDeployment>| bundle.spec.options.keep_resources;
         if self.bundles.remove(name).is_some_and(keeps) {
             self.kept.insert(name.to_owned());
         }
+    }
+
+    fn desired(&self, bundle: &BundleDeployment) -> Option<ReleaseKey> {
+        if !claims::is_template(bundle) {
+            return Some(claims::desired(bundle));
+        }
+        let deployed = || {
+            let (spec, status) = (&bundle.spec, &bundle.status);
+            let is_deployed = spec.deployment_id == status.applied_deployment_id;
+            let release = ReleaseId::parse(&status.release).filter(|_| is_deployed);
+            release.map(|release| release.key())
+        };
+        self.filled.get(bundle.name()).cloned().or_else(deployed)
     }
 
     fn seen(&mut self, name: &str) {
@@ -292,6 +363,54 @@ mod tests {
         store.applied(named("a"));
         store.deleted("a");
         assert!(!store.kept_resources("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_is_missed_from_when_it_left() {
+        let hour = Duration::from_secs(3600);
+        let store = Store::default();
+        store.applied(named("a"));
+        // Whatever was waited for while it was there.
+        tokio::time::advance(hour).await;
+        store.deleted("a");
+        let left = Instant::now();
+        assert_eq!(store.missing_since("a"), left);
+        tokio::time::advance(hour).await;
+        assert_eq!(store.missing_since("a"), left);
+        // It comes back, and goes once more.
+        store.applied(named("a"));
+        tokio::time::advance(hour).await;
+        store.relist();
+        store.relisted();
+        assert_eq!(store.missing_since("a"), Instant::now());
+        // Never seen: from the first look on.
+        let first = store.missing_since("b");
+        tokio::time::advance(hour).await;
+        assert_eq!(store.missing_since("b"), first);
+    }
+
+    #[test]
+    fn what_a_bundle_wants_is_known_until_its_names_change() {
+        let key = |name: &str| ReleaseKey {
+            namespace: "apps".into(),
+            name: name.into(),
+        };
+        let templated = |text: &str| {
+            bundle(json!({"metadata": {"name": "a"}, "spec": {"options": {
+                "defaultNamespace": "apps", "helm": {"releaseName": text},
+            }}}))
+        };
+        let store = Store::default();
+        let known = |store: &Store| store.claimants()[0].desired.clone();
+        store.applied(templated("${ .ClusterName }"));
+        assert_eq!(known(&store), None);
+        assert!(store.filled("a", &key("edge")) && !store.filled("a", &key("edge")));
+        store.applied(templated("${ .ClusterName }"));
+        assert_eq!(known(&store), Some(key("edge")));
+        store.applied(templated("${ .ClusterNamespace }"));
+        assert_eq!(known(&store), None);
+        store.applied(templated("plain"));
+        assert_eq!(known(&store), Some(key("plain")));
     }
 
     #[test]

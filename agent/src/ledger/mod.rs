@@ -6,7 +6,7 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
-mod entry;
+mod proof;
 pub mod records;
 mod state;
 mod undone;
@@ -26,15 +26,15 @@ use crate::client::identity::AgentClient;
 use crate::error;
 use state::LedgerState;
 
-pub use entry::{LedgerEntry, ReleaseKey};
+pub use proof::{OwnedRecords, Proof, RecordOwner, named_bundle, owned_records};
+pub use state::{Hold, LedgerEntry, ReleaseKey};
 pub use undone::{UndoPauses, Undone, content as undone_content};
 pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 
-/// Set to `true` on the ledger to let removals through that are held back. The agent takes it away
-/// again once nothing is held any more.
+/// Set to `true` on the ledger to let the removals through that are held back by then. The agent takes it away as soon as it has read it.
 pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
 
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
@@ -83,8 +83,11 @@ impl Ledger {
             entry
         };
         let data = map.data.unwrap_or_default();
+        let entries: BTreeMap<_, LedgerEntry> = data.into_iter().filter_map(read).collect();
+        let void = entries.iter().filter(|(_, entry)| entry.is_void());
         let state = LedgerState {
-            entries: data.into_iter().filter_map(read).collect(),
+            pending: void.map(|(key, _)| (key.clone(), None)).collect(),
+            entries,
             upstream,
             undone: undone.unwrap_or_default(),
             ..LedgerState::default()
@@ -96,14 +99,27 @@ impl Ledger {
         })
     }
 
-    /// Records whose a release is. Writes only what changed; records that come while another is
+    /// Records whose a release is, which is proven. Writes only what changed; records that come while another is
     /// being written go out in one write.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn record(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
+    pub async fn own(
+        &self,
+        key: ReleaseKey,
+        entry: LedgerEntry,
+        _proof: &Proof,
+    ) -> kube::Result<()> {
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..entry
+        };
+        self.set(key, owned).await
+    }
+
+    async fn set(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
         if !key.is_storable() {
-            let problem = format!("{}/{} cannot be a release", key.namespace, key.name);
+            let problem = format!("{key} cannot be a release");
             return Err(kube::Error::Service(problem.into()));
         }
         let must_write = self.lock().set(&key, entry);
@@ -113,15 +129,54 @@ impl Ledger {
         Ok(())
     }
 
-    /// Believes a revision that was there before the ledger knew any of its release; written with the
-    /// next write.
-    pub fn adopt_revision(&self, key: ReleaseKey, entry: LedgerEntry) {
-        self.lock().pending.insert(key, Some(entry));
+    /// Believes a revision that somebody else wrote, and with it that the release is the bundle's; written with the next write, or by
+    /// [`Self::settle`].
+    pub fn adopt(&self, key: ReleaseKey, entry: LedgerEntry, _proof: &Proof) {
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..entry
+        };
+        self.lock().pending.insert(key, Some(owned));
     }
 
-    /// Forgets the digest of a revision that is gone; written with the next write.
-    pub fn forget_revision(&self, key: &ReleaseKey, revision: i64) {
-        self.lock().forget_revision(key, revision);
+    /// Records what is there of a bundle beside a release that is not proven to be its own; written with the next write, or by
+    /// [`Self::settle`].
+    pub fn attempt(&self, key: ReleaseKey, entry: LedgerEntry) {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..entry
+        };
+        if key.is_storable() {
+            self.lock().pending.insert(key, Some(attempt));
+        }
+    }
+
+    /// Records what changed of a release whose owner is known; whose it is stays.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn confirm(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
+        let Some(known) = self.get(&key) else {
+            return Ok(());
+        };
+        let confirmed = LedgerEntry {
+            bundle: known.bundle,
+            is_attempt: known.is_attempt,
+            ..entry
+        };
+        self.set(key, confirmed).await
+    }
+
+    /// Writes what is pending of a release.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn settle(&self, key: &ReleaseKey) -> kube::Result<()> {
+        let is_pending = self.lock().is_pending(key);
+        match is_pending {
+            true => self.flush(Some(key)).await,
+            false => Ok(()),
+        }
     }
 
     /// Forgets a release that was removed.
@@ -139,19 +194,59 @@ impl Ledger {
         self.flush(Some(key)).await
     }
 
-    /// Takes note of a bundle that is listed: it is not lost, and its objects are kept if
-    /// `keep_resources` says so; whether it no longer does, only the next deploy settles.
+    /// Takes note of a bundle that is there, in the store if not upstream: nothing of it is removed or held back, and its objects are kept
+    /// if `keep_resources` says so; whether it no longer does, only the next deploy settles. That it is not lost any more only
+    /// [`Self::check_continuity`] can tell.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn seen(&self, bundle: &str, keep_resources: bool) -> kube::Result<()> {
         self.change(bundle, |entry| LedgerEntry {
             keep_resources: entry.keep_resources || keep_resources,
-            lost: None,
             is_removing: false,
+            hold: None,
             ..entry
         })
         .await
+    }
+
+    /// Takes note that the removals of these bundles are held back.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn hold(&self, bundles: &BTreeSet<String>) -> kube::Result<()> {
+        let last = {
+            let mut state = self.lock();
+            let hold = |entry: LedgerEntry| LedgerEntry {
+                hold: entry.hold.or(Some(Hold::Held)),
+                ..entry
+            };
+            let changed = bundles
+                .iter()
+                .filter_map(|bundle| state.change(bundle, hold));
+            changed.last()
+        };
+        match last {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads whether somebody let held removals through, and takes that in: it is for those that are held by now, and ends with them.
+    /// Gives their bundles.
+    ///
+    /// # Errors
+    /// The ConfigMap cannot be read or written.
+    pub async fn take_permission(&self) -> kube::Result<BTreeSet<String>> {
+        let map = self.maps.get_metadata_opt(LEDGER_NAME).await?;
+        let annotations = map.as_ref().map(|map| map.annotations());
+        let value = annotations.and_then(|all| all.get(RELEASE_HOLD_ANNOTATION));
+        if value.is_none_or(|value| value != "true") {
+            return Ok(BTreeSet::new());
+        }
+        let bundles = self.lock().release_held();
+        self.flush(None).await?;
+        Ok(bundles)
     }
 
     /// Takes note that the removal of a bundle's releases was proven and begins.
@@ -275,41 +370,52 @@ impl Ledger {
         self.lock().all()
     }
 
-    /// Whether someone let held removals through.
-    ///
-    /// # Errors
-    /// The ConfigMap cannot be read.
-    pub async fn is_hold_released(&self) -> kube::Result<bool> {
-        let map = self.maps.get_metadata_opt(LEDGER_NAME).await?;
-        let annotations = map.as_ref().map(|map| map.annotations());
-        let value = annotations.and_then(|all| all.get(RELEASE_HOLD_ANNOTATION));
-        Ok(value.is_some_and(|value| value == "true"))
+    /// How many releases there are of this kind.
+    pub fn count(&self, is_counted: impl Fn(&LedgerEntry) -> bool) -> usize {
+        let state = self.lock();
+        let counted = state.iter().filter(|(_, entry)| is_counted(entry));
+        counted.count()
     }
 
-    /// Takes the release of a hold back, so that the next hold holds.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub async fn end_release_of_hold(&self) -> kube::Result<()> {
-        let patch = json!({"metadata": {"annotations": {RELEASE_HOLD_ANNOTATION: null}}});
-        self.patch(&patch).await
+    /// The bundles that have releases of this kind.
+    pub fn bundles(&self, is_meant: impl Fn(&LedgerEntry) -> bool) -> BTreeSet<String> {
+        let state = self.lock();
+        let meant = state.iter().filter(|(_, entry)| is_meant(entry));
+        meant.map(|(_, entry)| entry.bundle.clone()).collect()
+    }
+
+    /// Whether a bundle is lost until upstream lists it.
+    pub fn is_lost(&self, bundle: &str) -> bool {
+        let is_lost = |entry: &LedgerEntry| entry.bundle == bundle && entry.lost.is_some();
+        self.lock().iter().any(|(_, entry)| is_lost(entry))
     }
 
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let _writing = self.writing.lock().await;
-        let (changes, annotations, undone) = {
+        let (changes, mut annotations, undone, ends_permission) = {
             let state = self.lock();
             if key.is_some_and(|key| !state.is_pending(key)) {
                 return Ok(());
             }
             let annotations = annotations(&state, state.is_undone_pending)?;
-            (state.pending.clone(), annotations, state.undone.clone())
+            let annotations = annotations
+                .into_iter()
+                .map(|(key, text)| (key, text.into()));
+            (
+                state.pending.clone(),
+                annotations.collect::<Map<_, _>>(),
+                state.undone.clone(),
+                state.ends_permission,
+            )
         };
         let mut data = Map::new();
         for (key, entry) in &changes {
             let text = entry.as_ref().map(to_json).transpose()?;
             data.insert(key.data_key(), text.map_or(Value::Null, Value::String));
+        }
+        if ends_permission {
+            annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
         }
         let patch = json!({"metadata": {"annotations": annotations}, "data": data});
         match self.patch(&patch).await {
@@ -319,6 +425,7 @@ impl Ledger {
         }
         let mut state = self.lock();
         state.is_undone_pending &= state.undone != undone;
+        state.ends_permission &= !ends_permission;
         state.wrote(changes);
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! written: a record that differs is not applied from, but adopted anew from the wanted chart as one
 //! that vanished is.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -38,6 +39,7 @@ pub fn records(
             ledger: Arc::clone(ledger),
             namespace: namespace.to_owned(),
             bundle,
+            replaced: Mutex::default(),
         }))
 }
 
@@ -45,6 +47,8 @@ struct LedgerDigests {
     ledger: Arc<Ledger>,
     namespace: String,
     bundle: Bundle,
+    /// Digests that gave way to those of records which are not written yet, by release and revision.
+    replaced: Mutex<HashMap<(String, i64), Option<String>>>,
 }
 
 impl std::fmt::Debug for LedgerDigests {
@@ -57,6 +61,10 @@ impl std::fmt::Debug for LedgerDigests {
 }
 
 impl LedgerDigests {
+    fn replaced(&self) -> std::sync::MutexGuard<'_, HashMap<(String, i64), Option<String>>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn key(&self, release: &str) -> ReleaseKey {
         ReleaseKey {
             namespace: self.namespace.clone(),
@@ -81,21 +89,36 @@ impl DigestStore for LedgerDigests {
     ) -> BoxFuture<'a, Result<(), BoxError>> {
         async move {
             let key = self.key(release);
-            let known = self.ledger.get(&key).unwrap_or_default();
-            let entry = LedgerEntry {
-                bundle: self.bundle.name.clone(),
-                account: self.bundle.account.clone(),
-                // Until the new spec is deployed, the last one counts too.
-                keep_resources: self.bundle.keep_resources || known.keep_resources,
-                ..LedgerEntry::default()
+            let known = self.ledger.get(&key);
+            let before = known.as_ref().and_then(|entry| entry.digest(revision));
+            self.replaced()
+                .insert((release.to_owned(), revision), before.map(str::to_owned));
+            let entry = match known {
+                // A claim on somebody's release; whose it is, is settled by how the deploy ends.
+                Some(known) if known.bundle != self.bundle.name => known,
+                Some(known) => LedgerEntry {
+                    account: self.bundle.account.clone(),
+                    // Until the new spec is deployed, the last one counts too.
+                    keep_resources: self.bundle.keep_resources || known.keep_resources,
+                    ..known
+                },
+                None => LedgerEntry {
+                    bundle: self.bundle.name.clone(),
+                    account: self.bundle.account.clone(),
+                    keep_resources: self.bundle.keep_resources,
+                    is_attempt: true,
+                    ..LedgerEntry::default()
+                },
             };
-            let entry = entry.with_revisions_of(&known).noting(revision, digest);
-            Ok(self.ledger.record(key, entry).await?)
+            let entry = entry.noting(revision, digest);
+            Ok(self.ledger.set(key, entry).await?)
         }
         .boxed()
     }
 
     fn forget(&self, release: &str, revision: i64) {
-        self.ledger.forget_revision(&self.key(release), revision);
+        let before = self.replaced().remove(&(release.to_owned(), revision));
+        let mut state = self.ledger.lock();
+        state.forget_revision(&self.key(release), revision, before.flatten());
     }
 }

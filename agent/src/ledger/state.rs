@@ -1,12 +1,159 @@
-//! What the ledger holds: as it is known to be written, and what is yet to be. No I/O.
+//! What the ledger holds: an entry for each release, as it is known to be written, and what is yet to be. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{LedgerEntry, ReleaseKey};
+use release::storage::KnownDigest;
+use serde::{Deserialize, Serialize};
+
 use super::undone::AllUndone;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
+/// Revisions of a release that are remembered by digest. Of a record that is deleted the digest goes at once, so that a release has
+/// hardly more than it keeps records.
+const MAX_REVISIONS: usize = 64;
+
+/// The digest of a revision that is gone, or was never written here: no record has it.
+const NO_DIGEST: &str = "";
+
+/// A release by its namespace and name; a name is unique in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReleaseKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ReleaseKey {
+    /// Neither part can hold an underscore, so one tells them apart in a ConfigMap's key.
+    pub(super) fn data_key(&self) -> String {
+        format!("{}_{}", self.namespace, self.name)
+    }
+
+    /// Whether the API server takes it as a ConfigMap's key. One that it refuses would keep all others from being written.
+    pub(super) fn is_storable(&self) -> bool {
+        let key = self.data_key();
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        key.len() <= 253 && !key.starts_with("..") && key.bytes().all(is_allowed)
+    }
+
+    pub(super) fn from_data_key(key: &str) -> Option<Self> {
+        let (namespace, name) = key.split_once('_')?;
+        Some(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for ReleaseKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// How it stands with a removal that was held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Hold {
+    /// It is held back.
+    Held,
+    /// A person let it go while it was.
+    Released,
+}
+
+/// What is known of a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// Name of the BundleDeployment.
+    pub bundle: String,
+    /// Account it was deployed with; empty for the agent's own.
+    #[serde(default)]
+    pub account: String,
+    /// Whether its objects outlive the BundleDeployment: as the spec last seen or the one last
+    /// deployed says.
+    #[serde(default)]
+    pub keep_resources: bool,
+    /// Nothing proves yet that the release is the bundle's: it began to deploy, and what is its own are the revisions whose digests are
+    /// here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_attempt: bool,
+    /// Set when upstream was not what it was while this bundle was missing: its absence proves
+    /// nothing until it was listed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<ContinuityBreak>,
+    /// Whether its removal is, or was, held back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// Its removal was proven and has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_removing: bool,
+    /// What each revision was written with, as a digest; none for a release whose records are older
+    /// than this. The newest one ever noted stays, also when its record is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<BTreeMap<i64, String>>,
+}
+
+impl LedgerEntry {
+    /// Whether it says that a release is a bundle's of which nothing was ever written or believed: what an older agent entered for a deploy
+    /// that failed.
+    pub(super) fn is_void(&self) -> bool {
+        !self.is_attempt && self.revisions.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// The digest of a revision that was written here, or believed once.
+    pub fn digest(&self, revision: i64) -> Option<&str> {
+        let digest = self.revisions.as_ref()?.get(&revision)?;
+        Some(digest.as_str()).filter(|digest| *digest != NO_DIGEST)
+    }
+
+    /// The newest revision that ever had a digest here.
+    fn newest(&self) -> Option<i64> {
+        Some(*self.revisions.as_ref()?.last_key_value()?.0)
+    }
+
+    /// The digest that a revision's record must have. Up to the newest one ever noted, all that is not known was not written here.
+    pub fn known_digest(&self, revision: i64) -> KnownDigest {
+        let Some(revisions) = &self.revisions else {
+            return KnownDigest::Untracked;
+        };
+        match revisions.get(&revision) {
+            Some(digest) => KnownDigest::Digest(digest.clone()),
+            None if self.newest() > Some(revision) => KnownDigest::Digest(NO_DIGEST.to_owned()),
+            None => KnownDigest::Unknown,
+        }
+    }
+
+    /// Whether a revision that somebody else wrote may be believed, if it is proven otherwise.
+    pub fn may_believe(&self, revision: i64) -> bool {
+        self.newest() < Some(revision)
+    }
+
+    /// This entry with the digest of one more revision; the oldest beyond [`MAX_REVISIONS`] go.
+    #[must_use]
+    pub fn noting(mut self, revision: i64, digest: String) -> Self {
+        let revisions = self.revisions.get_or_insert_default();
+        revisions.insert(revision, digest);
+        while revisions.len() > MAX_REVISIONS {
+            let oldest = revisions.keys().copied().find(|known| *known != revision);
+            oldest.and_then(|oldest| revisions.remove(&oldest));
+        }
+        self
+    }
+
+    /// This entry without the digest of a revision whose record is gone.
+    #[must_use]
+    fn without(mut self, revision: i64) -> Self {
+        let is_newest = self.newest() == Some(revision);
+        if let Some(revisions) = &mut self.revisions {
+            match revisions.get_mut(&revision) {
+                Some(digest) if is_newest => NO_DIGEST.clone_into(digest),
+                _ => drop(revisions.remove(&revision)),
+            }
+        }
+        self
+    }
+}
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
 
@@ -23,6 +170,8 @@ pub(super) struct LedgerState {
     pub(super) is_undone_pending: bool,
     /// How often upstream was not the one seen before.
     pub(super) breaks: u64,
+    /// A permission for held removals was taken in, and is to be taken off the ConfigMap with the next write.
+    pub(super) ends_permission: bool,
 }
 
 impl LedgerState {
@@ -32,6 +181,15 @@ impl LedgerState {
             Some(pending) => pending.as_ref(),
             None => self.entries.get(key),
         }
+    }
+
+    /// Every release and its entry, written or not, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ReleaseKey, &LedgerEntry)> {
+        let written = self.entries.iter();
+        let written = written.filter(|(key, _)| !self.pending.contains_key(*key));
+        let pending = self.pending.iter();
+        let pending = pending.filter_map(|(key, entry)| Some((key, entry.as_ref()?)));
+        written.chain(pending)
     }
 
     /// Every release and its entry, written or not, by key.
@@ -44,15 +202,8 @@ impl LedgerState {
     }
 
     fn filtered(&self, is_wanted: impl Fn(&LedgerEntry) -> bool) -> Vec<(ReleaseKey, LedgerEntry)> {
-        let written = self.entries.iter();
-        let written = written.filter(|(key, _)| !self.pending.contains_key(*key));
-        let pending = self.pending.iter();
-        let pending = pending.filter_map(|(key, entry)| Some((key, entry.as_ref()?)));
-        let mut found: Vec<_> = written
-            .chain(pending)
-            .filter(|(_, entry)| is_wanted(entry))
-            .map(|(key, entry)| (key.clone(), entry.clone()))
-            .collect();
+        let wanted = self.iter().filter(|(_, entry)| is_wanted(entry));
+        let mut found: Vec<_> = wanted.map(|(k, e)| (k.clone(), e.clone())).collect();
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found
     }
@@ -60,7 +211,8 @@ impl LedgerState {
     /// Whether the agent ever had a BundleDeployment of its own.
     pub(super) fn had_own(&self) -> bool {
         let is_own = |entry: &LedgerEntry| entry.bundle.starts_with(AGENT_BUNDLE_PREFIX);
-        self.upstream.as_ref().is_some_and(|seen| seen.has_own) || !self.filtered(is_own).is_empty()
+        self.upstream.as_ref().is_some_and(|seen| seen.has_own)
+            || self.iter().any(|(_, entry)| is_own(entry))
     }
 
     /// Asks for what differs from an entry as written. Whether anything is to be written.
@@ -87,15 +239,38 @@ impl LedgerState {
         last
     }
 
-    /// Forgets the digest of a revision that is gone.
-    pub(super) fn forget_revision(&mut self, key: &ReleaseKey, revision: i64) {
-        let Some(mut entry) = self.get(key).cloned() else {
+    /// The record of a revision is gone: its digest goes with the next write. `before` is the digest that was replaced for a record that
+    /// then was not written; that one is back.
+    pub(super) fn forget_revision(
+        &mut self,
+        key: &ReleaseKey,
+        revision: i64,
+        before: Option<String>,
+    ) {
+        let Some(entry) = self.get(key).cloned() else {
             return;
         };
-        let revisions = entry.revisions.as_mut();
-        if revisions.is_some_and(|known| known.remove(&revision).is_some()) {
-            self.pending.insert(key.clone(), Some(entry));
+        let changed = match before {
+            Some(before) => entry.clone().noting(revision, before),
+            None => entry.clone().without(revision),
+        };
+        if changed != entry {
+            self.pending.insert(key.clone(), Some(changed));
         }
+    }
+
+    /// Lets all go that is held, and takes the permission for it back. The bundles.
+    pub(super) fn release_held(&mut self) -> BTreeSet<String> {
+        self.ends_permission = true;
+        let held = self.filtered(|entry| entry.hold == Some(Hold::Held));
+        let mut bundles = BTreeSet::new();
+        for (key, entry) in held {
+            bundles.insert(entry.bundle.clone());
+            let hold = Some(Hold::Released);
+            self.pending
+                .insert(key, Some(LedgerEntry { hold, ..entry }));
+        }
+        bundles
     }
 
     /// Whether a change of this entry is not known to be written.
@@ -162,6 +337,33 @@ impl LedgerState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
+
+    #[test]
+    fn a_key_is_read_back_as_it_was_written() {
+        let key = ReleaseKey {
+            namespace: "a-b".into(),
+            name: "c.d".into(),
+        };
+        assert_eq!(ReleaseKey::from_data_key(&key.data_key()), Some(key));
+        assert_eq!(ReleaseKey::from_data_key("no-separator"), None);
+    }
+
+    #[rstest]
+    #[case::usual("apps", "web.1", true)]
+    #[case::path("../..", "web", false)]
+    #[case::blank("apps", "a b", false)]
+    fn a_key_the_api_server_would_refuse_is_not_stored(
+        #[case] namespace: &str,
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        let key = ReleaseKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        assert_eq!(key.is_storable(), expected);
+    }
 
     fn key(name: &str) -> ReleaseKey {
         ReleaseKey {
@@ -196,6 +398,44 @@ mod tests {
         assert_eq!(state.all(), [(key("web"), entry("two"))]);
         state.wrote(state.pending.clone());
         assert!(!state.set(&key("web"), entry("two")));
+    }
+
+    #[test]
+    fn up_to_the_newest_ever_noted_nothing_is_believed_anew() {
+        let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
+        let digest = |text: &str| KnownDigest::Digest(text.into());
+        assert_eq!(noted.known_digest(1), digest(NO_DIGEST));
+        assert_eq!(noted.known_digest(3), digest("three"));
+        assert_eq!(noted.known_digest(4), KnownDigest::Unknown);
+        let key = key("web");
+        let mut state = LedgerState::default();
+        state.set(&key, noted);
+        // Records are pruned; the newest one is remembered to have been.
+        state.forget_revision(&key, 2, None);
+        state.forget_revision(&key, 3, None);
+        let entry = state.get(&key).unwrap();
+        assert_eq!(entry.known_digest(2), digest(NO_DIGEST));
+        assert_eq!(entry.known_digest(3), digest(NO_DIGEST));
+        assert_eq!((entry.digest(3), entry.may_believe(3)), (None, false));
+        assert!(entry.may_believe(4));
+        // What was noted for a record that another writer was faster with.
+        state.forget_revision(&key, 3, Some("three".into()));
+        assert_eq!(state.get(&key).unwrap().digest(3), Some("three"));
+    }
+
+    #[test]
+    fn a_permission_is_for_what_is_held_by_then() {
+        let mut state = LedgerState::default();
+        let held = LedgerEntry {
+            hold: Some(Hold::Held),
+            ..entry("held")
+        };
+        state.set(&key("a"), held);
+        state.set(&key("b"), entry("other"));
+        assert_eq!(state.release_held(), BTreeSet::from(["held".to_owned()]));
+        assert_eq!(state.of_bundle("held")[0].1.hold, Some(Hold::Released));
+        assert_eq!(state.of_bundle("other")[0].1.hold, None);
+        assert!(state.release_held().is_empty());
     }
 
     #[test]

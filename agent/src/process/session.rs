@@ -111,6 +111,7 @@ impl Session {
                 queue: &queue,
                 events,
                 metrics,
+                removal_grace: timing.removal_grace,
             },
         ));
         let reader = FactsReader {

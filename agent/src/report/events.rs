@@ -66,6 +66,10 @@ pub enum Reason {
     RecordChanged,
     /// Another bundle has the release.
     ReleaseTaken,
+    /// A deploy succeeded over a release of somebody else's, which is the bundle's by that.
+    ReleaseTakenOver,
+    /// What the ledger has for a bundle that is gone is not its release: it is left.
+    ReleaseNotProven,
     /// The agent was registered again, or took a changed credential.
     Registered,
     /// Upstream refuses the credential, or another one does not work.
@@ -119,6 +123,8 @@ impl Reason {
             Self::UnknownRelease => "UnknownRelease",
             Self::RecordChanged => "RecordChanged",
             Self::ReleaseTaken => "ReleaseTaken",
+            Self::ReleaseTakenOver => "ReleaseTakenOver",
+            Self::ReleaseNotProven => "ReleaseNotProven",
             Self::Registered => "Registered",
             Self::CredentialRefused => "CredentialRefused",
             Self::UpstreamRestored => "UpstreamRestored",

@@ -13,6 +13,7 @@ mod deploy;
 mod differences;
 mod disaster;
 mod drift;
+mod held_removals;
 mod hostile;
 mod identity;
 mod kills;

@@ -90,6 +90,209 @@ async fn entry(agent: &TestAgent<'_>, release: &str) -> Result<Option<Value>> {
     Ok(text.map(serde_json::from_str).transpose()?)
 }
 
+/// A bundle whose release would be an administrator's never gets as far as to deploy: it is deleted, or its release name is put right.
+#[tokio::test]
+async fn a_refused_deploy_over_a_helm_release_takes_nothing_along() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let before = installed(&agent, "web").await?;
+    let wrong = |name: &str| {
+        BundleDeployment::helm_op(name, agent.bed.repository.url(), chart.name(), "9.9.9")
+            .release("web", &target(&agent))
+    };
+    for name in ["deleted", "renamed"] {
+        agent.apply(&wrong(name)).await?;
+        agent
+            .wait_deploy_error(name, |message| message.contains("9.9.9"))
+            .await?;
+        if name == "deleted" {
+            agent.delete("deleted").await?;
+            let_removals_pass(&agent, "first").await?;
+        }
+    }
+    agent.apply(&app(&agent, "renamed")).await?;
+    agent.wait_ready("renamed").await?;
+    let_removals_pass(&agent, "second").await?;
+    ensure!(installed(&agent, "web").await? == before);
+    Ok(())
+}
+
+/// The attempt writes a revision of its own over an administrator's and fails in the middle: only that revision's record goes.
+#[tokio::test]
+async fn a_failed_deploy_over_a_helm_release_takes_nothing_along() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let before = installed(&agent, "web").await?;
+    let failing = BundleDeployment::content("failing", with_refused("extra"))
+        .release("web", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("failing", |message| message.contains("selector"))
+        .await?;
+    ensure!(installed(&agent, "web").await?.0.len() == 2);
+    agent.delete("failing").await?;
+    wait_until("our record to go", PATIENCE, async || {
+        match entry(&agent, "web").await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(entry) => Err(entry.to_string()),
+        }
+    })
+    .await?;
+    ensure!(
+        installed(&agent, "web").await? == before,
+        "{}",
+        agent.agent_log_tail(30)
+    );
+    let releases = helm(&agent)?.json(&["list", "--namespace", &target(&agent)])?;
+    ensure!(releases[0]["status"] == "deployed", "{releases}");
+    Ok(())
+}
+
+/// What a first deploy created before it failed is ours by the revision that we wrote.
+#[tokio::test]
+async fn a_first_deploy_that_failed_is_cleaned_up() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let failing = BundleDeployment::content("failing", with_refused("failing"))
+        .release("failing", &target(&agent));
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("failing", |message| message.contains("selector"))
+        .await?;
+    let names = ["failing".to_owned()];
+    ensure!(present(&agent, &names).await? == names);
+    agent.delete("failing").await?;
+    gone(&agent, &names, PATIENCE).await?;
+    let records = records(&agent).await?;
+    wait_until("the record to go", PATIENCE, async || {
+        let left = records
+            .history("failing")
+            .await
+            .map_err(|e| e.to_string())?;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await
+}
+
+/// A deploy that succeeds over a release of somebody else's takes it over, as under the Go agent, and says so.
+#[tokio::test]
+async fn a_release_that_is_taken_over_is_told() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let bundle =
+        BundleDeployment::helm_op("taker", agent.bed.repository.url(), chart.name(), "1.0.0")
+            .release("web", &target(&agent));
+    agent.apply(&bundle).await?;
+    let ready = agent.wait_ready("taker").await?;
+    ensure!(ready["status"]["release"] == format!("{}/web:2", target(&agent)).as_str());
+    let told = wait_event(&agent, "ReleaseTakenOver", "taker").await?;
+    ensure!(told.contains(&format!("{}/web", target(&agent))), "{told}");
+    agent.delete("taker").await?;
+    gone(&agent, &["web".to_owned()], PATIENCE).await
+}
+
+/// While the Go agent ran, it removed what the ledger still has, and an administrator took the name.
+#[tokio::test]
+async fn a_stale_ledger_deletes_nothing() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&app(&agent, "web")).await?;
+    agent.wait_ready("web").await?;
+    agent.process()?.kill();
+    agent.delete("web").await?;
+    helm(&agent)?.run(&["uninstall", "web", "--wait", "--namespace", &target(&agent)])?;
+    install(&agent, "web", &Chart::small(&unique("web"), "1.0.0"))?;
+    let before = installed(&agent, "web").await?;
+    agent.process()?.restart()?;
+    wait_until("the ledger to forget", PATIENCE, async || {
+        match entry(&agent, "web").await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(entry) => Err(entry.to_string()),
+        }
+    })
+    .await?;
+    ensure!(
+        installed(&agent, "web").await? == before,
+        "{}",
+        agent.agent_log_tail(30)
+    );
+    let told = wait_event(&agent, "ReleaseNotProven", "web").await?;
+    ensure!(told.contains("left"), "{told}");
+    Ok(())
+}
+
+/// A tenant lets the deployed revision be pruned by forging newer ones, and then writes it anew with a hook of its own.
+#[tokio::test]
+async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let namespace = target(&agent);
+    let files = vec![("map.yaml".to_owned(), map("kept").into_bytes())];
+    let bundle = BundleDeployment::content("kept", files).release("kept", &namespace);
+    agent.apply(&bundle).await?;
+    agent.wait_ready("kept").await?;
+    let records = records(&agent).await?;
+    let genuine = records.get("kept", 1).await?;
+    let mut newer = genuine.clone();
+    newer.revision = 2;
+    records.create(&newer).await?;
+    let failing =
+        BundleDeployment::content("kept", with_refused("kept")).release("kept", &namespace);
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("kept", |message| message.contains("selector"))
+        .await?;
+    ensure!(
+        records.get("kept", 1).await.is_err(),
+        "the first revision is pruned"
+    );
+    let mut forged = genuine;
+    forged.hooks.push(release::Hook {
+        name: "forged".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        path: "web/templates/hook.yaml".to_owned(),
+        manifest: map("forged"),
+        events: vec!["pre-delete".to_owned()],
+        ..release::Hook::default()
+    });
+    records.create(&forged).await?;
+    agent.process()?.restart()?;
+    // The next tries read the revision that the status names.
+    agent.apply(&failing.label("round", "1")).await?;
+    let_removals_pass(&agent, "next").await?;
+    let digest = release::storage::digest(&forged);
+    let known = entry(&agent, "kept").await?.context("an entry")?;
+    ensure!(!known.to_string().contains(&digest), "{known}");
+    for revision in [3, 2] {
+        records.delete("kept", revision).await?;
+    }
+    agent.delete("kept").await?;
+    gone(&agent, &["kept".to_owned()], PATIENCE).await?;
+    let_removals_pass(&agent, "last").await?;
+    let hook = agent
+        .object("v1", "ConfigMap", &namespace, "forged")
+        .await?;
+    ensure!(hook.is_none(), "the forged hook was run");
+    Ok(())
+}
+
 /// A bundle of two ConfigMaps, one of its own and one that both have.
 fn claim(agent: &TestAgent<'_>, name: &str) -> BundleDeployment {
     let text = map(name) + &map("common");
@@ -102,6 +305,78 @@ async fn uid(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
         .object("v1", "ConfigMap", &target(agent), name)
         .await?;
     Ok(found.and_then(|map| map.uid()))
+}
+
+/// Who waits is known by what its `${ }` say on this cluster, also by an agent that has just begun.
+#[tokio::test]
+async fn a_bundle_whose_name_is_filled_in_gets_what_it_waits_for() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let facts = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
+        "data": { "facts": "name: edge-1\n" },
+    });
+    apply(&agent.downstream, facts).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let owner = claim(&agent, "zeta").helm("releaseName", json!("shared-edge-1"));
+    agent.apply(&owner).await?;
+    agent.wait_ready("zeta").await?;
+    let before = uid(&agent, "common").await?;
+    let heir = claim(&agent, "alpha")
+        .annotation("fleet.cattle.io/release-name", "shared-${ .ClusterName }")
+        .annotation("fleet.cattle.io/cluster-values", "always");
+    agent.apply(&heir).await?;
+    let refused = format!(
+        "release {}/shared-edge-1 belongs to bundle zeta",
+        target(&agent)
+    );
+    agent
+        .wait_deploy_error("alpha", |message| message == refused)
+        .await?;
+    agent.process()?.kill();
+    agent.delete("zeta").await?;
+    agent.process()?.restart()?;
+    let ready = agent.wait_ready("alpha").await?;
+    let wanted = format!("{}/shared-edge-1:2", target(&agent));
+    ensure!(
+        ready["status"]["release"] == wanted.as_str(),
+        "{:#}",
+        ready["status"]
+    );
+    ensure!(
+        uid(&agent, "common").await? == before,
+        "the common object was made anew"
+    );
+    ensure!(uid(&agent, "zeta").await?.is_none());
+    Ok(())
+}
+
+/// Until a deploy with `takeOwnership` has succeeded, the release stays with the bundle that has it.
+#[tokio::test]
+async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent
+        .apply(&claim(&agent, "zeta").helm("releaseName", json!("shared")))
+        .await?;
+    agent.wait_ready("zeta").await?;
+    let before = uid(&agent, "common").await?;
+    let claimant = BundleDeployment::content("alpha", with_refused("common"))
+        .release("shared", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&claimant).await?;
+    agent
+        .wait_deploy_error("alpha", |message| message.contains("selector"))
+        .await?;
+    let owner = entry(&agent, "shared").await?.context("an entry")?;
+    ensure!(owner["bundle"] == "zeta", "{owner}");
+    agent.delete("alpha").await?;
+    let_removals_pass(&agent, "next").await?;
+    ensure!(uid(&agent, "common").await? == before && uid(&agent, "zeta").await?.is_some());
+    agent.delete("zeta").await?;
+    gone(&agent, &["zeta".to_owned(), "common".to_owned()], PATIENCE).await
 }
 
 /// A Content that went (a restore, a purge) is no reason to deploy what the bundle's chart address has by now.
@@ -220,3 +495,37 @@ async fn start_after_grant(agent: &mut TestAgent<'_>) -> Result<()> {
     start(agent)
 }
 
+/// A revision that is not the one the ledger knows is answered by a new one from the chart, and removed with its bundle.
+#[tokio::test]
+async fn a_release_stays_its_bundles_after_helm_wrote_to_it() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    agent.bed.repository.add(&chart)?;
+    let bundle =
+        BundleDeployment::helm_op("web", agent.bed.repository.url(), chart.name(), "1.0.0")
+            .release("web", &target(&agent));
+    agent.apply(&bundle).await?;
+    agent.wait_ready("web").await?;
+    let namespace = target(&agent);
+    let repository = agent.bed.repository.url();
+    let upgrade = [
+        "upgrade",
+        "web",
+        chart.name(),
+        "--repo",
+        repository,
+        "--namespace",
+        &namespace,
+    ];
+    let forced = ["--set", "greeting=hi", "--force-conflicts"];
+    helm(&agent)?.run(&[&upgrade[..], &forced].concat())?;
+    let label = json!({ "metadata": { "labels": { "woken": "yes" } } });
+    agent
+        .bundle_deployments()?
+        .patch("web", &PatchParams::default(), &Patch::Merge(&label))
+        .await?;
+    agent.delete("web").await?;
+    gone(&agent, &["web".to_owned()], PATIENCE).await
+}

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::api::BundleDeployment;
+use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 use crate::bundle::release_name;
 use crate::ledger::ReleaseKey;
 
@@ -70,21 +70,78 @@ pub fn desired(bundle: &BundleDeployment) -> ReleaseKey {
     }
 }
 
+/// Whether a release's namespace or name is only known once its `${ }` are filled in.
+pub fn is_template(bundle: &BundleDeployment) -> bool {
+    bundle.switch(ANNOTATION_RELEASE_NAME).is_some()
+        || wishes(bundle).iter().any(|text| text.contains(OPENING))
+}
+
+/// What `${ }` begins with.
+const OPENING: &str = "${";
+
+/// Namespace and name of the release as they are written in the BundleDeployment.
+fn wishes(bundle: &BundleDeployment) -> [String; 2] {
+    let ReleaseKey { namespace, name } = desired(bundle);
+    let name = match bundle.switch(ANNOTATION_RELEASE_NAME) {
+        Some(annotated) => annotated.to_owned(),
+        None => name,
+    };
+    [namespace, name]
+}
+
+/// Whether a bundle may want a release, by the texts around its `${ }`.
+fn may_want(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
+    let fits = |wish: &String, name: &String| match wish.split_once(OPENING) {
+        None => wish == name,
+        Some((before, rest)) => {
+            let after = rest.rsplit_once('}').map_or("", |(_, after)| after);
+            name.len() >= before.len() + after.len()
+                && name.starts_with(before.trim_start())
+                && name.ends_with(after.trim_end())
+        }
+    };
+    let names = [&key.namespace, &key.name];
+    wishes(bundle)
+        .iter()
+        .zip(names)
+        .all(|(wish, name)| fits(wish, name))
+}
+
+/// A bundle, and the release it wants as far as that is known.
+#[derive(Clone, Debug)]
+pub struct Claimant {
+    pub bundle: Arc<BundleDeployment>,
+    /// `None` while its `${ }` were never filled in.
+    pub desired: Option<ReleaseKey>,
+}
+
+impl Claimant {
+    /// Whether the bundle still wants the release. While that is not known, what was deployed decides.
+    fn holds_on(&self, key: &ReleaseKey) -> bool {
+        let wants = match &self.desired {
+            Some(desired) => desired == key,
+            None => revision(&self.bundle, key) > 0,
+        };
+        wants && self.bundle.metadata.deletion_timestamp.is_none()
+    }
+}
+
 /// The other bundle that has the release `key`. `owner` is the bundle that the ledger has for it.
-pub fn conflicting_bundle<'a>(
+pub fn conflicting_bundle(
     bundle: &BundleDeployment,
     key: &ReleaseKey,
     owner: Option<&str>,
-    others: impl Iterator<Item = &'a BundleDeployment>,
+    others: &[Claimant],
 ) -> Option<String> {
     let rank = |one: &BundleDeployment| (revision(one, key), owner == Some(one.name()));
     let ours = rank(bundle);
     others
-        .filter(|other| other.name() != bundle.name() && holds_on(other, key))
-        .map(|other| (rank(other), other))
+        .iter()
+        .filter(|other| other.bundle.name() != bundle.name() && other.holds_on(key))
+        .map(|other| (rank(&other.bundle), other))
         .filter(|(theirs, _)| *theirs > ours)
         .max_by_key(|(theirs, _)| *theirs)
-        .map(|(_, other)| other.name().to_owned())
+        .map(|(_, other)| other.bundle.name().to_owned())
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
@@ -95,28 +152,34 @@ pub fn takes(bundle: &BundleDeployment) -> bool {
         && bundle.spec.deployment_id != bundle.status.applied_deployment_id
 }
 
-/// The bundle that wants the release `key` once `owner` gives it up.
-pub fn next_owner<'a>(
-    owner: &str,
-    key: &ReleaseKey,
-    others: impl Iterator<Item = &'a BundleDeployment>,
-) -> Option<String> {
-    let mut waiting = others.filter(|other| {
-        other.name() != owner
-            && other.metadata.deletion_timestamp.is_none()
-            && desired(other) == *key
-    });
-    waiting.next().map(|other| other.name().to_owned())
+/// Who wants a release once its owner gives it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextOwner {
+    /// This bundle.
+    Bundle(String),
+    /// This bundle may want it: that shows when its `${ }` are filled in.
+    Unknown(String),
+    /// Nobody.
+    Nobody,
 }
 
-/// Whether a bundle still wants the release. While its name holds `${ }`, what was deployed decides.
-fn holds_on(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
-    let desired = desired(bundle);
-    let is_template = [&desired.namespace, &desired.name]
-        .iter()
-        .any(|text| text.contains("${"));
-    bundle.metadata.deletion_timestamp.is_none()
-        && (desired == *key || is_template && revision(bundle, key) > 0)
+/// Who wants the release `key` once `owner` gives it up.
+pub fn next_owner(owner: &str, key: &ReleaseKey, others: &[Claimant]) -> NextOwner {
+    let is_other = |other: &&Claimant| {
+        other.bundle.name() != owner && other.bundle.metadata.deletion_timestamp.is_none()
+    };
+    let others = others.iter().filter(is_other);
+    let mut waiting = others
+        .clone()
+        .filter(|one| one.desired.as_ref() == Some(key));
+    if let Some(waiting) = waiting.next() {
+        return NextOwner::Bundle(waiting.bundle.name().to_owned());
+    }
+    let mut doubtful = others.filter(|one| one.desired.is_none() && may_want(&one.bundle, key));
+    match doubtful.next() {
+        Some(doubtful) => NextOwner::Unknown(doubtful.bundle.name().to_owned()),
+        None => NextOwner::Nobody,
+    }
 }
 
 /// The revision of the release that a bundle's status names; 0 if it names another one.
@@ -187,6 +250,14 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    fn claimants(bundles: &[&BundleDeployment]) -> Vec<Claimant> {
+        let claimant = |bundle: &&BundleDeployment| Claimant {
+            desired: (!is_template(bundle)).then(|| desired(bundle)),
+            bundle: Arc::new((*bundle).clone()),
+        };
+        bundles.iter().map(claimant).collect()
+    }
+
     #[rstest]
     #[case::nobody_has_it("", "", None, None)]
     #[case::the_first_record_is_in_the_ledger("", "", Some("b"), Some("b"))]
@@ -202,7 +273,7 @@ mod tests {
         #[case] expected: Option<&str>,
     ) {
         let (us, them) = (bundle("a", ours, "web"), bundle("b", theirs, "web"));
-        let found = conflicting_bundle(&us, &key(), owner, [&us, &them].into_iter());
+        let found = conflicting_bundle(&us, &key(), owner, &claimants(&[&us, &them]));
         assert_eq!(found.as_deref(), expected);
     }
 
@@ -211,7 +282,7 @@ mod tests {
         let us = bundle("a", "", "web");
         let moved = bundle("b", "apps/web:1", "other");
         assert_eq!(
-            conflicting_bundle(&us, &key(), Some("b"), [&moved].into_iter()),
+            conflicting_bundle(&us, &key(), Some("b"), &claimants(&[&moved])),
             None
         );
         let mut deleted = bundle("b", "apps/web:1", "web");
@@ -220,12 +291,33 @@ mod tests {
                 .ok()
                 .and_then(|at| serde_json::from_value(at).ok());
         assert_eq!(
-            conflicting_bundle(&us, &key(), Some("b"), [&deleted].into_iter()),
+            conflicting_bundle(&us, &key(), Some("b"), &claimants(&[&deleted])),
             None
         );
         let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
-        let found = conflicting_bundle(&us, &key(), None, [&unfilled].into_iter());
+        let found = conflicting_bundle(&us, &key(), None, &claimants(&[&unfilled]));
         assert_eq!(found.as_deref(), Some("b"));
+    }
+
+    #[rstest]
+    #[case::plain("web", None, NextOwner::Bundle("b".into()))]
+    #[case::another("other", None, NextOwner::Nobody)]
+    #[case::filled_in("${ .ClusterName }", Some("web"), NextOwner::Bundle("b".into()))]
+    #[case::filled_in_otherwise("${ .ClusterName }", Some("other"), NextOwner::Nobody)]
+    #[case::not_filled_in("w${ .ClusterName }b", None, NextOwner::Unknown("b".into()))]
+    #[case::cannot_become_it("web-${ .ClusterName }", None, NextOwner::Nobody)]
+    fn who_gets_a_release(
+        #[case] wish: &str,
+        #[case] filled: Option<&str>,
+        #[case] expected: NextOwner,
+    ) {
+        let them = bundle("b", "", wish);
+        let mut others = claimants(&[&bundle("a", "apps/web:1", "web"), &them]);
+        if let Some(name) = filled {
+            let name = name.to_owned();
+            others[1].desired = Some(ReleaseKey { name, ..key() });
+        }
+        assert_eq!(next_owner("a", &key(), &others), expected);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
 use crate::error;
+use crate::ledger::ReleaseKey;
 use crate::report::events::{self, Reason};
 use crate::report::redact::SensitiveData;
 
@@ -481,6 +482,15 @@ impl Report {
         );
         tracing::warn!(bundle = self.bundle, "{text}");
         self.events.push((Reason::RecordChanged, text));
+    }
+
+    /// A deploy succeeded over a release that was somebody else's.
+    pub fn taken_over(&mut self, release: &ReleaseKey) {
+        let text = format!(
+            "release {release} was there before, and not this bundle's: it is by now, and goes with it"
+        );
+        tracing::warn!(bundle = self.bundle, "{text}");
+        self.events.push((Reason::ReleaseTakenOver, text));
     }
 
     /// Live objects were compared with the release.

@@ -1,9 +1,11 @@
 //! Removing releases whose BundleDeployment is gone: only on proof, and with a brake.
 //!
 //! Replaces `internal/cmd/agent/deployer/cleanup`, which uninstalls whatever its cache no longer
-//! holds. [`upstream_list`] asks upstream, [`verdict`] decides what is proof, [`uninstall`] removes; what is held back is in
-//! the [`report`]; release records that only claim to be ours are found by [`unknown`] and never touched.
+//! holds. [`upstream_list`] asks upstream, [`verdict`] decides whether a bundle was deleted, [`uninstall`] removes what of its releases is its own;
+//! [`held`] keeps what is held back, and the [`report`] tells of it; release records that only claim to be ours are found by [`unknown`] and
+//! never touched.
 
+mod held;
 mod report;
 mod uninstall;
 mod unknown;
@@ -16,23 +18,25 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use release::storage::StorageError;
 use tokio::time::Instant;
 
+use held::Held;
 pub use report::{REPORT_NAME, Report};
-use uninstall::{Removal, Uninstaller};
+use uninstall::{Found, Removal, Uninstaller};
 use unknown::{Newest, Search};
 use upstream_list::{Lister, UpstreamList};
 pub use verdict::{HoldReason, Verdict};
 use verdict::{RemovalFacts, judge};
 
-use super::bundle_deployment::claims::{self, ReleaseId};
+use super::bundle_deployment::claims::{self, NextOwner, ReleaseId};
 use super::bundle_deployment::plan;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
 use crate::api::BundleDeployment;
 use crate::client::identity::{AgentClient, Identities, IdentityError};
 use crate::error;
-use crate::ledger::{LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
+use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
@@ -40,6 +44,12 @@ use crate::report::redact::Redacted;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
 const FIRST_SEARCH: Duration = Duration::from_secs(10);
+
+/// How often all that is held back is looked at again, and whether somebody let it go.
+const HELD_CHECK: Duration = Duration::from_secs(10);
+
+/// Deletions belong to those that were held for being too many when they come so many grace times after the last of them.
+const WAVE_GRACES: u32 = 6;
 
 /// A removal that did not work. Retried.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +60,11 @@ pub enum RemovalError {
     Ledger(#[source] kube::Error),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error("cannot tell whose release {release} is")]
+    Records {
+        release: String,
+        source: StorageError,
+    },
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
     #[error("failed to delete copies of upstream resources")]
@@ -63,8 +78,9 @@ pub enum RemovalError {
 /// is there; [`Collector::check_continuity`] when a watch has begun anew. [`Collector::run`] beside it finds what no event tells of.
 ///
 /// # Guarantees
-/// A release is removed only after a fresh list without its bundle and a second proof, or because an operator let it. What the
-/// ledger does not know, or knows for another bundle, is not touched. A removal that was begun is finished, by the next process if need be.
+/// A release is removed only after a fresh list without its bundle and a second proof, or because an operator let it, and only as far as its
+/// records show that it is the bundle's. What the ledger does not know, or knows for another bundle, is not touched. A removal that was begun
+/// is finished, by the next process if need be.
 ///
 /// # Cancellation
 /// Safe at any point: that a removal was proven is written before it begins, and each step may be repeated.
@@ -78,6 +94,7 @@ pub struct Collector {
     events: Arc<Events>,
     lister: Lister,
     uninstaller: Uninstaller,
+    held: Held,
     report: Report,
     search: Search,
 }
@@ -90,6 +107,8 @@ pub struct CollectorContext<'a> {
     pub queue: &'a Arc<Queue>,
     pub events: &'a Arc<Events>,
     pub metrics: &'a Metrics,
+    /// How long a bundle is missed before its removal is looked at.
+    pub removal_grace: Duration,
 }
 
 impl Collector {
@@ -104,6 +123,7 @@ impl Collector {
             queue,
             events,
             metrics,
+            removal_grace,
         } = context;
         Self {
             system_namespace: system_namespace.to_owned(),
@@ -113,7 +133,9 @@ impl Collector {
             queue: Arc::clone(queue),
             events: Arc::clone(events),
             lister: Lister::new(upstream, store, ledger, events),
+            held: Held::new(ledger, removal_grace * WAVE_GRACES),
             uninstaller: Uninstaller {
+                system_namespace: system_namespace.to_owned(),
                 identities: Arc::clone(identities),
                 store: Arc::clone(store),
                 ledger: Arc::clone(ledger),
@@ -121,6 +143,11 @@ impl Collector {
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
         }
+    }
+
+    /// The agent's own namespace, which records of ours name.
+    pub fn system_namespace(&self) -> &str {
+        &self.system_namespace
     }
 
     /// Searches for orphans, lost records and unknown releases now and then, at random 1 to 2 intervals, and
@@ -137,38 +164,76 @@ impl Collector {
                 pause = interval.mul_f64(1.0 + rand::random::<f64>());
             }
         };
+        let looking = async {
+            loop {
+                tokio::time::sleep(HELD_CHECK).await;
+                for bundle in self.look_at_held().await {
+                    queue.wake(&bundle, ReconcileKind::Full);
+                }
+            }
+        };
         tokio::select! {
             biased;
             () = searching => {}
+            () = looking => {}
             () = self.report.run() => {}
         }
     }
 
+    /// Looks at everything that is held back, with one question to each side. Which bundles are not to be held any more.
+    async fn look_at_held(&self) -> BTreeSet<String> {
+        let mut held = self.ledger.bundles(|entry| entry.hold == Some(Hold::Held));
+        held.retain(|bundle| !self.store.is_listed(bundle));
+        if held.is_empty() {
+            return held;
+        }
+        let mut woken = match self.ledger.take_permission().await {
+            Ok(released) => released,
+            Err(failed) => {
+                let error = error::text(&failed);
+                tracing::warn!(error, "cannot look whether held removals are let through");
+                BTreeSet::new()
+            }
+        };
+        match self.lister.list(Instant::now()).await {
+            Ok(list) => held.retain(|bundle| {
+                let releases = self.ledger.of_bundle(bundle);
+                !matches!(self.judge(bundle, &list, &releases), Verdict::Held(_))
+            }),
+            Err(failed) => {
+                tracing::debug!(error = %error::chain(&failed), "cannot look at held removals");
+                held.clear();
+            }
+        }
+        woken.append(&mut held);
+        woken
+    }
+
     /// Bundles that have releases and are not listed. Meaningful once a list is complete.
     pub fn orphans(&self) -> BTreeSet<String> {
-        let mut owners: BTreeSet<_> = self
-            .ledger
-            .all()
-            .into_iter()
-            .map(|(_, e)| e.bundle)
-            .collect();
+        let mut owners = self.ledger.bundles(|_| true);
         owners.retain(|owner| !self.store.is_listed(owner));
         owners
     }
 
     /// Whether any release of this bundle is known.
     pub fn has_releases(&self, bundle: &str) -> bool {
-        !self.ledger.of_bundle(bundle).is_empty()
+        self.ledger.count(|entry| entry.bundle == bundle) > 0
     }
 
-    /// The bundle is there: nothing of it is held back or lost, and whether its objects are to
-    /// be kept is known should it go. Where that cannot be written, the next deploy fails and says so.
+    /// The bundle is there: nothing of it is held back, and whether its objects are to be kept is known should it go. Where that cannot
+    /// be written, the next deploy fails and says so. One that was lost is back when upstream lists it: what is remembered of it may be older.
     pub async fn is_back(&self, bundle: &BundleDeployment) {
         let name = bundle.name();
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
             tracing::info!(bundle = name, "{text}");
             self.events.emit(Reason::RemovalReleased, name, text);
+        }
+        if self.ledger.is_lost(name)
+            && let Err(failed) = self.lister.list(Instant::now()).await
+        {
+            tracing::debug!(bundle = name, error = %error::chain(&failed), "still lost");
         }
         let keep = bundle.spec.options.keep_resources;
         if let Err(failed) = self.ledger.seen(name, keep).await {
@@ -205,51 +270,41 @@ impl Collector {
         let list = self.lister.list(missing_since).await?;
         // Read after the list, which may have declared it lost.
         let releases = self.ledger.of_bundle(bundle);
-        let mut verdict = judge(bundle, self.facts(bundle, &list, &releases));
-        let was_released = matches!(verdict, Verdict::Held(_))
-            && self
-                .ledger
-                .is_hold_released()
-                .await
-                .map_err(RemovalError::Ledger)?;
-        if was_released {
+        let mut verdict = self.judge(bundle, &list, &releases);
+        let is_released = |(_, entry): &(_, LedgerEntry)| entry.hold == Some(Hold::Released);
+        if matches!(verdict, Verdict::Held(_)) && releases.iter().any(is_released) {
             verdict = Verdict::Remove;
         }
         if self.store.is_listed(bundle) {
             verdict = Verdict::Alive;
         }
+        if verdict == Verdict::Remove
+            && releases.iter().any(|(key, _)| self.is_claimed(bundle, key))
+        {
+            verdict = Verdict::Claimed;
+        }
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
-            Verdict::Wait => {}
-            Verdict::Held(reason) => self.hold(bundle, reason, releases),
+            Verdict::Wait | Verdict::Claimed => {}
+            Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
                 for (key, entry) in &releases {
-                    if !self.hand_over(key, entry).await? {
-                        self.uninstaller
-                            .uninstall(key, entry, Removal::OfBundle)
-                            .await?;
-                    }
+                    self.dispose(key, entry, Removal::OfBundle).await?;
                 }
                 self.store.forget_deletion(bundle);
-                let was_held = self.report.let_go(bundle);
+                self.report.let_go(bundle);
                 self.events
                     .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
-                if (was_released || was_held)
-                    && self.report.holds_nothing()
-                    && self.orphans().is_empty()
-                {
-                    let ended = self.ledger.end_release_of_hold().await;
-                    ended.map_err(RemovalError::Ledger)?;
-                }
             }
         }
         Ok(verdict)
     }
 
-    /// Removes the releases a bundle left behind when its namespace or release name changed.
+    /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
+    /// filled in yet stays until the next call.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -258,40 +313,107 @@ impl Collector {
         bundle: &str,
         current: &ReleaseKey,
     ) -> Result<(), RemovalError> {
-        for (key, entry) in self.ledger.of_bundle(bundle) {
-            if key != *current && !self.hand_over(&key, &entry).await? {
-                self.uninstaller
-                    .uninstall(&key, &entry, Removal::Superseded(current))
-                    .await?;
+        let has_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
+        for (key, entry) in self.ledger.of_bundle(bundle).into_iter().filter(has_former) {
+            if !self.is_claimed(bundle, &key) {
+                let removal = Removal::Superseded(current);
+                self.dispose(&key, &entry, removal).await?;
             }
         }
         Ok(())
     }
 
-    /// Leaves a release to the bundle that waits for it, if there is one: its next deploy is an upgrade.
-    async fn hand_over(&self, key: &ReleaseKey, entry: &LedgerEntry) -> Result<bool, RemovalError> {
-        let others = self.store.all();
-        let others = others.iter().map(AsRef::as_ref);
-        let Some(next_owner) = claims::next_owner(&entry.bundle, key, others) else {
-            return Ok(false);
+    /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.
+    async fn dispose(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        let release = match self.uninstaller.find(key, entry).await? {
+            Found::Owned(release) => release,
+            Found::Gone => return self.uninstaller.forget(key).await,
+            Found::Foreign => {
+                let text = format!("release {key} is not this bundle's any more: left as it is");
+                return self.give_up(key, entry, removal, text).await;
+            }
+            Found::Returned => {
+                let text = format!(
+                    "release {key} was never this bundle's: left as it is, without the revisions that failed"
+                );
+                return self.give_up(key, entry, removal, text).await;
+            }
         };
-        let ReleaseKey { namespace, name } = key;
+        let NextOwner::Bundle(next_owner) = self.next_owner(&entry.bundle, key) else {
+            let done = self.uninstaller.uninstall(key, entry, &release, removal);
+            return done.await;
+        };
         tracing::info!(
             bundle = next_owner,
-            release = name,
-            namespace,
+            release = key.name,
+            namespace = key.namespace,
             "takes over a release"
         );
+        // Its next deploy is an upgrade.
         let entry = LedgerEntry {
             bundle: next_owner.clone(),
             is_removing: false,
+            hold: None,
             lost: None,
             ..entry.clone()
         };
-        let written = self.ledger.record(key.clone(), entry).await;
+        let written = self.ledger.own(key.clone(), entry, &release.proof).await;
         written.map_err(RemovalError::Ledger)?;
         self.queue.wake(&next_owner, ReconcileKind::Full);
-        Ok(true)
+        Ok(())
+    }
+
+    async fn give_up(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+        text: String,
+    ) -> Result<(), RemovalError> {
+        self.uninstaller.give_up(key, entry, removal).await?;
+        tracing::warn!(bundle = entry.bundle, "{text}");
+        self.events
+            .emit(Reason::ReleaseNotProven, &entry.bundle, text);
+        if let NextOwner::Bundle(waiting) = self.next_owner(&entry.bundle, key) {
+            self.queue.wake(&waiting, ReconcileKind::Full);
+        }
+        Ok(())
+    }
+
+    fn next_owner(&self, owner: &str, key: &ReleaseKey) -> NextOwner {
+        claims::next_owner(owner, key, &self.store.claimants())
+    }
+
+    fn is_claimed(&self, owner: &str, key: &ReleaseKey) -> bool {
+        matches!(self.next_owner(owner, key), NextOwner::Unknown(_))
+    }
+
+    /// What a bundle's `${ }` say is known: releases that nobody wants may have waited for that.
+    pub fn is_filled(&self, bundle: &str, desired: &ReleaseKey) {
+        if !self.store.filled(bundle, desired) {
+            return;
+        }
+        for (key, entry) in self.ledger.all() {
+            let owner = self.store.get(&entry.bundle);
+            let desired = owner.and_then(|owner| self.store.desired(&owner));
+            if entry.bundle != bundle && desired.as_ref() != Some(&key) {
+                self.queue.wake(&entry.bundle, ReconcileKind::Full);
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        bundle: &str,
+        list: &UpstreamList,
+        releases: &[(ReleaseKey, LedgerEntry)],
+    ) -> Verdict {
+        judge(bundle, self.facts(bundle, list, releases))
     }
 
     fn facts<'l>(
@@ -300,10 +422,12 @@ impl Collector {
         list: &'l UpstreamList,
         releases: &[(ReleaseKey, LedgerEntry)],
     ) -> RemovalFacts<'l> {
-        let all = self.ledger.all();
-        let orphans = all
-            .iter()
-            .filter(|(_, entry)| !list.listed.contains(&entry.bundle));
+        // What is held counts for itself and for what goes along with it, not against what goes later.
+        let is_held = releases.iter().any(|(_, entry)| entry.hold.is_some());
+        let counts_held = is_held || self.held.is_in_wave();
+        let is_counted = |entry: &LedgerEntry| counts_held || entry.hold.is_none();
+        let is_orphan =
+            |entry: &LedgerEntry| is_counted(entry) && !list.listed.contains(&entry.bundle);
         RemovalFacts {
             listed: &list.listed,
             own_is_listed: list.own_is_listed,
@@ -312,15 +436,34 @@ impl Collector {
             seen_deleted: self.store.deleted_since(bundle),
             is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
             lost: releases.iter().find_map(|(_, entry)| entry.lost),
-            orphans: orphans.count(),
-            releases: all.len(),
+            orphans: self.ledger.count(is_orphan),
+            releases: self.ledger.count(is_counted),
         }
     }
 
-    fn hold(&self, bundle: &str, reason: HoldReason, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+    /// Keeps the releases of a bundle. Of too many at once, all are held together: what of them would be left were few enough by itself.
+    async fn hold(
+        &self,
+        bundle: &str,
+        reason: HoldReason,
+        list: &UpstreamList,
+        releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) -> Result<(), RemovalError> {
+        if releases.iter().any(|(_, entry)| entry.hold.is_none()) {
+            let mut bundles = BTreeSet::from([bundle.to_owned()]);
+            if reason == HoldReason::TooMany {
+                self.held.note_wave();
+                let all = self.ledger.bundles(|entry| entry.hold.is_none());
+                bundles.extend(all.into_iter().filter(|one| !list.listed.contains(one)));
+            }
+            let released = self.held.hold(bundles).await;
+            for released in released.map_err(RemovalError::Ledger)? {
+                self.queue.wake(&released, ReconcileKind::Full);
+            }
+        }
         let keys = releases.into_iter().map(|(key, _)| key).collect();
         if !self.report.hold(bundle, reason, keys) {
-            return;
+            return Ok(());
         }
         let namespace = &self.system_namespace;
         let text = format!(
@@ -330,6 +473,7 @@ impl Collector {
         );
         tracing::warn!(bundle, "{text}");
         self.events.emit(Reason::RemovalHeld, bundle, text);
+        Ok(())
     }
 
     /// Lists the cluster's release records. Reports those that name this agent and that neither the ledger nor a
@@ -400,7 +544,8 @@ impl Collector {
     /// Whether a live bundle is about to enter this release.
     fn is_expected(&self, bundle: &str, key: &ReleaseKey) -> bool {
         self.store.get(bundle).is_some_and(|bundle| {
-            claims::desired(&bundle) == *key && plan::suspend_reason(&bundle.spec).is_none()
+            self.store.desired(&bundle).as_ref() == Some(key)
+                && plan::suspend_reason(&bundle.spec).is_none()
         })
     }
 }

@@ -113,11 +113,6 @@ impl Report {
         was_held
     }
 
-    /// Whether nothing is held back.
-    pub fn holds_nothing(&self) -> bool {
-        self.lock().held.is_empty()
-    }
-
     /// Replaces the releases that the ledger does not know; gives those that are new.
     pub fn unknown(&self, found: Vec<Unknown>) -> Vec<Unknown> {
         let mut lines = self.lock();

@@ -1,17 +1,21 @@
-//! Uninstalling a release whose removal was proven, with the account that deployed it.
+//! Removing a release whose bundle is proven to be gone, as far as the release is proven to be the bundle's, with the account that deployed
+//! it.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use release::action::{UninstallSpec, uninstall};
+use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
 use crate::api::AGENT_BUNDLE_PREFIX;
-use crate::client::identity::Identities;
+use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
-use crate::ledger::{Ledger, LedgerEntry, ReleaseKey, records};
+use crate::ledger::{
+    Ledger, LedgerEntry, OwnedRecords, Proof, RecordOwner, ReleaseKey, owned_records, records,
+};
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
@@ -25,12 +29,110 @@ pub(super) enum Removal<'a> {
 
 /// Uninstalls releases.
 pub(super) struct Uninstaller {
+    /// System namespace downstream.
+    pub(super) system_namespace: String,
     pub(super) identities: Arc<Identities>,
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
 }
 
+/// A release whose bundle is gone, as its records are.
+pub(super) enum Found {
+    /// It is the bundle's.
+    Owned(Box<OwnedRelease>),
+    /// It was somebody else's before, and after the bundle's deploys failed. The records of those are gone now.
+    Returned,
+    /// It is not the bundle's, whatever the ledger has.
+    Foreign,
+    /// Its namespace is gone with it.
+    Gone,
+}
+
+/// A release that is a bundle's. Only [`Uninstaller::find`] makes one.
+pub(super) struct OwnedRelease {
+    pub(super) proof: Proof,
+    impersonated: DeploymentClient,
+    storage: Storage,
+    keeps: bool,
+}
+
 impl Uninstaller {
+    /// Reads what is there of a release and whose it is.
+    ///
+    /// # Errors
+    /// Its records cannot be read.
+    pub(super) async fn find(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+    ) -> Result<Found, RemovalError> {
+        let keeps = self.keeps(entry);
+        let impersonated = self.identities.account(&entry.account)?;
+        let bundle = records::Bundle {
+            name: entry.bundle.clone(),
+            account: entry.account.clone(),
+            keep_resources: keeps,
+        };
+        let storage = records::records(&self.ledger, &impersonated, &key.namespace, bundle);
+        let failed = |source| RemovalError::Records {
+            release: key.to_string(),
+            source,
+        };
+        let owned = match self.owned(&storage, key, entry).await {
+            Ok(owned) => owned,
+            // In a namespace that is gone with its rights an account may not even look.
+            Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
+            Err(source) => return Err(failed(source)),
+        };
+        if let Some(proof) = Proof::of_records(&owned) {
+            return Ok(Found::Owned(Box::new(OwnedRelease {
+                proof,
+                impersonated,
+                storage,
+                keeps,
+            })));
+        }
+        let OwnedRecords::Parts(revisions) = owned else {
+            return Ok(Found::Foreign);
+        };
+        for revision in revisions {
+            let deleted = storage.delete(&key.name, revision).await;
+            deleted.map_err(failed)?;
+        }
+        Ok(Found::Returned)
+    }
+
+    async fn owned(
+        &self,
+        storage: &Storage,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+    ) -> Result<OwnedRecords, StorageError> {
+        let history = storage.history(&key.name).await?;
+        let mut records = Vec::new();
+        let mut damage = None;
+        for revision in history.iter().rev().map(|head| head.revision) {
+            let owner = match storage.get_unverified(&key.name, revision).await {
+                Ok(record) => RecordOwner::of(&record, revision, entry, &self.system_namespace),
+                Err(StorageError::NotFound) => continue,
+                Err(failed @ StorageError::Decode { .. }) => {
+                    damage.get_or_insert(failed);
+                    RecordOwner::Unreadable
+                }
+                Err(failed) => return Err(failed),
+            };
+            records.push((revision, owner));
+            if !entry.is_attempt && owned_records(entry, &records) == OwnedRecords::Whole {
+                // The others change nothing.
+                break;
+            }
+        }
+        match (owned_records(entry, &records), damage) {
+            (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
+            (owned, _) => Ok(owned),
+        }
+    }
+
     /// Uninstalls a release and forgets it. Its objects stay where the bundle wished so, and always those of the agent itself.
     ///
     /// # Errors
@@ -39,12 +141,11 @@ impl Uninstaller {
         &self,
         key: &ReleaseKey,
         entry: &LedgerEntry,
+        release: &OwnedRelease,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
         let ReleaseKey { namespace, name } = key;
-        let keeps = entry.keep_resources
-            || self.store.kept_resources(&entry.bundle)
-            || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX);
+        let keeps = release.keeps;
         tracing::info!(
             bundle = entry.bundle,
             release = name,
@@ -52,22 +153,15 @@ impl Uninstaller {
             keeps,
             "removing release"
         );
-        let impersonated = self.identities.account(&entry.account)?;
-        let bundle = records::Bundle {
-            name: entry.bundle.clone(),
-            account: entry.account.clone(),
-            keep_resources: keeps,
-        };
-        let storage = records::records(&self.ledger, &impersonated, namespace, bundle);
+        let impersonated = &release.impersonated;
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
-        let done = match uninstall(impersonated.cluster(), &storage, &spec).await {
+        let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
-            // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(namespace).await => return self.forget(key).await,
             Err(failed) => {
                 let name = name.clone();
-                let source = match SensitiveData::of_records(&storage, &name).await {
+                let source = match SensitiveData::of_records(&release.storage, &name).await {
                     Ok(secrets) => secrets.redacted(&failed),
                     Err(unreadable) => Redacted::withheld(&unreadable),
                 };
@@ -77,25 +171,61 @@ impl Uninstaller {
         if !done.not_owned.is_empty() {
             tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
         }
-        let has_copies = match removal {
-            Removal::OfBundle => true,
-            // Copies in the same namespace belong to the release that came after.
-            Removal::Superseded(current) => current.namespace != *namespace,
-        };
-        if has_copies && !keeps {
-            downstream_resources::remove_all(
-                &impersonated,
-                namespace,
-                &entry.bundle,
-                &self.store.all(),
-            )
-            .await
-            .map_err(RemovalError::DownstreamResources)?;
+        if !keeps {
+            self.remove_copies(key, entry, impersonated, removal)
+                .await?;
         }
         self.forget(key).await
     }
 
-    async fn forget(&self, key: &ReleaseKey) -> Result<(), RemovalError> {
+    /// Removes the copies of upstream resources that were made for a bundle where its release is; they say themselves whose they are.
+    async fn remove_copies(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        impersonated: &DeploymentClient,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        // Copies in the same namespace belong to the release that came after.
+        if matches!(removal, Removal::Superseded(current) if current.namespace == key.namespace) {
+            return Ok(());
+        }
+        let others = self.store.all();
+        downstream_resources::remove_all(impersonated, &key.namespace, &entry.bundle, &others)
+            .await
+            .map_err(RemovalError::DownstreamResources)
+    }
+
+    /// Forgets a release that is not the bundle's. Copies that were made for the bundle beside it go.
+    ///
+    /// # Errors
+    /// They cannot be deleted, or the ledger not be written.
+    pub(super) async fn give_up(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        if !self.keeps(entry) {
+            let impersonated = self.identities.account(&entry.account)?;
+            self.remove_copies(key, entry, &impersonated, removal)
+                .await?;
+        }
+        self.forget(key).await
+    }
+
+    /// Whether a bundle's objects are to stay.
+    fn keeps(&self, entry: &LedgerEntry) -> bool {
+        entry.keep_resources
+            || self.store.kept_resources(&entry.bundle)
+            || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
+    }
+
+    /// Forgets a release that is gone.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub(super) async fn forget(&self, key: &ReleaseKey) -> Result<(), RemovalError> {
         self.ledger.forget(key).await.map_err(RemovalError::Ledger)
     }
 

@@ -16,6 +16,8 @@ pub enum Verdict {
     Alive,
     /// Proven soon, if the watch lives on.
     Wait,
+    /// A bundle whose `${ }` are not filled in yet may want its release.
+    Claimed,
     /// Not proven, or too many at once: everything stays.
     Held(HoldReason),
     /// Proven.
@@ -78,9 +80,10 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) is_begun: bool,
     /// Upstream changed while the bundle was missing.
     pub(super) lost: Option<ContinuityBreak>,
-    /// Releases whose bundle is not listed.
+    /// Releases whose bundle is not listed, of those that the brake counts: what is held already counts for itself, not against what
+    /// goes later.
     pub(super) orphans: usize,
-    /// All releases.
+    /// All releases that the brake counts.
     pub(super) releases: usize,
 }
 

@@ -15,7 +15,7 @@ use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::error;
-use crate::ledger::{ReleaseKey, undone_content};
+use crate::ledger::{Proof, ReleaseKey, undone_content};
 use crate::report::events::Reason;
 
 impl ReconcileState {
@@ -116,9 +116,14 @@ impl Reconciler {
         }
         state.report.confirmed();
         if let Some(id) = ReleaseId::parse(&state.report.status().release) {
-            // Releases of another agent are taken over by being entered.
-            let entered = self.enter(state, impersonated, id.key(), true).await;
-            self.note(state, entered);
+            // It was read and proven a moment ago; what the spec says of it counts from now on.
+            let settled = self.confirm_owner(state, impersonated, id.key()).await;
+            self.note(state, settled);
+            let collector = &self.context.collector;
+            let removed = collector
+                .remove_former(state.bundle.name(), &id.key())
+                .await;
+            self.note(state, removed.map_err(Halt::at(Cause::FormerRelease)));
         }
         let others = self.context.store.all();
         let labelled = namespace::label(impersonated, &state.bundle, &others).await;
@@ -169,8 +174,8 @@ impl Reconciler {
             .release_locks
             .take(&key, bundle.name())
             .map_err(|other| self.refuse(state, &key, &other))?;
-        // Entered with its first record, before anything is written, so that no release is ever
-        // without an owner.
+        // With its first record the ledger knows that a deploy was begun, before anything is written.
+        let before = self.context.ledger.get(&key);
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
         let deployed = deployer
@@ -179,9 +184,8 @@ impl Reconciler {
         let deployed = match deployed {
             Ok(deployed) => deployed,
             Err(halt) => {
-                // It did not come to that, but there may be a release of another agent's.
-                let entered = self.enter(state, impersonated, key, false).await;
-                self.note(state, entered);
+                let noted = self.note_failed(state, impersonated, &key).await;
+                self.note(state, noted);
                 if halt.cause == Cause::Deploy(Reason::KindMissing) {
                     self.context.crd_watch.wait(bundle.name());
                 }
@@ -195,8 +199,18 @@ impl Reconciler {
         if deployed.changed {
             state.report.conflicts(&deployed.conflicts);
         }
-        let entered = self.enter(state, impersonated, key.clone(), true).await;
-        self.note(state, entered);
+        let base = deployed.plan.action.from();
+        let is_known = |from| {
+            before
+                .as_ref()
+                .is_some_and(|entry| !entry.is_attempt || entry.digest(from).is_some())
+        };
+        if deployed.changed && base.is_some_and(|from| !is_known(from)) {
+            state.report.taken_over(&key);
+        }
+        let proof = Proof::deployed(&deployed);
+        let owned = self.own(state, impersonated, key.clone(), &proof).await;
+        self.note(state, owned);
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let removed = collector.remove_former(bundle.name(), &key).await;

@@ -20,7 +20,7 @@ use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::claims::ReleaseLocks;
+use super::claims::{self, ReleaseLocks};
 use super::correct::Attempts;
 use super::deployer::Deployer;
 use super::observation_cache::ObservationCache;
@@ -54,8 +54,8 @@ const HOLD: Duration = Duration::from_millis(1_500);
 /// How soon what somebody else has is looked at again.
 const FOREIGN_LOOK: Duration = Duration::from_secs(5 * 60);
 
-/// How often a removal that is held back is tried again.
-const HELD_RETRY: Duration = Duration::from_secs(20);
+/// How often it is looked whether a bundle that may want a release has its `${ }` filled in; when it has, its owner is woken.
+const CLAIMED_RETRY: Duration = Duration::from_secs(20);
 
 /// Reconciles BundleDeployments.
 pub struct Reconciler {
@@ -65,7 +65,8 @@ pub struct Reconciler {
     context: Context,
     mapping: ErrorMapping,
     observation_cache: ObservationCache,
-    since: Mutex<HashMap<String, Instant>>,
+    /// Since when bundles wait for something that upstream has not delivered.
+    waiting: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
     release_locks: ReleaseLocks,
 }
@@ -123,7 +124,7 @@ impl Reconciler {
             mapping: settings.error_mapping.clone(),
             context,
             observation_cache: ObservationCache::default(),
-            since: Mutex::default(),
+            waiting: Mutex::default(),
             corrections: Mutex::default(),
             release_locks: ReleaseLocks::default(),
         }
@@ -215,6 +216,9 @@ impl Reconciler {
             }
         };
         state.bundle = Arc::clone(&filled.bundle);
+        let desired = claims::desired(&state.bundle);
+        let collector = &self.context.collector;
+        collector.is_filled(state.bundle.name(), &desired);
         self.check_names(state)?;
         self.check_target_namespace(state).await?;
         self.check_release_is_free(state)?;
@@ -238,7 +242,9 @@ impl Reconciler {
 
     /// Monitors and corrects alone. A release that another bundle has is left to it.
     async fn drift(&self, state: &mut ReconcileState) -> Result<(), Halt> {
-        if self.conflicting_bundle(state).is_some() || self.monitor_changed(state).await {
+        let desired = self.context.store.desired(&state.bundle);
+        let is_taken = desired.is_some_and(|key| self.conflicting_bundle(state, &key).is_some());
+        if is_taken || self.monitor_changed(state).await {
             return Ok(());
         }
         self.monitor(state, None, Current::Unread).await
@@ -274,6 +280,7 @@ impl Reconciler {
         }
         self.context.drift.clear(name);
         self.observation_cache.forget(name);
+        self.end_waiting(name);
         if !self.context.collector.has_releases(name) {
             self.forget_facts(name);
             return Requeue::IDLE;
@@ -282,18 +289,20 @@ impl Reconciler {
             tracing::info!(name, hold, "not removing a release");
             return Requeue::IDLE;
         }
-        let waited = self.waited(name);
-        if waited < self.timing.removal_grace {
-            return Requeue::after(self.timing.removal_grace - waited);
+        let missing_since = self.context.store.missing_since(name);
+        let missed = missing_since.elapsed();
+        if missed < self.timing.removal_grace {
+            return Requeue::after(self.timing.removal_grace - missed);
         }
-        let missing_since = Instant::now() - waited;
         match self.context.collector.remove(name, missing_since).await {
             Ok(Verdict::Alive | Verdict::Remove) => {
                 self.forget_facts(name);
                 Requeue::IDLE
             }
             Ok(Verdict::Wait) => Requeue::after(self.timing.removal_grace),
-            Ok(Verdict::Held(_)) => Requeue::after(HELD_RETRY),
+            Ok(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
+            // All that is held is looked at together.
+            Ok(Verdict::Held(_)) => Requeue::IDLE,
             Err(failed) => {
                 if matches!(failed, RemovalError::List(_)) {
                     self.context.health.trouble(Side::Upstream);
@@ -306,13 +315,18 @@ impl Reconciler {
         }
     }
 
-    /// How long something about a bundle has been waited for, since the first call.
+    /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        since
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting
             .entry(name.to_owned())
             .or_insert_with(Instant::now)
             .elapsed()
+    }
+
+    fn end_waiting(&self, name: &str) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.remove(name);
     }
 
     /// The bundle is gone for good.
@@ -328,10 +342,7 @@ impl Reconciler {
     /// Nothing is waited for any more. How often corrections did not help is another matter.
     fn forget(&self, name: &str) {
         self.context.crd_watch.forget(name);
-        self.since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
+        self.end_waiting(name);
     }
 
     /// Sends the status upstream if it says anything new. That the BundleDeployment is gone is no failure.

@@ -22,30 +22,33 @@ impl Reconciler {
     }
 
     pub(super) fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
-        match self.conflicting_bundle(state) {
+        let key = claims::desired(&state.bundle);
+        match self.conflicting_bundle(state, &key) {
             None => Ok(()),
-            Some(other) => Err(self.refuse(state, &claims::desired(&state.bundle), &other)),
+            Some(other) => Err(self.refuse(state, &key, &other)),
         }
     }
 
-    /// The other bundle that has the release this one wants.
-    pub(super) fn conflicting_bundle(&self, state: &ReconcileState) -> Option<String> {
-        let key = claims::desired(&state.bundle);
-        let owner = self.context.ledger.get(&key).map(|entry| entry.bundle);
+    /// The other bundle that has the release `key`, which this one wants.
+    pub(super) fn conflicting_bundle(
+        &self,
+        state: &ReconcileState,
+        key: &ReleaseKey,
+    ) -> Option<String> {
+        let owner = self.context.ledger.get(key).map(|entry| entry.bundle);
         // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
         if let Some(owner) = owner.as_deref()
             && owner != state.bundle.name()
             && self.context.store.get(owner).is_none()
-            && (claims::revision(&state.bundle, &key) == 0 || self.context.store.may_hide(owner))
+            && (claims::revision(&state.bundle, key) == 0 || self.context.store.may_hide(owner))
         {
             return Some(owner.to_owned());
         }
         if claims::takes(&state.bundle) {
             return None;
         }
-        let others = self.context.store.all();
-        let others = others.iter().map(AsRef::as_ref);
-        claims::conflicting_bundle(&state.bundle, &key, owner.as_deref(), others)
+        let others = self.context.store.claimants();
+        claims::conflicting_bundle(&state.bundle, key, owner.as_deref(), &others)
     }
 
     /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use objects::manifest::documents;
 use release::model::{Release, Status};
-use release::storage::{KnownDigest, Storage, StorageError};
+use release::storage::{Storage, StorageError};
 
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
@@ -12,7 +12,7 @@ use crate::bundle::SetId;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
-use crate::ledger::{LedgerEntry, ReleaseKey, records};
+use crate::ledger::{LedgerEntry, Proof, ReleaseKey, records};
 
 /// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
 const RECORD: u64 = 8 << 20;
@@ -23,8 +23,9 @@ fn release_bytes(release: &Release) -> u64 {
 }
 
 impl Reconciler {
-    /// The release that the status names, if it is in storage as it was written. A revision without a digest in the ledger was written by
-    /// another agent, which named it in the status, where no tenant can: it is believed the first time, and its digest noted.
+    /// The release that the status names, if it is in storage as it was written. A revision above all that the ledger ever had a digest of
+    /// was written by another agent, which named it in the status, where no tenant can: if it names the bundle it is believed once, and its
+    /// digest noted.
     pub(super) async fn stored(
         &self,
         state: &mut ReconcileState,
@@ -53,19 +54,73 @@ impl Reconciler {
             }
             Err(failed) => return Err(failed),
         };
+        if known.digest(id.revision).is_none() {
+            let Some(proof) = self
+                .named(state, &release)
+                .filter(|_| known.may_believe(id.revision))
+            else {
+                state.report.record_changed(&id);
+                return Ok(None);
+            };
+            self.adopt(state, impersonated, &id, &release, &proof);
+        }
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
         if state.bundle.spec.correct_drift().enabled && is_anothers(&release, set.hash()) {
             state.report.revision_of_another(&id);
             return Ok(None);
         }
-        if !matches!(known.known_digest(id.revision), KnownDigest::Digest(_)) {
-            let entry = self.entry(state, impersonated, &key, false);
-            let digest = release::storage::digest(&release);
-            let entry = entry.noting(id.revision, digest);
-            self.context.ledger.adopt_revision(key, entry);
-        }
         Ok(Some(release))
+    }
+
+    /// What shows that a record of another agent's is of this bundle.
+    fn named(&self, state: &ReconcileState, release: &Release) -> Option<Proof> {
+        let namespace = self.context.collector.system_namespace();
+        Proof::named(release, state.bundle.name(), namespace)
+    }
+
+    /// Believes a record that another agent wrote.
+    fn adopt(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        id: &ReleaseId,
+        release: &Release,
+        proof: &Proof,
+    ) {
+        let key = id.key();
+        let entry = self.entry(state, impersonated, &key, false);
+        let entry = entry.noting(id.revision, release::storage::digest(release));
+        self.context.ledger.adopt(key, entry, proof);
+    }
+
+    /// After a deploy that did not get as far as to write a revision: the release may be one of another agent's, whose attempts upstream's
+    /// status does not name, and there may be copies of upstream resources, which go with the bundle. A deploy that failed proves nothing.
+    pub(super) async fn note_failed(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        key: &ReleaseKey,
+    ) -> Result<(), Halt> {
+        let ledger = &self.context.ledger;
+        if ledger.get(key).is_none() && state.report.status().release.is_empty() {
+            let storage = self.records(&state.bundle, impersonated, &key.namespace);
+            let history = storage.history(&key.name).await.unwrap_or_default();
+            let newest = release::storage::last(&history).map(|head| head.revision);
+            if let Some(revision) = newest
+                && let Ok(release) = storage.get_unverified(&key.name, revision).await
+                && let Some(proof) = self.named(state, &release)
+            {
+                let id = ReleaseId::new(key, revision);
+                self.adopt(state, impersonated, &id, &release, &proof);
+            }
+        }
+        if ledger.get(key).is_none() && !state.bundle.spec.options.downstream_resources.is_empty() {
+            let entry = self.entry(state, impersonated, key, false);
+            ledger.attempt(key.clone(), entry);
+        }
+        let settled = ledger.settle(key).await;
+        settled.map_err(Halt::at(Cause::Ledger))
     }
 
     /// The records of a bundle's releases in a namespace.
@@ -83,17 +138,34 @@ impl Reconciler {
         records::records(&self.context.ledger, impersonated, namespace, bundle)
     }
 
-    /// Writes into the ledger whose the release is.
-    pub(super) async fn enter(
+    /// Writes into the ledger that the release is the bundle's, whose spec is deployed.
+    pub(super) async fn own(
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
         key: ReleaseKey,
-        is_deployed: bool,
+        proof: &Proof,
     ) -> Result<(), Halt> {
-        let entry = self.entry(state, impersonated, &key, is_deployed);
-        let recorded = self.context.ledger.record(key, entry).await;
+        let entry = self.entry(state, impersonated, &key, true);
+        let recorded = self.context.ledger.own(key, entry, proof).await;
         recorded.map_err(Halt::at(Cause::Ledger))
+    }
+
+    /// Nothing was to be deployed of a release that the ledger has: what the spec says of it counts from now on.
+    pub(super) async fn confirm_owner(
+        &self,
+        state: &ReconcileState,
+        impersonated: &DeploymentClient,
+        key: ReleaseKey,
+    ) -> Result<(), Halt> {
+        let is_own = |entry: &LedgerEntry| entry.bundle == state.bundle.name() && !entry.is_attempt;
+        let ledger = &self.context.ledger;
+        if !ledger.get(&key).as_ref().is_some_and(is_own) {
+            return Ok(());
+        }
+        let entry = self.entry(state, impersonated, &key, true);
+        let confirmed = ledger.confirm(key, entry).await;
+        confirmed.map_err(Halt::at(Cause::Ledger))
     }
 
     fn entry(
@@ -104,21 +176,17 @@ impl Reconciler {
         is_deployed: bool,
     ) -> LedgerEntry {
         let known = self.context.ledger.get(key);
+        let known = known.unwrap_or_else(|| LedgerEntry {
+            revisions: Some(BTreeMap::new()),
+            ..LedgerEntry::default()
+        });
         let keeps = state.bundle.spec.options.keep_resources;
-        let kept = known.as_ref().is_some_and(|entry| entry.keep_resources);
-        let entry = LedgerEntry {
+        LedgerEntry {
             bundle: state.bundle.name().to_owned(),
             account: impersonated.account().to_owned(),
             // Until the new spec is deployed, the last one has a say.
-            keep_resources: keeps || !is_deployed && kept,
-            ..LedgerEntry::default()
-        };
-        match known {
-            Some(known) => entry.with_revisions_of(&known),
-            None => LedgerEntry {
-                revisions: Some(BTreeMap::new()),
-                ..entry
-            },
+            keep_resources: keeps || !is_deployed && known.keep_resources,
+            ..known
         }
     }
 }

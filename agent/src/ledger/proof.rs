@@ -1,0 +1,188 @@
+//! What shows that a release is a bundle's. No I/O.
+//!
+//! A name proves nothing: an administrator's release may have the one that a bundle wants. So whoever makes a release a bundle's in the
+//! ledger, hands it over or removes it needs a [`Proof`], and only the functions here make one.
+
+use release::action::Deployed;
+use release::model::{Release, Status};
+
+use super::state::LedgerEntry;
+use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
+
+/// A release is a bundle's.
+#[derive(Debug)]
+pub struct Proof(());
+
+impl Proof {
+    /// A deploy of the bundle's succeeded over it.
+    pub fn deployed(_by: &Deployed) -> Self {
+        Self(())
+    }
+
+    /// A record names the bundle and this agent's namespace, which is what the Go agent asks for.
+    pub fn named(record: &Release, bundle: &str, system_namespace: &str) -> Option<Self> {
+        (named_bundle(record, system_namespace) == Some(bundle)).then_some(Self(()))
+    }
+
+    /// Something of its own is there, and nobody else's.
+    pub(crate) fn of_records(what: &OwnedRecords) -> Option<Self> {
+        matches!(what, OwnedRecords::Whole).then_some(Self(()))
+    }
+}
+
+/// The bundle that a record names, if it names this agent's namespace too.
+pub fn named_bundle<'r>(record: &'r Release, system_namespace: &str) -> Option<&'r str> {
+    let chart = record.chart.as_ref()?;
+    let annotations = chart.metadata.annotations.as_ref()?;
+    let namespace = annotations.get(ANNOTATION_AGENT_NAMESPACE)?;
+    let bundle = annotations.get(ANNOTATION_BUNDLE_ID)?;
+    (namespace == system_namespace).then_some(bundle.as_str())
+}
+
+/// Whose a stored record is, seen from a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordOwner {
+    /// It is one that was written for the bundle's release: the ledger has its digest.
+    Written {
+        /// It says that it was deployed.
+        is_deployed: bool,
+    },
+    /// It names the bundle and this agent.
+    Named,
+    /// It names another bundle of this agent.
+    OtherBundle,
+    /// Somebody else's, or nobody's that can be told.
+    Foreign,
+    /// It cannot be read.
+    Unreadable,
+}
+
+impl RecordOwner {
+    /// Whose a record is that lies under the name of `revision`.
+    pub fn of(
+        record: &Release,
+        revision: i64,
+        entry: &LedgerEntry,
+        system_namespace: &str,
+    ) -> Self {
+        let digest = release::storage::digest(record);
+        if entry.digest(revision) == Some(digest.as_str()) {
+            let is_deployed = record.status() == Status::Deployed;
+            return Self::Written { is_deployed };
+        }
+        match named_bundle(record, system_namespace) {
+            Some(bundle) if bundle == entry.bundle => Self::Named,
+            Some(_) => Self::OtherBundle,
+            None => Self::Foreign,
+        }
+    }
+
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Written { .. } | Self::Named)
+    }
+}
+
+/// What of a release's records is a bundle's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnedRecords {
+    /// The release is the bundle's with all it has.
+    Whole,
+    /// These revisions were written for the bundle over a release of somebody else's, and never got to their end.
+    Parts(Vec<i64>),
+    /// Nothing is.
+    Nothing,
+    /// No record can be read.
+    Unreadable,
+}
+
+/// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
+pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
+    let Some((_, newest)) = records.first() else {
+        return OwnedRecords::Whole;
+    };
+    let is_unreadable = |(_, owner): &(i64, RecordOwner)| *owner == RecordOwner::Unreadable;
+    if records.iter().all(is_unreadable) {
+        return OwnedRecords::Unreadable;
+    }
+    let is_ours = |(_, owner): &(i64, RecordOwner)| owner.is_ours();
+    if !entry.is_attempt {
+        // A helm client may have written over ours since; another bundle has it for good.
+        let mut known = records.iter().filter(|record| !is_unreadable(record));
+        return match known.find(|(_, owner)| *owner != RecordOwner::Foreign) {
+            Some((_, owner)) if owner.is_ours() => OwnedRecords::Whole,
+            _ => OwnedRecords::Nothing,
+        };
+    }
+    // Cut off between its record and the ledger.
+    let is_deployed = *newest == RecordOwner::Written { is_deployed: true };
+    if is_deployed || records.iter().all(is_ours) {
+        return OwnedRecords::Whole;
+    }
+    let written = records
+        .iter()
+        .filter(|(_, owner)| matches!(owner, RecordOwner::Written { .. }));
+    let written: Vec<_> = written.map(|(revision, _)| *revision).collect();
+    match written.is_empty() {
+        true => OwnedRecords::Nothing,
+        false => OwnedRecords::Parts(written),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RecordOwner::{Foreign, Named, OtherBundle, Unreadable};
+    use super::*;
+    use rstest::rstest;
+
+    const WRITTEN: RecordOwner = RecordOwner::Written { is_deployed: false };
+    const DEPLOYED: RecordOwner = RecordOwner::Written { is_deployed: true };
+
+    /// Records are named from the newest to the oldest.
+    #[rstest]
+    #[case::no_records(false, &[], OwnedRecords::Whole)]
+    #[case::ours(false, &[DEPLOYED, WRITTEN], OwnedRecords::Whole)]
+    #[case::of_the_go_agent(false, &[Named, Named], OwnedRecords::Whole)]
+    #[case::helm_upgraded_ours(false, &[Foreign, DEPLOYED], OwnedRecords::Whole)]
+    #[case::helm_upgraded_the_go_agents(false, &[Foreign, Named], OwnedRecords::Whole)]
+    #[case::we_took_over_a_helm_release(false, &[DEPLOYED, Foreign], OwnedRecords::Whole)]
+    #[case::installed_anew_by_helm(false, &[Foreign, Foreign], OwnedRecords::Nothing)]
+    #[case::another_bundle_has_it_now(false, &[OtherBundle, WRITTEN], OwnedRecords::Nothing)]
+    #[case::helm_upgraded_another_bundles(false, &[Foreign, OtherBundle, WRITTEN], OwnedRecords::Nothing)]
+    #[case::the_newest_is_damaged(false, &[Unreadable, WRITTEN], OwnedRecords::Whole)]
+    #[case::all_are_damaged(false, &[Unreadable, Unreadable], OwnedRecords::Unreadable)]
+    #[case::a_first_deploy_failed(true, &[WRITTEN], OwnedRecords::Whole)]
+    #[case::each_deploy_failed(true, &[WRITTEN, WRITTEN], OwnedRecords::Whole)]
+    #[case::failed_as_under_the_go_agent(true, &[WRITTEN, Named], OwnedRecords::Whole)]
+    #[case::failed_over_a_helm_release(true, &[WRITTEN, WRITTEN, Foreign], OwnedRecords::Parts(vec![3, 2]))]
+    #[case::failed_over_another_bundles(true, &[WRITTEN, OtherBundle], OwnedRecords::Parts(vec![2]))]
+    #[case::failed_over_what_is_damaged(true, &[WRITTEN, Unreadable], OwnedRecords::Parts(vec![2]))]
+    #[case::failed_and_went(true, &[Foreign], OwnedRecords::Nothing)]
+    #[case::cut_off_after_it_succeeded(true, &[DEPLOYED, Foreign], OwnedRecords::Whole)]
+    fn what_of_a_release_is_a_bundles(
+        #[case] is_attempt: bool,
+        #[case] records: &[RecordOwner],
+        #[case] expected: OwnedRecords,
+    ) {
+        let entry = LedgerEntry {
+            is_attempt,
+            ..LedgerEntry::default()
+        };
+        let revisions = (1..).zip(records.iter().rev());
+        let mut records: Vec<_> = revisions
+            .map(|(revision, owner)| (revision, *owner))
+            .collect();
+        records.reverse();
+        assert_eq!(owned_records(&entry, &records), expected);
+    }
+
+    #[test]
+    fn only_a_whole_release_is_proven() {
+        assert!(Proof::of_records(&OwnedRecords::Whole).is_some());
+        let others = [
+            OwnedRecords::Nothing,
+            OwnedRecords::Parts(vec![1]),
+            OwnedRecords::Unreadable,
+        ];
+        assert!(others.iter().all(|what| Proof::of_records(what).is_none()));
+    }
+}
