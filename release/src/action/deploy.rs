@@ -96,7 +96,7 @@ pub async fn deploy(
         rendered = render(cluster, spec, plan.action).await?;
     }
     // The attempt itself makes it known.
-    let was_known = !history.is_empty() || storage.newest(&spec.name) > 0;
+    let was_known = !history.is_empty() || storage.knows(&spec.name);
     let prepared = prepare(cluster, storage, spec, &history, plan, rendered, stored);
     let (plan, mut attempt) = prepared.await?;
     match attempt.run().await {

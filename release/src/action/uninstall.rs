@@ -190,7 +190,7 @@ impl OwnedRelease {
         let Some(writer) = &spec.writer else {
             return Ok(Some(Self { name, history }));
         };
-        if history.iter().any(is_noted) || storage.newest(&name) > 0 {
+        if history.iter().any(is_noted) || storage.knows(&name) {
             return Ok(Some(Self { name, history }));
         }
         for head in history.iter().rev() {

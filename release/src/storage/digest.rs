@@ -22,7 +22,7 @@ pub enum KnownDigest {
     Untracked,
     /// Digests are kept of the release, and none is known of this revision.
     Unknown,
-    /// The [`digest`] of what was written.
+    /// The [`digest`] of what was written. An empty one is none's: nothing in this place is to be believed.
     Digest(String),
 }
 

@@ -196,6 +196,7 @@ impl Storage {
         for head in &mut history {
             head.origin = match self.known_digest(release, head.revision) {
                 KnownDigest::Untracked => Origin::Untracked,
+                KnownDigest::Digest(none) if none.is_empty() => Origin::Spent,
                 KnownDigest::Digest(_) => Origin::Noted,
                 KnownDigest::Unknown if head.revision <= self.newest(release) => Origin::Spent,
                 KnownDigest::Unknown => Origin::Newer,
@@ -241,6 +242,15 @@ impl Storage {
         revision: i64,
     ) -> Result<Release, StorageError> {
         self.driver.get(&key(release, revision)).await
+    }
+
+    /// Whether anything was ever written here under this name, as far as whoever keeps the digests tells.
+    pub fn knows(&self, release: &str) -> bool {
+        let known_by = |digests: &Arc<dyn DigestStore>| {
+            // No revision has this number, so its digest is known only as one that nothing has.
+            digests.newest(release) > 0 || digests.known(release, 0) != KnownDigest::Unknown
+        };
+        self.digests.as_ref().is_some_and(known_by)
     }
 
     /// Whether `release` is known to be what was written under this name and revision, so that its
