@@ -237,7 +237,7 @@ async fn a_stale_ledger_deletes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A tenant lets the deployed revision be pruned by forging newer ones, and then writes it anew with a hook of its own.
+/// A tenant forges a newer revision, so that the deployed one could be pruned, and then writes that anew with a hook of its own.
 #[tokio::test]
 async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -259,10 +259,9 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
     agent
         .wait_deploy_error("kept", |message| message.contains("selector"))
         .await?;
-    ensure!(
-        records.get("kept", 1).await.is_err(),
-        "the first revision is pruned"
-    );
+    // What is forged does not make it go; who may write records may delete it as well.
+    records.get("kept", 1).await?;
+    records.delete("kept", 1).await?;
     let mut forged = genuine;
     forged.hooks.push(release::Hook {
         name: "forged".to_owned(),
