@@ -237,9 +237,6 @@ pub struct UninstallSpec {
     pub disable_hooks: bool,
     /// How long each hook may take; `None` is [`DEFAULT_TIMEOUT`].
     pub timeout: Option<Duration>,
-    /// Who else wrote records for the caller's bundle. Then a release is removed only if a record of theirs or a digest
-    /// of ours proves that it is the bundle's; with none the caller vouches for it.
-    pub writer: Option<Writer>,
 }
 
 impl UninstallSpec {
@@ -252,7 +249,6 @@ impl UninstallSpec {
             keep_history: false,
             disable_hooks: false,
             timeout: None,
-            writer: None,
         }
     }
 }
@@ -262,8 +258,6 @@ impl UninstallSpec {
 pub struct Uninstalled {
     /// Whether there was a release at all.
     pub existed: bool,
-    /// Whether nothing of the release is proven to be the bundle's, so that it was left as it is.
-    pub is_unproven: bool,
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,
     /// Objects that were there before the release and nobody said that it may have, left alone.

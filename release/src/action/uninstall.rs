@@ -64,20 +64,15 @@ pub(super) async fn uninstall_locked(
     if history.is_empty() {
         return Ok(done);
     }
-    let Some(owned) = OwnedRelease::prove(storage, spec, history)
-        .await
-        .map_err(load)?
-    else {
-        let release = &spec.name;
-        tracing::warn!(release, "nothing proves that it is the bundle's: left");
-        done.is_unproven = true;
-        return Ok(done);
+    let records = Records {
+        name: spec.name.clone(),
+        history,
     };
-    let plan = plan_uninstall(&owned.history, spec.keep_resources, spec.keep_history);
+    let plan = plan_uninstall(&records.history, spec.keep_resources, spec.keep_history);
     let was_cut_off = match plan {
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
-            owned.purge(storage).await?;
+            records.purge(storage).await?;
             return Ok(done);
         }
         UninstallPlan::Delete { is_resumed } => is_resumed,
@@ -87,9 +82,9 @@ pub(super) async fn uninstall_locked(
         mut release,
         is_proven,
         others,
-    } = owned.load(storage).await.map_err(load)?;
+    } = records.load(storage).await.map_err(load)?;
     // What is deleted must carry this release's marks, whatever a record says; hooks need not.
-    let is_gone = last(&owned.history).is_some_and(|head| head.status == Status::Uninstalled);
+    let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
     if !is_proven && !spec.disable_hooks {
         let release = &spec.name;
@@ -150,14 +145,13 @@ pub(super) async fn uninstall_locked(
             .await
             .map_err(UninstallError::Purge)?;
     } else {
-        owned.purge(storage).await?;
+        records.purge(storage).await?;
     }
     Ok(done)
 }
 
-/// A release that is proven to be the caller's; only [`OwnedRelease::prove`] makes one. Without it no record is
-/// purged, no hook of a removal run and no object removed.
-struct OwnedRelease {
+/// The records of a release. Whose the release is, the caller has proven.
+struct Records {
     name: String,
     history: Vec<StoredRevision>,
 }
@@ -172,39 +166,7 @@ struct Loaded {
     others: Vec<Release>,
 }
 
-impl OwnedRelease {
-    /// Proves that a release is the caller's: some revision of it was written here once, or an agent wrote one for
-    /// the bundle. Without a [`Writer`](super::Writer) the caller vouches for it.
-    async fn prove(
-        storage: &Storage,
-        spec: &UninstallSpec,
-        history: Vec<StoredRevision>,
-    ) -> Result<Option<Self>, StorageError> {
-        let name = spec.name.clone();
-        let is_noted = |head: &StoredRevision| {
-            matches!(
-                head.origin,
-                Origin::Untracked | Origin::Noted | Origin::Spent
-            )
-        };
-        let Some(writer) = &spec.writer else {
-            return Ok(Some(Self { name, history }));
-        };
-        if history.iter().any(is_noted) || storage.knows(&name) {
-            return Ok(Some(Self { name, history }));
-        }
-        for head in history.iter().rev() {
-            match storage.get_unverified(&name, head.revision).await {
-                Ok(record) if writer.wrote(&record) => {
-                    return Ok(Some(Self { name, history }));
-                }
-                Ok(_) | Err(StorageError::NotFound | StorageError::Decode { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
-    }
-
+impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
     async fn load(&self, storage: &Storage) -> Result<Loaded, StorageError> {
         let mut readable: Vec<(i64, Release, bool)> = Vec::new();

@@ -281,45 +281,6 @@ async fn a_forged_record_does_not_keep_our_hooks_from_running() -> Result<()> {
     Ok(())
 }
 
-/// Nothing was ever written here: somebody's helm release of that name is not removed, nor its history.
-#[tokio::test]
-async fn a_release_that_nothing_proves_is_not_removed() -> Result<()> {
-    let (world, _, plain) = with_digests().await?;
-    let spec = world.spec(
-        &Template::new(&config_map("a", "1")),
-        DeployOptions::default(),
-    );
-    release::deploy(&world.cluster, &plain, &spec).await?;
-    let writer = Writer {
-        annotations: [("example.com/agent".to_owned(), "ours".to_owned())].into(),
-    };
-    for keep_resources in [false, true] {
-        let spec = UninstallSpec {
-            keep_resources,
-            writer: Some(writer.clone()),
-            ..UninstallSpec::new(&world.name, &world.namespace)
-        };
-        let done = release::uninstall(&world.cluster, &world.storage, &spec).await?;
-        assert!(done.existed && done.is_unproven);
-        assert_eq!(world.value("a").await?, "1");
-        assert_eq!(world.history().await?, ["1 deployed"]);
-    }
-    // Unless its record is another agent's, for this bundle.
-    let mut record = plain.get("web", 1).await?;
-    let chart = record.chart.as_ref().map(|chart| (**chart).clone());
-    let mut chart = chart.unwrap_or_default();
-    chart.metadata.annotations = Some(writer.annotations.clone().into_iter().collect());
-    record.chart = Some(Arc::new(chart));
-    plain.update(&record).await?;
-    let spec = UninstallSpec {
-        writer: Some(writer),
-        ..UninstallSpec::new(&world.name, &world.namespace)
-    };
-    release::uninstall(&world.cluster, &world.storage, &spec).await?;
-    assert_eq!(world.value("a").await?, "none");
-    Ok(())
-}
-
 /// What another agent left pending was cut off; what a person's helm has begun is waited for. Both write as `Helm`.
 #[tokio::test]
 async fn a_pending_record_of_another_agent_is_finished_at_once() -> Result<()> {
