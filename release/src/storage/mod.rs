@@ -180,7 +180,7 @@ impl Storage {
     }
 
     /// What is stored under `release`, oldest revision first. What stands in the place of a revision that was
-    /// written here is [`Status::Unknown`], whatever it says.
+    /// written here has the status `unknown`, whatever it says.
     ///
     /// # Errors
     /// The API server refused, or `release` cannot be a label value.

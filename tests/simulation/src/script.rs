@@ -44,7 +44,7 @@ pub fn print(plan: &Plan) -> String {
     lines.join("\n")
 }
 
-/// Reads what [`print`] wrote; lines that say what was broken are passed over.
+/// Reads what [`print()`] wrote; lines that say what was broken are passed over.
 ///
 /// # Errors
 /// The first line that is not understood.
