@@ -15,7 +15,7 @@ use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, t
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision, last};
+use crate::storage::{Storage, StorageError, StoredRevision, last};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
