@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::requests::LastContact;
+use crate::error;
 
 /// A cluster the agent cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +96,13 @@ impl Health {
         self.note(side, false);
     }
 
-    /// A request failed that the agent can do without: an answer with a 4xx is contact and no trouble, whatever it says.
+    /// A request failed that the agent can do without: an answer with a 4xx is contact and no trouble, whatever it says, but for a credential
+    /// that is refused: that is looked into within seconds.
     pub fn failed(&self, side: Side, failed: &kube::Error) {
-        if !is_answer(failed) {
-            self.trouble(side);
+        match is_answer(failed) {
+            true if error::has_code(failed, 401) => self.refused(side),
+            true => {}
+            false => self.trouble(side),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::client::identity::AgentClient;
 use crate::error;
 use state::LedgerState;
 
-pub use proof::{OwnedRecords, Proof, RecordOwner, named_bundle, owned_records};
+pub use proof::{OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records};
 pub use state::{Hold, LedgerEntry, ReleaseKey};
 pub use undone::{UndoPauses, Undone, content as undone_content};
 pub use upstream::{ContinuityBreak, UpstreamState};

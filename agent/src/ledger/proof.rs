@@ -44,7 +44,7 @@ pub fn named_bundle<'r>(record: &'r Release, system_namespace: &str) -> Option<&
 pub enum RecordOwner {
     /// It is one that was written for the bundle's release: the ledger has its digest.
     Written {
-        /// It says that it was deployed.
+        /// It was deployed once, whatever came after.
         is_deployed: bool,
     },
     /// It names the bundle and this agent.
@@ -67,7 +67,9 @@ impl RecordOwner {
     ) -> Self {
         let digest = release::storage::digest(record);
         if entry.digest(revision) == Some(digest.as_str()) {
-            let is_deployed = record.status() == Status::Deployed;
+            let status = record.status();
+            let has_failed = matches!(status, Status::Failed | Status::Unknown);
+            let is_deployed = !has_failed && !status.is_pending();
             return Self::Written { is_deployed };
         }
         match named_bundle(record, system_namespace) {
@@ -95,6 +97,18 @@ pub enum OwnedRecords {
     Unreadable,
 }
 
+/// Whether records, the newest first, show whose the release is, whatever the older ones are: the first that says anything is one that
+/// was deployed for the bundle, or names it.
+pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
+    use RecordOwner::{Foreign, Named, Unreadable, Written};
+    let says_nothing = |owner: &RecordOwner| {
+        matches!(owner, Foreign | Unreadable | Written { is_deployed: false })
+    };
+    let mut owners = records.iter().map(|(_, owner)| owner);
+    let first = owners.find(|owner| !says_nothing(owner));
+    matches!(first, Some(Named | Written { is_deployed: true }))
+}
+
 /// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
 pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
     let Some((_, newest)) = records.first() else {
@@ -105,7 +119,16 @@ pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> Own
         return OwnedRecords::Unreadable;
     }
     let is_ours = |(_, owner): &(i64, RecordOwner)| owner.is_ours();
-    if !entry.is_attempt {
+    let has = |wanted: RecordOwner| records.iter().any(|(_, owner)| *owner == wanted);
+    let is_shown = [
+        RecordOwner::Named,
+        RecordOwner::OtherBundle,
+        RecordOwner::Written { is_deployed: true },
+    ];
+    // Before there were attempts, a deploy that failed over somebody else's release had an entry like any other.
+    let is_attempt = entry.is_attempt
+        || has(RecordOwner::Foreign) && is_shown.into_iter().all(|owner| !has(owner));
+    if !is_attempt {
         // A helm client may have written over ours since; another bundle has it for good.
         let mut known = records.iter().filter(|record| !is_unreadable(record));
         return match known.find(|(_, owner)| *owner != RecordOwner::Foreign) {
@@ -149,6 +172,7 @@ mod tests {
     #[case::another_bundle_has_it_now(false, &[OtherBundle, WRITTEN], OwnedRecords::Nothing)]
     #[case::helm_upgraded_another_bundles(false, &[Foreign, OtherBundle, WRITTEN], OwnedRecords::Nothing)]
     #[case::the_newest_is_damaged(false, &[Unreadable, WRITTEN], OwnedRecords::Whole)]
+    #[case::a_former_version_failed_over_a_helm_release(false, &[WRITTEN, Foreign], OwnedRecords::Parts(vec![2]))]
     #[case::all_are_damaged(false, &[Unreadable, Unreadable], OwnedRecords::Unreadable)]
     #[case::a_first_deploy_failed(true, &[WRITTEN], OwnedRecords::Whole)]
     #[case::each_deploy_failed(true, &[WRITTEN, WRITTEN], OwnedRecords::Whole)]

@@ -226,7 +226,12 @@ impl Http {
             let length = (body.len() + chunk.len()) as u64;
             let held = reserved.as_ref().map_or(SMALL_BYTES, Reservation::bytes);
             if length > held {
-                let wanted = promised.max(length.saturating_mul(2)).min(limit_bytes);
+                // What is promised and does not come takes no turns from others.
+                let doubled = length.saturating_mul(2);
+                let wanted = match promised >= length {
+                    true => doubled.min(promised),
+                    false => doubled.min(limit_bytes),
+                };
                 match &mut reserved {
                     Some(reserved) => reserved.resize(wanted).await,
                     None => reserved = Some(self.settings.memory.reserve(wanted).await),

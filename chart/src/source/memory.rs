@@ -186,10 +186,7 @@ impl Reservation {
     /// Safe: it holds what it held.
     pub async fn resize(&mut self, bytes: u64) {
         if bytes <= self.bytes {
-            let less = self.bytes - bytes;
-            self.bytes = bytes;
-            self.memory.change(|turns| turns.used -= less);
-            return;
+            return self.shrink(bytes);
         }
         // Nobody may wait for who waits.
         self.rest();
@@ -197,6 +194,13 @@ impl Reservation {
         more.is_active = false;
         self.is_active = true;
         self.bytes += std::mem::take(&mut more.bytes);
+    }
+
+    /// Gives back what is more than `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        self.memory.change(|turns| turns.used -= less);
     }
 
     /// The work is done; what it made stays for others to go on with.

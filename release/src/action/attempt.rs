@@ -151,9 +151,17 @@ impl Attempt<'_> {
         };
         self.found |= applied.found;
         self.created = applied.created;
-        let retained = self.delete_obsolete().await?;
+        // What a release had that was not written here cannot be brought back, should the rest fail.
+        let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
+        let mut retained = Vec::new();
+        if !drops_last {
+            retained = self.delete_obsolete().await?;
+        }
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
+        if drops_last {
+            retained = self.delete_obsolete().await?;
+        }
         self.record_success(described).await?;
         Ok(Done {
             conflicts: applied.conflicts,

@@ -15,8 +15,8 @@ use objects::manifest::{build, documents};
 
 use super::error::HookError;
 use crate::kube::{
-    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_name_taken, wait_for_hooks,
-    wait_until_gone,
+    ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_name_taken, unnote,
+    wait_for_hooks, wait_until_gone,
 };
 use crate::model::{Hook, HookDeletePolicy, HookEvent, HookExecution, Release};
 use crate::storage::Storage;
@@ -263,7 +263,11 @@ impl HookRun<'_> {
             .discovery_of(&documents, &[])
             .await
             .map_err(HookError::Discovery)?;
-        build(documents, &release.namespace, &discovery, &[]).map_err(failed)
+        let mut objects = build(documents, &release.namespace, &discovery, &[]).map_err(failed)?;
+        for object in &mut objects {
+            unnote(&mut object.body);
+        }
+        Ok(objects)
     }
 
     /// Deletes a hook's objects if `policy` is one of its own, and waits until they are gone.

@@ -8,7 +8,7 @@ use objects::{Object, Resource};
 
 use super::DeploySpec;
 use super::error::{CrdError, DeployError};
-use crate::kube::{Cluster, Owner, wait_until_ready};
+use crate::kube::{Cluster, Owner, unnote, wait_until_ready};
 use crate::model::Release;
 use crate::storage::{Storage, StorageError};
 use objects::readiness::wait::Mode;
@@ -119,7 +119,8 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
         if objects.is_empty() {
             return Err(failed(CrdError::Empty("resources are empty")));
         }
-        for object in objects {
+        for mut object in objects {
+            unnote(&mut object.body);
             match cluster.create(&object).await {
                 Ok(_) => is_any_new = true,
                 Err(error) if error.is_already_exists() => {}

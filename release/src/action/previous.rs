@@ -63,6 +63,11 @@ impl PreviousObjects {
         self
     }
 
+    /// Whether the last good revision was written here.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
     /// Whether the last good revision proves that this object is the release's, so that its owner needs no check.
     pub(super) fn proves(&self, object: &Object) -> bool {
         self.is_proven && self.good.contains_key(&object.key())

@@ -250,6 +250,10 @@ pub async fn reapply(
     let previous: BTreeMap<ObjectKey, Object> = objects.iter().map(as_recorded).collect();
     for object in &mut objects {
         owner.mark(&mut object.body);
+        // It is written as it is found here.
+        if let Some(Value::Object(metadata)) = object.body.get_mut("metadata") {
+            metadata.remove("resourceVersion");
+        }
     }
     let all: Vec<&Object> = objects.iter().collect();
     let looked = look_all(cluster, &all).await.map_err(|error| ApplyError {

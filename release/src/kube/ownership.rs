@@ -231,7 +231,7 @@ impl Owner {
         })
     }
 
-    /// Puts this release's marks on an object, over whatever the chart wrote.
+    /// Puts this release's marks on an object, over whatever the chart wrote. What was there before is noted by who met it alone.
     pub fn mark(&self, body: &mut Value) {
         let Some(body) = body.as_object_mut() else {
             return;
@@ -239,6 +239,7 @@ impl Owner {
         let metadata = table(body, "metadata");
         table(metadata, "labels").insert(MANAGED_BY_LABEL.to_owned(), MANAGED_BY_HELM.into());
         let annotations = table(metadata, "annotations");
+        annotations.remove(ADOPTED_ANNOTATION);
         annotations.insert(RELEASE_NAME_ANNOTATION.to_owned(), self.name.clone().into());
         annotations.insert(
             RELEASE_NAMESPACE_ANNOTATION.to_owned(),
@@ -280,6 +281,13 @@ impl Owner {
             object: object.describe_for_people(),
             problems: self.problems(live),
         }
+    }
+}
+
+/// Takes away what a chart wrote in the place of the note on objects that were there before: it is not for charts to say.
+pub(crate) fn unnote(body: &mut Value) {
+    if let Some(Value::Object(annotations)) = body.pointer_mut("/metadata/annotations") {
+        annotations.remove(ADOPTED_ANNOTATION);
     }
 }
 

@@ -448,6 +448,12 @@ impl Checker {
 
     /// Whoever writes objects of a release has the account that the bundle names.
     fn account(&mut self, write: &Write, owner: &ReleaseKey) {
+        // Who takes an object over notes that first. Whether it may is judged when the marks change.
+        const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
+        let note = |object: Option<&Value>| object.and_then(|object| object.pointer(NOTE)).cloned();
+        if note(write.before.as_deref()) != note(write.after.as_deref()) {
+            return;
+        }
         let bundles = self.desired_state.of_release(&owner.0, &owner.1);
         let allowed: BTreeSet<&str> = bundles
             .iter()

@@ -406,6 +406,8 @@ fn lines_with(text: &str, part: &str) -> String {
 async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
     const CHARTS: usize = 30;
     const MEGABYTE: usize = 1 << 20;
+    /// In a debug build; without turns it is 415 MiB.
+    const LIMIT_KIB: u64 = 256 * 1024;
     let bed = Bed::shared().await?;
     let mut agent = TestAgent::registered(bed).await?;
     let prefix = unique("large");
@@ -438,7 +440,7 @@ async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
         agent.wait_ready(name).await?;
     }
     let memory = agent.process()?.memory_kib()?;
-    ensure!(memory.peak < 128 * 1024, "{memory:?}");
+    ensure!(memory.peak < LIMIT_KIB, "{memory:?}");
     agent.process()?.restart()?;
     agent.apply(&app(&agent, "one-more")).await?;
     agent.wait_ready("one-more").await?;
@@ -452,6 +454,6 @@ async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
     )
     .await?;
     let memory = agent.process()?.memory_kib()?;
-    ensure!(memory.peak < 128 * 1024, "after a restart: {memory:?}");
+    ensure!(memory.peak < LIMIT_KIB, "after a restart: {memory:?}");
     Ok(())
 }

@@ -260,6 +260,26 @@ async fn a_record_that_lies_about_its_place_is_no_record() -> Result<()> {
     Ok(())
 }
 
+/// What somebody's release had and the chart has not stays until a deploy over it has succeeded.
+#[tokio::test]
+async fn a_takeover_that_fails_deletes_nothing() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    let theirs = Template::new(&config_map("a", "1"));
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    let refused = config_map("Not_A_Name", "1");
+    let template = Template::new(&config_map("b", "1")).hook("refused", "post-upgrade", &refused);
+    let failed = world.deploy_with(&template, DeployOptions::default()).await;
+    assert!(
+        matches!(failed, Err(DeployError::Hook { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(world.value("a").await?, "1");
+    world.deploy(&config_map("b", "1")).await?;
+    assert_eq!(world.config_map("a").await?, None);
+    Ok(())
+}
+
 /// Above our revision lies a forged one: its hooks are not run, and ours are.
 #[tokio::test]
 async fn a_forged_record_does_not_keep_our_hooks_from_running() -> Result<()> {

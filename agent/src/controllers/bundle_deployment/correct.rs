@@ -242,7 +242,8 @@ impl Attempts {
         let now = Instant::now();
         let attempt = |line: &str| {
             let (key, count, again) = parse(line)?;
-            if again + AT_REST <= at {
+            // Whoever may write status may have written this.
+            if again.checked_add(AT_REST).map_or(true, |end| end <= at) {
                 return None;
             }
             let wait = Duration::try_from(again.duration_since(at)).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chart::source::{Fetcher, Memory, Reservation};
@@ -169,8 +169,7 @@ impl Deployer {
         let Some(inputs) = inputs else {
             return Err(superseded_halt());
         };
-        // The turn is held until the release is written.
-        let (_turn, values, package) = inputs?;
+        let (turn, values, package) = inputs?;
         let values = Arc::new(values);
         let Package {
             mut chart,
@@ -205,6 +204,7 @@ impl Deployer {
             disable_dns: helm.disable_dns,
             limit: self.render_limit,
             superseded: superseded.clone(),
+            turn: Mutex::new(turn),
         };
         let is_forced = matches!(
             reason,
@@ -293,7 +293,12 @@ impl Deployer {
         // Downloads take turns of their own.
         let is_read = !bundle.spec.oci_contents && bundle.spec.helm_chart_options.is_none();
         let reading = match is_read {
-            true => Some(memory.reserve(CONTENT).await),
+            true => {
+                let mut reading = memory.reserve(CONTENT).await;
+                // A chart that is pulled instead takes a turn of its own, and may have to wait for it.
+                reading.rest();
+                Some(reading)
+            }
             false => None,
         };
         let values = self.values.of(impersonated, filled).await;

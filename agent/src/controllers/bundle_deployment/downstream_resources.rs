@@ -656,11 +656,17 @@ async fn remove_one<K: Copied>(
             return Ok(());
         };
         if claims.without(bundle, heir).is_some() {
-            return change_claims(copies, name, |claims| {
+            change_claims(copies, name, |claims| {
                 let is_claimed = claims.has(bundle);
                 claims.without(bundle, heir).filter(|_| is_claimed)
             })
-            .await;
+            .await?;
+            // Who needed it too may have gone meanwhile: then it is this one's to delete.
+            match copies.get_metadata_opt(name).await? {
+                Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
+                _ => return Ok(()),
+            }
+            continue;
         }
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {

@@ -111,6 +111,9 @@ enum StatusChange {
 /// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
+/// What is told of an attempt whose own error is gone, in the words by which Helm says it and Fleet's controller looks for it.
+const UNDONE: &str = "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set";
+
 /// Deploy errors upstream shows as "not ready" under a successful Deployed condition
 /// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says
 /// `rollback-on-failure` where upstream's pattern says `atomic` is an oversight there.
@@ -430,7 +433,7 @@ impl Report {
         let mut messages = self.status.conditions.iter().map(|one| &one.message);
         if !messages.any(|message| message.contains(&again)) {
             // Something else went wrong since, and is well again.
-            let text = format!("the last attempt at this deployment was undone; {again}");
+            let text = format!("{UNDONE}; {again}");
             self.set(DEPLOYED, Err(&text));
         }
         self.come_back(Requeue::full_after(pause));
@@ -823,8 +826,7 @@ mod tests {
         assert_eq!(conditions(&first), said);
         first.halt(&Halt::new(Cause::Name, "m"), false);
         first.waits_after_undo(until, pause);
-        let plain =
-            format!("Deployed=False the last attempt at this deployment was undone; {text}");
+        let plain = format!("Deployed=False {UNDONE}; {text}");
         assert_eq!(conditions(&first), [plain]);
     }
 

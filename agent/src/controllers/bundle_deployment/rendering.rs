@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chart::rendered::RenderedError;
+use chart::source::Reservation;
 use chart::{Chart, rendered};
 use objects::Discovery;
 use release::BoxError;
@@ -81,6 +82,13 @@ pub(super) struct Rendering {
     pub(super) limit: Duration,
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
+    /// What it may take. Hooks and waits come after it, and take none of it from others.
+    pub(super) turn: Mutex<Reservation>,
+}
+
+/// What a manifest takes with the objects that are read from it, about.
+pub(super) fn manifest_bytes(manifest: &str) -> u64 {
+    manifest.len() as u64 * 6
 }
 
 /// Another spec came while this one was being rendered.
@@ -132,6 +140,10 @@ impl Rendering {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.shrink(manifest_bytes(&rendered.manifest));
+        turn.rest();
+        drop(turn);
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }

@@ -354,6 +354,8 @@ impl Collector {
             namespace = key.namespace,
             "takes over a release"
         );
+        let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
+        copies.await?;
         // Its next deploy is an upgrade.
         let entry = LedgerEntry {
             bundle: next_owner.clone(),

@@ -14,7 +14,8 @@ use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
 use crate::ledger::{
-    Ledger, LedgerEntry, OwnedRecords, Proof, RecordOwner, ReleaseKey, owned_records, records,
+    Ledger, LedgerEntry, OwnedRecords, Proof, RecordOwner, ReleaseKey, is_settled, owned_records,
+    records,
 };
 use crate::report::redact::{Redacted, SensitiveData};
 
@@ -122,7 +123,7 @@ impl Uninstaller {
                 Err(failed) => return Err(failed),
             };
             records.push((revision, owner));
-            if !entry.is_attempt && owned_records(entry, &records) == OwnedRecords::Whole {
+            if !entry.is_attempt && is_settled(&records) {
                 // The others change nothing.
                 break;
             }
@@ -171,11 +172,28 @@ impl Uninstaller {
         if !done.not_owned.is_empty() {
             tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
         }
-        if !keeps {
-            self.remove_copies(key, entry, impersonated, removal)
-                .await?;
-        }
+        self.leave_copies(key, entry, release, removal).await?;
         self.forget(key).await
+    }
+
+    /// Removes the copies of upstream resources that only this bundle needs, unless its objects are to stay.
+    ///
+    /// # Errors
+    /// They cannot be deleted.
+    pub(super) async fn leave_copies(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        release: &OwnedRelease,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        match release.keeps {
+            true => Ok(()),
+            false => {
+                self.remove_copies(key, entry, &release.impersonated, removal)
+                    .await
+            }
+        }
     }
 
     /// Removes the copies of upstream resources that were made for a bundle where its release is; they say themselves whose they are.

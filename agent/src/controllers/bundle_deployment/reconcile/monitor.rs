@@ -340,6 +340,9 @@ impl Reconciler {
         let name = bundle.name();
         let correction = bundle.spec.correct_drift();
         let is_wanted = correction.enabled || bundle.is_agent_bundle();
+        if !is_wanted {
+            state.report.postponed_corrections(Vec::new());
+        }
         if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }

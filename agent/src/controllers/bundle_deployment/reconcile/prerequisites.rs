@@ -78,6 +78,13 @@ impl Reconciler {
         impersonated: &DeploymentClient,
     ) -> Result<ChangedCopies, Halt> {
         let (upstream, bundle) = (&self.upstream.client, &state.bundle);
+        let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
+        if !bundle.spec.options.downstream_resources.is_empty() && ledger.get(&key).is_none() {
+            // Whatever comes of the deploy, copies go with the bundle.
+            ledger.attempt(key.clone(), self.entry(state, impersonated, &key, false));
+            let settled = ledger.settle(&key).await;
+            settled.map_err(Halt::at(Cause::Ledger))?;
+        }
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
         // The controller wakes the one whose source it copied first.

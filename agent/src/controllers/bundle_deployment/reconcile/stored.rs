@@ -12,15 +12,11 @@ use crate::bundle::SetId;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::rendering::manifest_bytes;
 use crate::ledger::{LedgerEntry, Proof, ReleaseKey, records};
 
 /// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
 const RECORD: u64 = 8 << 20;
-
-/// What a release takes that was read, with the objects made of it and their live ones, about.
-fn release_bytes(release: &Release) -> u64 {
-    release.manifest.len() as u64 * 6
-}
 
 impl Reconciler {
     /// The release that the status names, if it is in storage as it was written. A revision above all that the ledger ever had a digest of
@@ -42,8 +38,11 @@ impl Reconciler {
             None => self.context.deployer.memory().reserve(RECORD).await,
         };
         let stored = storage.get(&key.name, id.revision).await;
-        let bytes = stored.as_ref().map_or(0, release_bytes);
-        turn.resize(bytes.min(turn.bytes())).await;
+        let bytes = stored
+            .as_ref()
+            .map_or(0, |release| manifest_bytes(&release.manifest));
+        turn.shrink(bytes);
+        turn.rest();
         state.turn = Some(turn);
         let release = match stored {
             Ok(release) => release,
@@ -95,7 +94,7 @@ impl Reconciler {
     }
 
     /// After a deploy that did not get as far as to write a revision: the release may be one of another agent's, whose attempts upstream's
-    /// status does not name, and there may be copies of upstream resources, which go with the bundle. A deploy that failed proves nothing.
+    /// status does not name. A deploy that failed proves nothing.
     pub(super) async fn note_failed(
         &self,
         state: &ReconcileState,
@@ -109,15 +108,12 @@ impl Reconciler {
             let newest = release::storage::last(&history).map(|head| head.revision);
             if let Some(revision) = newest
                 && let Ok(release) = storage.get_unverified(&key.name, revision).await
-                && let Some(proof) = self.named(state, &release)
+                && self.named(state, &release).is_some()
             {
-                let id = ReleaseId::new(key, revision);
-                self.adopt(state, impersonated, &id, &release, &proof);
+                // Nothing but itself names it: it may be removed, but nothing is applied or run from it.
+                let entry = self.entry(state, impersonated, key, false);
+                ledger.attempt(key.clone(), entry);
             }
-        }
-        if ledger.get(key).is_none() && !state.bundle.spec.options.downstream_resources.is_empty() {
-            let entry = self.entry(state, impersonated, key, false);
-            ledger.attempt(key.clone(), entry);
         }
         let settled = ledger.settle(key).await;
         settled.map_err(Halt::at(Cause::Ledger))
@@ -168,7 +164,7 @@ impl Reconciler {
         confirmed.map_err(Halt::at(Cause::Ledger))
     }
 
-    fn entry(
+    pub(super) fn entry(
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
