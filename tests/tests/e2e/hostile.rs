@@ -14,7 +14,7 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, haste, hasty, target, wait_event, widgets};
+use crate::scene::{app, deploy, figure, haste, hasty, limit, target, wait_event, widgets};
 
 async fn hurried() -> Result<TestAgent<'static>> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -282,17 +282,10 @@ async fn a_refusal_of_the_cluster_is_reported_and_retried() -> Result<()> {
 
     // A quota.
     let name = namespace_of(&agent, "quota");
-    let quota = |count: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ResourceQuota",
-            "metadata": { "name": "few", "namespace": name },
-            "spec": { "hard": { "count/services": count } },
-        })
-    };
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     apply(&agent.downstream, namespace).await?;
-    apply(&agent.downstream, quota("0")).await?;
+    limit(&agent, &name, "count/services", "0").await?;
     let service =
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: quota\nspec:\n  ports: [{port: 80}]\n";
     agent.apply(&manifests(&agent, "quota", service)).await?;
@@ -337,7 +330,13 @@ async fn a_refusal_of_the_cluster_is_reported_and_retried() -> Result<()> {
         .objects("v1", "ConfigMap", &namespace_of(&agent, "ending"))
         .patch("held", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
-    apply(&agent.downstream, quota("9")).await?;
+    limit(
+        &agent,
+        &namespace_of(&agent, "quota"),
+        "count/services",
+        "9",
+    )
+    .await?;
     agent
         .objects(
             "admissionregistration.k8s.io/v1",

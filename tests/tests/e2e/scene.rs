@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testbed::audit::Request;
 use testbed::fleet::bundle_deployment::BundleDeployment;
+use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
@@ -101,6 +102,30 @@ pub(crate) async fn gone(
     })
     .await
     .with_context(|| agent.agent_log_tail(30))
+}
+
+/// Limits how many objects of a resource (`count/secrets`) a namespace may have. Nothing is refused before the quota's controller has counted.
+pub(crate) async fn limit(
+    agent: &TestAgent<'_>,
+    namespace: &str,
+    resource: &str,
+    count: &str,
+) -> Result<()> {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": "few", "namespace": namespace },
+        "spec": { "hard": { resource: count } },
+    });
+    apply(&agent.downstream, quota).await?;
+    wait_until("the quota to be counted", PATIENCE, async || {
+        let quota = agent.object("v1", "ResourceQuota", namespace, "few").await;
+        let quota = quota.map_err(|e| e.to_string())?.ok_or("gone")?;
+        match &quota.data["status"]["hard"][resource] {
+            Value::String(hard) if hard == count => Ok(()),
+            _ => Err(quota.data.to_string()),
+        }
+    })
+    .await
 }
 
 /// Everything the agent asked to be deleted downstream.

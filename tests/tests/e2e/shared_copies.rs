@@ -12,7 +12,7 @@ use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{app, deletions, deploy, deploy_own, gone, hasty, target};
+use crate::scene::{app, deletions, deploy, deploy_own, gone, hasty, limit, target};
 
 /// What the Go agent marks a copy with.
 const LABEL: &str = "fleet.cattle.io/bundledeployment";
@@ -188,7 +188,7 @@ async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Re
     agent.apply(&needing(&agent, "web", "pull", 1)).await?;
     wait_revision(&agent, "web", 1).await?;
     // No room for another revision.
-    apply(&agent.downstream, quota(&target(&agent), "0")).await?;
+    limit(&agent, &target(&agent), "count/secrets", "0").await?;
     agent
         .upstream_secret("pull", json!({ "key": "two" }))
         .await?;
@@ -203,7 +203,7 @@ async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Re
     .await?;
     agent.process()?.restart()?;
     deploy_elsewhere(&agent).await?;
-    apply(&agent.downstream, quota(&target(&agent), "99")).await?;
+    limit(&agent, &target(&agent), "count/secrets", "99").await?;
     wait_revision(&agent, "web", 2).await?;
     let current = found(&agent, "pull").await?;
     ensure!(current.data["data"]["key"] == "dHdv", "{:?}", current.data);
@@ -212,15 +212,6 @@ async fn a_changed_copy_is_rolled_out_though_the_deploy_was_refused_once() -> Re
     annotate(&agent, "web", "1").await?;
     deploy(&agent, "after", 1).await?;
     wait_revision(&agent, "web", 2).await.map(drop)
-}
-
-/// How many Secrets a namespace may have.
-fn quota(namespace: &str, count: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": { "name": "few", "namespace": namespace },
-        "spec": { "hard": { "count/secrets": count } },
-    })
 }
 
 /// Something in another namespace, after which the agent has been at work for a while.
