@@ -147,6 +147,7 @@ impl ChartFlags {
             plain_http: self.plain_http,
             identity,
             passes_credentials: self.pass_credentials,
+            ..Access::default()
         })
     }
 

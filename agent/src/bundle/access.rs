@@ -1,12 +1,13 @@
 //! From Secrets to how a source is reached.
 //!
 //! Mirrors `ReadHelmAuthFromSecret` (`internal/bundlereader/auth.go`) and `ReadOptsFromSecret`
-//! (`internal/ocistorage/secret.go`); the two disagree about malformed booleans, and so do we.
+//! (`internal/ocistorage/secret.go`); the two disagree about malformed booleans, and so do we. Beside their keys both may have those of
+//! Kubernetes: docker's logins and a client certificate. Keys count, types do not: Fleet's controller gives copies types of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chart::source::{Access, Credentials, Reference};
+use chart::source::{Access, Credentials, Identity, Logins, LoginsError, Reference};
 use golib::strconv::parse_bool;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -32,10 +33,40 @@ fn invalid(problem: impl Into<String>) -> BundleError {
     }
 }
 
+/// Docker's logins of a Secret of type `kubernetes.io/dockerconfigjson` or `kubernetes.io/dockercfg`.
+fn logins(data: &Data) -> Result<Option<Arc<Logins>>, BundleError> {
+    let read = |key: &str, read: fn(&[u8]) -> Result<Logins, LoginsError>| {
+        let read = data.get(key).map(|text| read(&text.0));
+        let failed = |error| invalid(format!("{key} of the secret cannot be used: {error}"));
+        read.transpose().map_err(failed)
+    };
+    let newer = read(".dockerconfigjson", Logins::from_docker_config)?;
+    let logins = match newer {
+        Some(logins) => Some(logins),
+        None => read(".dockercfg", Logins::from_dockercfg)?,
+    };
+    Ok(logins.map(Arc::new))
+}
+
+/// The client certificate of a Secret, as those of type `kubernetes.io/tls` have it.
+fn identity(data: &Data) -> Result<Option<Identity>, BundleError> {
+    let part = |key: &str| data.get(key).filter(|pem| !pem.0.is_empty());
+    match (part("tls.crt"), part("tls.key")) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(invalid("tls.crt is set in the secret, but tls.key isn't")),
+        (None, Some(_)) => Err(invalid("tls.key is set in the secret, but tls.crt isn't")),
+        (Some(certificate), Some(key)) => {
+            let key = std::str::from_utf8(&key.0);
+            let key = key.map_err(|_| invalid("tls.key of the secret is no PEM text"))?;
+            Ok(Some(Identity::new(certificate.0.as_slice(), key)))
+        }
+    }
+}
+
 /// How a HelmOp's chart is reached: the Secret it names, if any, under the options' own settings.
 ///
 /// # Errors
-/// [`BundleError::Secret`] when the Secret holds half of the credentials.
+/// [`BundleError::Secret`] when the Secret holds half of the credentials, or logins that cannot be read.
 pub fn helm_access(
     options: &BundleHelmOptions,
     secret: Option<&Secret>,
@@ -73,6 +104,8 @@ pub fn helm_access(
         ca,
         insecure: options.insecure_skip_tls_verify,
         plain_http,
+        identity: identity(data)?,
+        logins: logins(data)?,
         ..Access::default()
     })
 }
@@ -129,6 +162,8 @@ pub fn storage(secret: &Secret, manifest_id: &str) -> Result<Storage, BundleErro
             ca: ca.map(|pem| Arc::from(pem.0.as_slice())),
             insecure,
             plain_http,
+            identity: identity(data)?,
+            logins: logins(data)?,
             ..Access::default()
         },
     })
@@ -184,6 +219,53 @@ mod tests {
             error.to_string(),
             "username is set in the secret, but password isn't"
         );
+    }
+
+    #[test]
+    fn docker_logins_and_client_certificates() {
+        let options = BundleHelmOptions::default();
+        let access = |data: &[(&str, &str)]| {
+            let secret = secret("kubernetes.io/dockerconfigjson", data);
+            let access = helm_access(&options, Some(&secret));
+            access.map_err(|error| error.to_string())
+        };
+        let registry = "https://r.example/v2/".parse().unwrap();
+        let user = |access: &Access| {
+            let found = access.logins.as_ref()?.for_url(&registry)?;
+            Some(found.username().to_owned())
+        };
+        let (newer, older) = (
+            r#"{"auths": {"r.example": {"username": "newer", "password": "p"}}}"#,
+            r#"{"r.example": {"username": "older", "password": "p"}}"#,
+        );
+        let both = access(&[(".dockerconfigjson", newer), (".dockercfg", older)]).unwrap();
+        assert_eq!(user(&both).as_deref(), Some("newer"));
+        let old = access(&[(".dockercfg", older)]).unwrap();
+        assert_eq!(user(&old).as_deref(), Some("older"));
+        assert_eq!(
+            access(&[(
+                ".dockerconfigjson",
+                r#"{"auths": {"r": {"auth": "secret"}}}"#
+            )])
+            .unwrap_err(),
+            ".dockerconfigjson of the secret cannot be used: the login for \"r\" has an \"auth\" that is no base64 of user:password"
+        );
+        assert!(
+            access(&[("tls.crt", "pem"), ("tls.key", "pem")])
+                .unwrap()
+                .identity
+                .is_some()
+        );
+        assert_eq!(
+            access(&[("tls.crt", "pem")]).unwrap_err(),
+            "tls.crt is set in the secret, but tls.key isn't"
+        );
+        let stored = [
+            ("reference", "r.example/fleet"),
+            (".dockerconfigjson", newer),
+        ];
+        let stored = storage(&secret(OCI_STORAGE_TYPE, &stored), "s-1").unwrap();
+        assert_eq!(user(&stored.access).as_deref(), Some("newer"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::future::Future;
 
 use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher};
 use k8s_openapi::api::core::v1::Secret;
+use tokio::time::Instant;
 
 use super::manifest::EMPTY_MANIFEST_ID;
 use super::{BundleError, Identity, Manifest, Package, UpstreamKind, access, chart};
@@ -158,7 +159,7 @@ impl Bundle {
     }
 }
 
-/// Gets a bundle's files from wherever they are.
+/// Gets a bundle's files from wherever they are. A chart's source is asked again where it was asked before `since`.
 ///
 /// # Errors
 /// [`BundleError`]; `is_retryable` tells what may pass by itself.
@@ -169,6 +170,7 @@ pub async fn load<U: Upstream>(
     bundle_deployment: &BundleDeployment,
     upstream: &U,
     fetcher: &Fetcher,
+    since: Option<Instant>,
 ) -> Result<Bundle, BundleError> {
     let namespace = bundle_deployment.namespace();
     match Source::of(bundle_deployment)? {
@@ -189,13 +191,16 @@ pub async fn load<U: Upstream>(
                 name => Some(required_secret(upstream, namespace, name).await?),
             };
             let access = access::helm_access(&options, secret.as_ref())?;
-            Ok(Bundle::Chart(fetcher.fetch(&chart, &access).await?))
+            let fetched = fetcher.fetch_since(&chart, &access, since).await?;
+            Ok(Bundle::Chart(fetched))
         }
         Source::Content {
             name,
             chart: Some(chart),
         } if name.is_empty() || name == EMPTY_MANIFEST_ID => Ok(Bundle::Chart(
-            fetcher.fetch(&chart, &Access::default()).await?,
+            fetcher
+                .fetch_since(&chart, &Access::default(), since)
+                .await?,
         )),
         Source::Content { name, chart } => {
             let content = upstream
@@ -213,7 +218,9 @@ pub async fn load<U: Upstream>(
             let manifest = Manifest::from_content(&content)?;
             match chart.filter(|_| manifest.resources.is_empty()) {
                 Some(chart) => Ok(Bundle::Chart(
-                    fetcher.fetch(&chart, &Access::default()).await?,
+                    fetcher
+                        .fetch_since(&chart, &Access::default(), since)
+                        .await?,
                 )),
                 None => Ok(Bundle::Files(manifest)),
             }
@@ -305,7 +312,7 @@ mod tests {
     async fn what_is_missing_is_named() {
         let fetcher = Fetcher::new(::chart::source::Settings::default());
         let load = async |spec| {
-            let error = load(&deployment(spec), &Nothing, &fetcher)
+            let error = load(&deployment(spec), &Nothing, &fetcher, None)
                 .await
                 .unwrap_err();
             assert!(error.is_retryable());

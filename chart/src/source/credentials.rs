@@ -7,6 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::logins::Logins;
+use super::safe_url::SafeUrl;
 
 /// A text that never shows in logs, errors or status.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -21,6 +25,10 @@ impl Secret {
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -29,19 +37,43 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// User name and password. Sent as basic authentication, or traded for a token by a registry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a server is shown: user name and password, and the tokens a login may have in their place.
+///
+/// User name and password are sent as basic authentication, or traded for a token by a registry. An identity token is
+/// traded for one too (OAuth2's refresh token), a registry token is sent as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     username: String,
     password: Secret,
+    identity_token: Secret,
+    registry_token: Secret,
 }
 
 impl Credentials {
     /// Both or nothing: Helm and Fleet send no `Authorization` when either half is empty.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Option<Self> {
         let (username, password) = (username.into(), Secret::new(password));
-        (!username.is_empty() && !password.reveal().is_empty())
-            .then_some(Self { username, password })
+        (!username.is_empty() && !password.is_empty()).then(|| Self {
+            username,
+            password,
+            ..Self::default()
+        })
+    }
+
+    /// With the tokens of a login; `None` where there is nothing that could be shown.
+    pub(super) fn login(
+        username: String,
+        password: String,
+        identity_token: String,
+        registry_token: String,
+    ) -> Option<Self> {
+        let pair = Self::new(username, password).unwrap_or_default();
+        let login = Self {
+            identity_token: Secret::new(identity_token),
+            registry_token: Secret::new(registry_token),
+            ..pair
+        };
+        (login != Self::default()).then_some(login)
     }
 
     /// The user name; not secret, but not for metrics either.
@@ -51,6 +83,21 @@ impl Credentials {
 
     pub(super) fn password(&self) -> &str {
         self.password.reveal()
+    }
+
+    /// Whether there is a user name and a password.
+    pub(super) fn is_pair(&self) -> bool {
+        !self.username.is_empty()
+    }
+
+    /// To be traded for a token by a registry's token service.
+    pub(super) fn identity_token(&self) -> Option<&str> {
+        Some(self.identity_token.reveal()).filter(|token| !token.is_empty())
+    }
+
+    /// Shown to a registry as it is.
+    pub(super) fn registry_token(&self) -> Option<&str> {
+        Some(self.registry_token.reveal()).filter(|token| !token.is_empty())
     }
 }
 
@@ -69,6 +116,8 @@ pub struct Access {
     pub identity: Option<Identity>,
     /// Send the credentials to whatever host an index names (Helm's `--pass-credentials`).
     pub passes_credentials: bool,
+    /// For addresses that `credentials` are not for.
+    pub logins: Option<Arc<Logins>>,
 }
 
 /// A client's certificate chain and its private key, both in PEM.
@@ -94,11 +143,48 @@ impl fmt::Debug for Identity {
     }
 }
 
+/// What a server was shown, as errors tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Credentials, whoever they are of.
+    Credentials,
+    /// Nothing, as there was nothing.
+    Nothing,
+    /// Nothing, as no login is for this address.
+    NoLogin,
+    /// Nothing, as the login for this address has a token of a kind that the server does not take.
+    Unusable,
+}
+
 /// Tells two accesses apart in caches without keeping what they are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint([u8; 32]);
 
 impl Access {
+    /// As it is for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
+    pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
+        let is_for = origin.same_origin(url) || self.passes_credentials;
+        let own = self.credentials.as_ref().filter(|_| is_for);
+        let login = || self.logins.as_ref()?.for_url(url);
+        Self {
+            credentials: own.or_else(login).cloned(),
+            identity: self.identity.clone().filter(|_| is_for),
+            logins: None,
+            passes_credentials: false,
+            ..self.clone()
+        }
+    }
+
+    /// What is shown to a server at `url` that takes user name and password, for errors.
+    pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> Shown {
+        match self.at(url, origin).credentials {
+            Some(credentials) if credentials.is_pair() => Shown::Credentials,
+            Some(_) => Shown::Unusable,
+            None if self.logins.is_some() => Shown::NoLogin,
+            None => Shown::Nothing,
+        }
+    }
+
     /// What was fetched with one access is never handed out to another.
     pub(super) fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
@@ -110,14 +196,22 @@ impl Access {
             Some(credentials) => {
                 field(credentials.username.as_bytes());
                 field(credentials.password().as_bytes());
+                field(credentials.identity_token.reveal().as_bytes());
+                field(credentials.registry_token.reveal().as_bytes());
             }
             None => field(b""),
         }
+        field(
+            self.logins
+                .as_ref()
+                .map_or(&[][..], |logins| logins.digest()),
+        );
         field(self.ca.as_deref().unwrap_or_default());
         if let Some(identity) = &self.identity {
             field(&identity.certificates);
             field(identity.key.reveal().as_bytes());
         }
+        field(&[u8::from(self.identity.is_some())]);
         let flags = [self.insecure, self.plain_http, self.passes_credentials];
         field(&flags.map(u8::from));
         Fingerprint(hash.finalize().into())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::credentials::Shown;
 use super::index::IndexError;
 use super::safe_url::SafeUrl;
 
@@ -42,24 +43,24 @@ pub enum FetchError {
         source: TransportError,
     },
     /// The repository's index answered with something else than 200.
-    #[error("failed to read helm repo from {url}, error code: {status}{}", hint(*.status, *.authenticated))]
+    #[error("failed to read helm repo from {url}, error code: {status}{}", hint(*.status, *.shown))]
     IndexStatus {
         /// The index.
         url: SafeUrl,
         /// The HTTP status.
         status: u16,
-        /// Whether credentials were sent.
-        authenticated: bool,
+        /// What was sent to prove who asks.
+        shown: Shown,
     },
     /// A download answered with something else than 200.
-    #[error("downloading \"{url}\": unexpected status {status}{}", hint(*.status, *.authenticated))]
+    #[error("downloading \"{url}\": unexpected status {status}{}", hint(*.status, *.shown))]
     Status {
         /// What was asked for.
         url: SafeUrl,
         /// The HTTP status.
         status: u16,
-        /// Whether credentials were sent.
-        authenticated: bool,
+        /// What was sent to prove who asks.
+        shown: Shown,
     },
     /// The index is not one.
     #[error("failed to load the index {url}")]
@@ -114,7 +115,7 @@ pub enum FetchError {
         problem: String,
     },
     /// The registry refused, in its own words.
-    #[error("registry answered {status} for \"{url}\"{message}{}", hint(*.status, *.authenticated))]
+    #[error("registry answered {status} for \"{url}\"{message}{}", hint(*.status, *.shown))]
     Registry {
         /// What was asked for.
         url: SafeUrl,
@@ -124,8 +125,8 @@ pub enum FetchError {
         message: String,
         /// `: ` and what more it says of that error, as Go prints it; or nothing.
         detail: String,
-        /// Whether credentials were sent.
-        authenticated: bool,
+        /// What was sent to prove who asks.
+        shown: Shown,
     },
     /// The artifact is there, but it is not a chart (or not what we look for).
     #[error("\"{reference}\": {problem}")]
@@ -137,10 +138,16 @@ pub enum FetchError {
     },
 }
 
-fn hint(status: u16, authenticated: bool) -> &'static str {
-    match (status, authenticated) {
-        (401 | 403, true) => " (the credentials were refused)",
-        (401 | 403, false) => " (no credentials were sent)",
+fn hint(status: u16, shown: Shown) -> &'static str {
+    match (status, shown) {
+        (401 | 403, Shown::Credentials) => " (the credentials were refused)",
+        (401 | 403, Shown::Nothing) => " (no credentials were sent)",
+        (401 | 403, Shown::NoLogin) => {
+            " (no credentials were sent: none of the logins is for this address)"
+        }
+        (401 | 403, Shown::Unusable) => {
+            " (no credentials were sent: the login for this address has a token alone, which this server does not take)"
+        }
         _ => "",
     }
 }
@@ -336,7 +343,7 @@ mod tests {
         let refused = FetchError::IndexStatus {
             url: url.clone(),
             status: 401,
-            authenticated: true,
+            shown: Shown::Credentials,
         };
         assert_eq!(
             refused.to_string(),
@@ -348,7 +355,7 @@ mod tests {
         let busy = FetchError::Status {
             url,
             status: 503,
-            authenticated: false,
+            shown: Shown::Nothing,
         };
         assert!(busy.is_retryable());
         let none = LookupError::Version {

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::cache::Cache;
-use super::credentials::{Access, Fingerprint};
+use super::credentials::{Access, Fingerprint, Shown};
 use super::error::FetchError;
 use super::flight::Flights;
 use super::http::{Http, Request, Transport, authorize};
@@ -48,23 +48,32 @@ pub struct Fetcher {
 struct Shared {
     settings: Settings,
     http: Http,
-    indexes: Cache<(SafeUrl, Fingerprint), Kept<Arc<Index>>>,
+    indexes: Cache<IndexKey, KeptIndex>,
     archives: Cache<(String, Fingerprint), Kept<FetchedChart>>,
-    index_flights: Flights<(SafeUrl, Fingerprint, bool), Result<Arc<Index>, FetchError>>,
-    chart_flights: Flights<(ChartRef, Fingerprint), Result<FetchedChart, FetchError>>,
-    archive_flights: Flights<(String, Fingerprint), Result<FetchedChart, FetchError>>,
+    index_flights: Flights<IndexKey, Result<KeptIndex, FetchError>>,
+    chart_flights: Flights<(ChartRef, Fingerprint), Result<Answered, FetchError>>,
+    archive_flights: Flights<(String, Fingerprint), Result<Kept<FetchedChart>, FetchError>>,
 }
+
+/// What an index is remembered under: whose it is, and how that is reached.
+type IndexKey = (SafeUrl, Fingerprint);
+
+type KeptIndex = Kept<Arc<Index>>;
+
+/// A chart, and since when it is known to be what was asked for. `None`: it cannot be another.
+type Answered = (FetchedChart, Option<Instant>);
 
 /// Something remembered, and how to ask whether it is still true.
 #[derive(Clone)]
 struct Kept<T> {
     value: T,
-    since: Instant,
+    /// When it was asked for.
+    asked: Instant,
     validators: HeaderMap,
 }
 
 impl<T: Clone> Kept<T> {
-    fn new(value: T, answer: &HeaderMap) -> Self {
+    fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
         let mut validators = HeaderMap::new();
         for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
             if let Some(value) = answer.get(from) {
@@ -73,22 +82,27 @@ impl<T: Clone> Kept<T> {
         }
         Self {
             value,
-            since: Instant::now(),
+            asked,
             validators,
         }
     }
 
-    fn is_fresh(&self, fresh_for: Duration) -> bool {
-        self.since.elapsed() < fresh_for
+    /// Whether it is believed without asking: for a while, and by those alone who may be told what was known before `since`.
+    fn is_fresh(&self, fresh_for: Duration, since: Option<Instant>) -> bool {
+        self.asked.elapsed() < fresh_for && is_since(self.asked, since)
     }
 
-    /// Confirmed by the server just now.
-    fn confirmed(&self) -> Self {
+    /// Confirmed by the server, which was asked a moment ago.
+    fn confirmed(&self, asked: Instant) -> Self {
         Self {
-            since: Instant::now(),
+            asked,
             ..self.clone()
         }
     }
+}
+
+fn is_since(asked: Instant, since: Option<Instant>) -> bool {
+    since.is_none_or(|since| asked >= since)
 }
 
 impl Fetcher {
@@ -153,12 +167,36 @@ impl Fetcher {
         chart: &ChartRef,
         access: &Access,
     ) -> Result<FetchedChart, FetchError> {
-        let key = (chart.clone(), access.fingerprint());
-        let start = || {
-            let (shared, chart, access) = (Arc::clone(&self.shared), chart.clone(), access.clone());
-            async move { shared.fetch(&chart, &access).await }
-        };
-        self.shared.chart_flights.run(key, start).await
+        self.fetch_since(chart, access, None).await
+    }
+
+    /// As [`Fetcher::fetch`], and what was asked for before `since` is asked for again: an index, a tag, an archive without a
+    /// digest. What a digest names is not asked for again; it cannot have changed.
+    ///
+    /// # Errors
+    /// As for [`Fetcher::fetch`].
+    ///
+    /// # Cancellation
+    /// As for [`Fetcher::fetch`].
+    pub async fn fetch_since(
+        &self,
+        chart: &ChartRef,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<FetchedChart, FetchError> {
+        loop {
+            let key = (chart.clone(), access.fingerprint());
+            let start = || {
+                let (shared, chart, access) =
+                    (Arc::clone(&self.shared), chart.clone(), access.clone());
+                async move { shared.fetch(&chart, &access, since).await }
+            };
+            let (fetched, asked) = self.shared.chart_flights.run(key, start).await?;
+            // Somebody else's may have begun earlier, or may have had less to ask for.
+            if asked.is_none_or(|asked| is_since(asked, since)) {
+                return Ok(fetched);
+            }
+        }
     }
 
     /// What downloads take their turns of; what is made of them may do so too.
@@ -171,10 +209,8 @@ impl Fetcher {
     /// # Errors
     /// [`FetchError`] when it cannot be fetched or read.
     pub async fn index(&self, repo: &SafeUrl, access: &Access) -> Result<Arc<Index>, FetchError> {
-        self.shared
-            .index(repo, access, false)
-            .await
-            .map(|(index, _)| index)
+        let found = self.shared.index(repo, access, None).await;
+        found.map(|(kept, _)| kept.value)
     }
 
     /// What is at an HTTP address, as it is: a values file, say.
@@ -183,8 +219,9 @@ impl Fetcher {
     /// [`FetchError`] when there is no answer, or another one than 200.
     pub async fn get(&self, url: &SafeUrl, access: &Access) -> Result<Bytes, FetchError> {
         let settings = &self.shared.settings;
-        let request = Request::get((**url).clone(), settings.max_archive_bytes, access);
-        let (request, authenticated) = authorize(request, url, access);
+        let here = access.at(url, url);
+        let request = Request::get((**url).clone(), settings.max_archive_bytes, &here);
+        let request = authorize(request, &here);
         let answer = self.shared.http.send(request).await?;
         if answer.status == StatusCode::OK {
             return Ok(answer.body);
@@ -192,7 +229,7 @@ impl Fetcher {
         Err(FetchError::Status {
             url: url.clone(),
             status: answer.status.as_u16(),
-            authenticated,
+            shown: access.shown(url, url),
         })
     }
 
@@ -220,7 +257,8 @@ impl Fetcher {
         entry: &Entry,
         access: &Access,
     ) -> Result<FetchedChart, FetchError> {
-        self.shared.entry(repo, chart, entry, access).await
+        let fetched = self.shared.entry(repo, chart, entry, access, None).await;
+        fetched.map(|(fetched, _)| fetched)
     }
 
     /// Gets the single layer of an artifact whose only annotation `id` is `id`, as Fleet stores
@@ -278,31 +316,31 @@ impl Shared {
         self: &Arc<Self>,
         chart: &ChartRef,
         access: &Access,
-    ) -> Result<FetchedChart, FetchError> {
+        since: Option<Instant>,
+    ) -> Result<Answered, FetchError> {
         match chart.locate()? {
             Location::Repository {
                 repo,
                 chart,
                 version,
             } => {
-                match self
-                    .fetch_listed(&repo, &chart, &version, access, false)
-                    .await
-                {
+                let listed = async |since| {
+                    self.fetch_listed(&repo, &chart, &version, access, since)
+                        .await
+                };
+                match listed(since).await {
                     (Err(error), Origin::Memory) if may_be_outdated(&error) => {
-                        self.fetch_listed(&repo, &chart, &version, access, true)
-                            .await
-                            .0
+                        listed(Some(Instant::now())).await.0
                     }
                     (result, _) => result,
                 }
             }
             Location::Archive { url } => {
                 let (clean, checksum) = repository::parameters(&url)?;
-                self.archive(&clean, &clean, checksum, access).await
+                self.archive(&clean, &clean, checksum, access, since).await
             }
             Location::Oci { reference, version } => {
-                self.fetch_pulled(&reference, &version, access).await
+                self.fetch_pulled(&reference, &version, access, since).await
             }
         }
     }
@@ -313,20 +351,23 @@ impl Shared {
         chart: &str,
         version: &str,
         access: &Access,
-        again: bool,
-    ) -> (Result<FetchedChart, FetchError>, Origin) {
-        let (index, from) = match self.index(repo, access, again).await {
+        since: Option<Instant>,
+    ) -> (Result<Answered, FetchError>, Origin) {
+        let (index, from) = match self.index(repo, access, since).await {
             Ok(found) => found,
             Err(error) => return (Err(error), Origin::Network),
         };
         let result = async {
             let entry = index
+                .value
                 .get(chart, version)
                 .map_err(|lookup| FetchError::NotFound {
                     location: repo.to_string(),
                     lookup,
                 })?;
-            self.entry(repo, chart, entry, access).await
+            let (fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
+            let asked = asked.map_or(index.asked, |asked| asked.min(index.asked));
+            Ok((fetched, Some(asked)))
         };
         (result.await, from)
     }
@@ -337,90 +378,89 @@ impl Shared {
         chart: &str,
         entry: &Entry,
         access: &Access,
-    ) -> Result<FetchedChart, FetchError> {
+        since: Option<Instant>,
+    ) -> Result<Answered, FetchError> {
         let url = repository::chart_url(repo, chart, entry)?;
-        let fetched = if url.scheme() == "oci" {
+        let (fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
             // The credentials are the repository's, not the registry's.
             let access = Access {
                 credentials: None,
                 ..access.clone()
             };
-            self.fetch_pulled(&reference, &entry.version, &access)
+            self.fetch_pulled(&reference, &entry.version, &access, since)
                 .await?
         } else {
             let checksum = Checksum::from_index(&entry.digest);
-            self.archive(&url, repo, checksum, access).await?
+            self.archive(&url, repo, checksum, access, since).await?
         };
-        Ok(FetchedChart {
+        let fetched = FetchedChart {
             version: entry.version.clone(),
             ..fetched
-        })
+        };
+        Ok((fetched, asked))
     }
 
-    /// The index, from memory while fresh; `again` asks the server in any case.
+    /// The index, from memory while fresh.
     async fn index(
         self: &Arc<Self>,
         repo: &SafeUrl,
         access: &Access,
-        again: bool,
-    ) -> Result<(Arc<Index>, Origin), FetchError> {
-        let key = (repo.clone(), access.fingerprint());
-        let kept = self.indexes.get(&key);
-        if let Some(kept) = kept
-            .as_ref()
-            .filter(|kept| kept.is_fresh(self.settings.fresh_for))
-            && !again
-        {
-            return Ok((Arc::clone(&kept.value), Origin::Memory));
+        since: Option<Instant>,
+    ) -> Result<(Kept<Arc<Index>>, Origin), FetchError> {
+        let url = SafeUrl::from(repository::index_url(repo));
+        let here = access.at(&url, repo);
+        let key = (repo.clone(), here.fingerprint());
+        loop {
+            let kept = self.indexes.get(&key);
+            let is_fresh = |kept: &Kept<_>| kept.is_fresh(self.settings.fresh_for, since);
+            if let Some(kept) = kept.clone().filter(is_fresh) {
+                return Ok((kept, Origin::Memory));
+            }
+            let start = || {
+                let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
+                let (here, shown) = (here.clone(), access.shown(&url, repo));
+                async move { shared.download_index(key, url, &here, shown, kept).await }
+            };
+            let kept = self.index_flights.run(key.clone(), start).await?;
+            if is_since(kept.asked, since) {
+                return Ok((kept, Origin::Network));
+            }
         }
-        let flight = (key.0.clone(), key.1, again);
-        let start = || {
-            let (shared, repo, access) = (Arc::clone(self), repo.clone(), access.clone());
-            async move { shared.download_index(&repo, &access, kept).await }
-        };
-        self.index_flights
-            .run(flight, start)
-            .await
-            .map(|index| (index, Origin::Network))
     }
 
     async fn download_index(
         &self,
-        repo: &SafeUrl,
+        key: IndexKey,
+        url: SafeUrl,
         access: &Access,
+        shown: Shown,
         kept: Option<Kept<Arc<Index>>>,
-    ) -> Result<Arc<Index>, FetchError> {
-        let key = (repo.clone(), access.fingerprint());
-        let url = SafeUrl::from(repository::index_url(repo));
+    ) -> Result<Kept<Arc<Index>>, FetchError> {
+        let asked = Instant::now();
         let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
-        let (mut request, authenticated) = authorize(request, repo, access);
+        let mut request = authorize(request, access);
         if let Some(kept) = &kept {
             request.headers.extend(kept.validators.clone());
         }
         let answer = self.http.send(request).await?;
         if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
-            self.indexes
-                .put(key, kept.confirmed(), kept.value.size_bytes());
-            return Ok(kept.value);
+            let kept = kept.confirmed(asked);
+            self.indexes.put(key, kept.clone(), kept.value.size_bytes());
+            return Ok(kept);
         }
         if answer.status != StatusCode::OK {
             let status = answer.status.as_u16();
-            return Err(FetchError::IndexStatus {
-                url,
-                status,
-                authenticated,
-            });
+            return Err(FetchError::IndexStatus { url, status, shown });
         }
         let index = Index::load(&answer.body, self.settings.strictness, &url.to_string());
         let index = index.map_err(|source| FetchError::Index { url, source })?;
         for warning in &index.warnings {
-            tracing::warn!(%repo, "{warning}");
+            tracing::warn!(repo = %key.0, "{warning}");
         }
-        let index = Arc::new(index);
-        let kept = Kept::new(Arc::clone(&index), &answer.headers);
-        self.indexes.put(key, kept, index.size_bytes());
-        Ok(index)
+        let kept = Kept::new(Arc::new(index), &answer.headers, asked);
+        self.indexes.put(key, kept.clone(), kept.value.size_bytes());
+        Ok(kept)
     }
 
     /// An archive by address. With a checksum, what is remembered under it is the thing itself.
@@ -430,60 +470,70 @@ impl Shared {
         origin: &SafeUrl,
         checksum: Option<Checksum>,
         access: &Access,
-    ) -> Result<FetchedChart, FetchError> {
+        since: Option<Instant>,
+    ) -> Result<Answered, FetchError> {
         let name = match &checksum {
             Some(checksum) => format!("{} {}", checksum.key(), url.as_str()),
             None => url.as_str().to_owned(),
         };
-        let key = (name, access.fingerprint());
-        let kept = self.archives.get(&key);
-        if let Some(kept) = &kept
-            && (checksum.is_some() || kept.is_fresh(self.settings.fresh_for))
-        {
-            return Ok(kept.value.clone());
-        }
-        let start = || {
-            let (shared, key, access) = (Arc::clone(self), key.clone(), access.clone());
-            let (url, origin) = (url.clone(), origin.clone());
-            async move {
-                shared
-                    .download(url, &origin, checksum, &access, kept, key)
-                    .await
-            }
+        let here = access.at(url, origin);
+        let key = (name, here.fingerprint());
+        let answered = |kept: Kept<FetchedChart>| match checksum {
+            Some(_) => (kept.value, None),
+            None => (kept.value, Some(kept.asked)),
         };
-        self.archive_flights.run(key.clone(), start).await
+        loop {
+            let kept = self.archives.get(&key);
+            let is_fresh = |kept: &Kept<_>| {
+                checksum.is_some() || kept.is_fresh(self.settings.fresh_for, since)
+            };
+            if let Some(kept) = kept.clone().filter(is_fresh) {
+                return Ok(answered(kept));
+            }
+            let start = || {
+                let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
+                let (here, shown) = (here.clone(), access.shown(&url, origin));
+                let checksum = checksum.clone();
+                async move {
+                    shared
+                        .download(key, url, checksum, &here, shown, kept)
+                        .await
+                }
+            };
+            let kept = self.archive_flights.run(key.clone(), start).await?;
+            if checksum.is_some() || is_since(kept.asked, since) {
+                return Ok(answered(kept));
+            }
+        }
     }
 
     async fn download(
         &self,
+        key: (String, Fingerprint),
         url: SafeUrl,
-        origin: &SafeUrl,
         checksum: Option<Checksum>,
         access: &Access,
+        shown: Shown,
         kept: Option<Kept<FetchedChart>>,
-        key: (String, Fingerprint),
-    ) -> Result<FetchedChart, FetchError> {
+    ) -> Result<Kept<FetchedChart>, FetchError> {
         const ACCEPTED: HeaderValue =
             HeaderValue::from_static("application/gzip,application/octet-stream,*/*;q=0.1");
+        let asked = Instant::now();
         let request = Request::get((*url).clone(), self.settings.max_archive_bytes, access)
             .header(ACCEPT, ACCEPTED);
-        let (mut request, authenticated) = authorize(request, origin, access);
+        let mut request = authorize(request, access);
         if let Some(kept) = &kept {
             request.headers.extend(kept.validators.clone());
         }
         let answer = self.http.send(request).await?;
         if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
-            self.archives
-                .put(key, kept.confirmed(), kept.value.bytes.len());
-            return Ok(kept.value);
+            let kept = kept.confirmed(asked);
+            self.archives.put(key, kept.clone(), kept.value.bytes.len());
+            return Ok(kept);
         }
         if answer.status != StatusCode::OK {
             let status = answer.status.as_u16();
-            return Err(FetchError::Status {
-                url,
-                status,
-                authenticated,
-            });
+            return Err(FetchError::Status { url, status, shown });
         }
         if let Some(checksum) = &checksum {
             checksum.check(&url, &answer.body)?;
@@ -501,12 +551,9 @@ impl Shared {
             manifest: None,
             url,
         };
-        self.archives.put(
-            key,
-            Kept::new(chart.clone(), &answer.headers),
-            chart.bytes.len(),
-        );
-        Ok(chart)
+        let kept = Kept::new(chart, &answer.headers, asked);
+        self.archives.put(key, kept.clone(), kept.value.bytes.len());
+        Ok(kept)
     }
 
     async fn fetch_pulled(
@@ -514,16 +561,18 @@ impl Shared {
         reference: &Reference,
         version: &str,
         access: &Access,
-    ) -> Result<FetchedChart, FetchError> {
+        since: Option<Instant>,
+    ) -> Result<Answered, FetchError> {
+        let registry = Registry::new(&self.http, access, reference)?;
         let name = format!("{reference} {version}");
-        let key = (name, access.fingerprint());
+        let key = (name, registry.access().fingerprint());
         let by_digest = reference.digest.is_some();
         if let Some(kept) = self.archives.get(&key)
-            && (by_digest || kept.is_fresh(self.settings.fresh_for))
+            && (by_digest || kept.is_fresh(self.settings.fresh_for, since))
         {
-            return Ok(kept.value);
+            return Ok((kept.value, (!by_digest).then_some(kept.asked)));
         }
-        let registry = Registry::new(&self.http, access, reference)?;
+        let asked = Instant::now();
         let named = match oci::wanted(reference, version)? {
             Wanted::Name(named) => named,
             Wanted::Constraint(constraint) => {
@@ -553,10 +602,10 @@ impl Shared {
         };
         for key in [key, blob] {
             // The bytes are shared: counting them twice errs on the safe side.
-            let kept = Kept::new(chart.clone(), &HeaderMap::new());
+            let kept = Kept::new(chart.clone(), &HeaderMap::new(), asked);
             self.archives.put(key, kept, chart.bytes.len());
         }
-        Ok(chart)
+        Ok((chart, (!by_digest).then_some(asked)))
     }
 }
 

@@ -13,11 +13,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::credentials::{Access, Credentials};
+use super::credentials::{Access, Credentials, Secret};
 use super::error::{FetchError, TransportError, is_transient};
 use super::safe_url::SafeUrl;
 use super::{Reservation, Settings, tls};
@@ -33,6 +33,9 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long is given up; a slow one may go on.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// How a form is written.
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// Answers up to this size take no turn.
 const SMALL_BYTES: u64 = 256 << 10;
 
@@ -42,7 +45,10 @@ pub(super) struct Request<'a> {
     pub(super) headers: HeaderMap,
     /// An answer longer than this is an error.
     pub(super) limit_bytes: u64,
+    /// As it is for `url`.
     pub(super) access: &'a Access,
+    /// Sent as a form, by POST; then no redirect is followed.
+    pub(super) form: Option<Secret>,
 }
 
 impl<'a> Request<'a> {
@@ -52,6 +58,7 @@ impl<'a> Request<'a> {
             headers: HeaderMap::new(),
             limit_bytes,
             access,
+            form: None,
         }
     }
 
@@ -168,7 +175,12 @@ impl Http {
 
     async fn once(&self, request: &Request<'_>, url: &SafeUrl) -> Result<Answer, FetchError> {
         if let Some(transport) = &self.transport {
-            let answer = transport.get(&request.url, &request.headers).await;
+            let answer = match &request.form {
+                None => transport.get(&request.url, &request.headers).await,
+                Some(_) => Err(TransportError::Connect {
+                    problem: "this transport sends no forms".to_owned(),
+                }),
+            };
             let (parts, body) = answer
                 .map_err(|source| FetchError::Transport {
                     url: url.clone(),
@@ -181,17 +193,11 @@ impl Http {
                 body,
             });
         }
-        let client = self.client(request.access)?;
         let failed = |error: reqwest::Error| FetchError::Transport {
             url: url.clone(),
             source: transport(error, SILENCE),
         };
-        let mut response = client
-            .get(request.url.clone())
-            .headers(request.headers.clone())
-            .send()
-            .await
-            .map_err(failed)?;
+        let mut response = self.follow(request, url).await?;
         let status = response.status();
         let wanted = status.is_success();
         let limit_bytes = if wanted {
@@ -255,6 +261,48 @@ impl Http {
         })
     }
 
+    /// Sends it, and follows redirects. Whoever is led to is shown what proves who asks only if it is the server that was asked.
+    async fn follow(
+        &self,
+        request: &Request<'_>,
+        shown: &SafeUrl,
+    ) -> Result<reqwest::Response, FetchError> {
+        let failed = |source| FetchError::Transport {
+            url: shown.clone(),
+            source,
+        };
+        let (mut url, mut headers) = (request.url.clone(), request.headers.clone());
+        let mut client = self.client(request.access)?;
+        for left in (0..=MAX_REDIRECTS).rev() {
+            let sent = match &request.form {
+                None => client.get(url.clone()),
+                Some(form) => client
+                    .post(url.clone())
+                    .header(CONTENT_TYPE, FORM)
+                    .body(form.reveal().to_owned()),
+            };
+            let sent = sent.headers(headers.clone()).send().await;
+            let response = sent.map_err(|error| failed(transport(error, SILENCE)))?;
+            let Some(next) = redirected(&response, &url).filter(|_| request.form.is_none()) else {
+                return Ok(response);
+            };
+            let next = next.map_err(|problem| failed(TransportError::Redirect { problem }))?;
+            if left == 0 {
+                let problem = "too many redirects".to_owned();
+                return Err(failed(TransportError::Redirect { problem }));
+            }
+            if !SafeUrl::from(url).same_origin(&next) {
+                headers.remove(AUTHORIZATION);
+                client = self.client(&Access {
+                    identity: None,
+                    ..request.access.clone()
+                })?;
+            }
+            url = next;
+        }
+        unreachable!("the last redirect returns")
+    }
+
     /// The client for one trust. Credentials are no part of it.
     fn client(&self, access: &Access) -> Result<reqwest::Client, FetchError> {
         let mut hash = Sha256::new();
@@ -296,7 +344,7 @@ impl Http {
                 access.insecure,
                 access.identity.as_ref(),
             )?)
-            .redirect(reqwest::redirect::Policy::limited(MAX_REDIRECTS))
+            .redirect(reqwest::redirect::Policy::none())
             .referer(false)
             .retry(reqwest::retry::never())
             .connect_timeout(SILENCE)
@@ -317,18 +365,24 @@ impl Http {
     }
 }
 
-/// Adds credentials if the request stays with the origin they are meant for.
-pub(super) fn authorize<'a>(
-    request: Request<'a>,
-    origin: &SafeUrl,
-    access: &Access,
-) -> (Request<'a>, bool) {
-    match &access.credentials {
-        Some(credentials) if access.passes_credentials || origin.same_origin(&request.url) => {
-            (request.header(AUTHORIZATION, basic(credentials)), true)
-        }
-        _ => (request, false),
+/// Adds user name and password, where it has some.
+pub(super) fn authorize<'a>(request: Request<'a>, access: &Access) -> Request<'a> {
+    let pair = access.credentials.as_ref().filter(|found| found.is_pair());
+    match pair {
+        Some(credentials) => request.header(AUTHORIZATION, basic(credentials)),
+        None => request,
     }
+}
+
+/// Where an answer leads to, if it is a redirect.
+fn redirected(response: &reqwest::Response, url: &Url) -> Option<Result<Url, String>> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?;
+    let next = location.to_str().ok().and_then(|text| url.join(text).ok());
+    let next = next.filter(|next| matches!(next.scheme(), "http" | "https"));
+    Some(next.ok_or_else(|| "it leads to no address of HTTP".to_owned()))
 }
 
 /// Seconds only; a date would need a clock we agree on.

@@ -1,6 +1,8 @@
 //! Fetching from real sockets on the loopback interface.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod changes;
+mod logins;
 mod registry;
 mod repository;
 mod schemas;

@@ -22,7 +22,7 @@ fn manifest(config: &str, layer: &str, version: &str) -> String {
 }
 
 /// The registry's content: `charts/web` with a few tags.
-fn content(seen: &Seen) -> Answer {
+pub(crate) fn content(seen: &Seen) -> Answer {
     let Some(path) = seen.path.strip_prefix("/v2/charts/web/") else {
         let body = r#"{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known"}]}"#;
         return answer(404, body);
@@ -68,7 +68,7 @@ fn content(seen: &Seen) -> Answer {
     }
 }
 
-fn plain() -> Access {
+pub(crate) fn plain() -> Access {
     Access {
         plain_http: true,
         ..Access::default()

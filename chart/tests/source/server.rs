@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -19,6 +19,8 @@ pub(crate) struct Seen {
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) if_none_match: Option<String>,
+    /// What was sent, of a form.
+    pub(crate) body: String,
 }
 
 pub(crate) struct Server {
@@ -83,20 +85,23 @@ impl Server {
                     (acceptor.clone(), Arc::clone(&reply), Arc::clone(&log));
                 tokio::spawn(async move {
                     let service = service_fn(move |request: Request<Incoming>| {
-                        let header = |name: &str| {
-                            request
-                                .headers()
-                                .get(name)
-                                .map(|v| v.to_str().unwrap().to_owned())
-                        };
-                        let seen = Seen {
-                            path: request.uri().path_and_query().unwrap().to_string(),
-                            authorization: header("authorization"),
-                            if_none_match: header("if-none-match"),
-                        };
-                        log.lock().unwrap().push(seen.clone());
-                        let answer = reply(&seen);
-                        async move { Ok::<_, Infallible>(answer) }
+                        let (reply, log) = (Arc::clone(&reply), Arc::clone(&log));
+                        async move {
+                            let (parts, body) = request.into_parts();
+                            let header = |name: &str| {
+                                let value = parts.headers.get(name);
+                                value.map(|value| value.to_str().unwrap().to_owned())
+                            };
+                            let body = body.collect().await.unwrap().to_bytes();
+                            let seen = Seen {
+                                path: parts.uri.path_and_query().unwrap().to_string(),
+                                authorization: header("authorization"),
+                                if_none_match: header("if-none-match"),
+                                body: String::from_utf8(body.to_vec()).unwrap(),
+                            };
+                            log.lock().unwrap().push(seen.clone());
+                            Ok::<_, Infallible>(reply(&seen))
+                        }
                     });
                     let http = hyper::server::conn::http1::Builder::new();
                     // A client that gives up is part of some tests.

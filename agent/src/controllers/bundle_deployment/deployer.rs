@@ -3,8 +3,8 @@
 //! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chart::source::{Fetcher, Memory, Reservation};
@@ -18,6 +18,7 @@ use release::model::Release;
 use release::storage::Storage;
 use serde_json::{Map, Value};
 use templating::TemplateCache;
+use tokio::time::Instant;
 
 use super::outcome::{Cause, Halt, InputError};
 use super::plan::DeployReason;
@@ -86,6 +87,13 @@ fn reason(cause: &DeployError) -> Reason {
     }
 }
 
+/// A change of a bundle for which the source of its chart is asked again: once, however often the deploy is tried.
+struct Asking {
+    /// Deployment ID and forced generation.
+    wanted: (String, i64),
+    since: Instant,
+}
+
 /// Deploys bundles; shared by all reconciles.
 pub struct Deployer {
     upstream: Client,
@@ -95,6 +103,8 @@ pub struct Deployer {
     /// Bundles are often of one chart: a fleet's, or the versions of one.
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
+    /// Since when the sources of charts must have been asked, by bundle.
+    asked: Mutex<HashMap<String, Asking>>,
     /// Knows whether the bundle has changed meanwhile.
     queue: Arc<Queue>,
     /// How long the templates of a bundle may take.
@@ -121,6 +131,7 @@ impl Deployer {
             events,
             templates: Arc::new(TemplateCache::new(PARSED)),
             schemas: Arc::new(Schemas::new(settings.remote_schemas)),
+            asked: Mutex::default(),
             queue,
             render_limit: settings.timing.render_limit,
             namespace: settings.namespace.clone(),
@@ -136,6 +147,38 @@ impl Deployer {
     /// Frees what is kept for the next deploys.
     pub fn forget_templates(&self) {
         self.templates.clear();
+    }
+
+    /// Forgets a bundle that is gone.
+    pub fn forget(&self, bundle: &str) {
+        self.lock_asked().remove(bundle);
+    }
+
+    fn lock_asked(&self) -> MutexGuard<'_, HashMap<String, Asking>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when the source of the bundle's chart must have been asked. What is deployed in place of something else, or by force, is what
+    /// is there now; a first deploy and those that only repeat one take what was learnt a moment ago.
+    fn asked_since(&self, bundle: &BundleDeployment) -> Option<Instant> {
+        let applied = &bundle.status.applied_deployment_id;
+        let is_change = *applied != bundle.spec.deployment_id || is_forced(bundle);
+        if applied.is_empty() || !is_change {
+            return None;
+        }
+        let wanted = (
+            bundle.spec.deployment_id.clone(),
+            bundle.spec.options.force_sync_generation,
+        );
+        let mut asked = self.lock_asked();
+        if let Some(known) = asked.get(bundle.name())
+            && known.wanted == wanted
+        {
+            return Some(known.since);
+        }
+        let since = Instant::now();
+        asked.insert(bundle.name().to_owned(), Asking { wanted, since });
+        Some(since)
     }
 
     /// Fills in the bundle's `${ }`.
@@ -209,8 +252,7 @@ impl Deployer {
         let is_forced = matches!(
             reason,
             DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
-        ) || options.force_sync_generation
-            != bundle.status.sync_generation.unwrap_or_default();
+        ) || is_forced(bundle);
         let spec = DeploySpec {
             name: bundle::release_name(bundle.name(), options),
             namespace: options.release_namespace().to_owned(),
@@ -305,7 +347,8 @@ impl Deployer {
         let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)))?;
         let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let upstream = UpstreamObjects(&self.upstream);
-        let loaded = bundle::load(bundle, &upstream, &self.fetcher).await;
+        let since = self.asked_since(bundle);
+        let loaded = Box::pin(bundle::load(bundle, &upstream, &self.fetcher, since)).await;
         let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
         let bytes = deploy_bytes(loaded.size_bytes());
         let turn = match reading {
@@ -330,6 +373,11 @@ impl Deployer {
         }
         Ok((turn, values, package))
     }
+}
+
+/// Whether somebody asks for a deploy though nothing has changed.
+fn is_forced(bundle: &BundleDeployment) -> bool {
+    bundle.spec.options.force_sync_generation != bundle.status.sync_generation.unwrap_or_default()
 }
 
 /// What a deploy takes whose bundle has so many bytes of files, about: the files, what templates make of them, the objects read from

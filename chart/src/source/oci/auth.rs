@@ -5,17 +5,19 @@
 
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::super::credentials::Access;
+use super::super::credentials::{Access, Credentials, Secret, Shown};
 use super::super::error::FetchError;
-use super::super::http::{Http, Request, basic};
+use super::super::http::{Http, Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
 
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
+/// Who asks token services for tokens.
+const CLIENT_ID: &str = "fleetagent";
 /// What the spec says when the answer names no `expires_in`.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(60);
 
@@ -131,6 +133,7 @@ pub(super) async fn answer(
         Challenge::Basic => Ok(access
             .credentials
             .as_ref()
+            .filter(|credentials| credentials.is_pair())
             .map(|credentials| Authorization {
                 header: basic(credentials),
                 expires: None,
@@ -161,34 +164,56 @@ async fn token(
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
     };
+    let credentials = access.credentials.as_ref();
+    if let Some(token) = credentials.and_then(Credentials::registry_token) {
+        let header = bearer_header(token).ok_or_else(|| FetchError::Artifact {
+            reference: registry.to_string(),
+            problem: "the login's registry token cannot be sent".to_owned(),
+        })?;
+        return Ok(Authorization {
+            header,
+            expires: None,
+        });
+    }
     let mut url: Url = registry.join(realm).map_err(|_| invalid("is not a URL"))?;
     let is_safe =
         url.scheme() == "https" || (url.scheme() == "http" && registry.scheme() == "http");
     if !is_safe {
         return Err(invalid("is not reached by TLS, though the registry is"));
     }
-    {
-        let mut query = url.query_pairs_mut();
-        if let Some(service) = service {
-            query.append_pair("service", service);
+    // A client certificate is for the registry alone.
+    let access = Access {
+        identity: access
+            .identity
+            .clone()
+            .filter(|_| registry.same_origin(&url)),
+        ..access.clone()
+    };
+    let form = credentials
+        .and_then(Credentials::identity_token)
+        .map(|token| identity_form(token, service, scope));
+    let request = match form {
+        Some(form) => Request {
+            form: Some(form),
+            ..Request::get(url, MAX_TOKEN_BYTES, &access)
+        },
+        None => {
+            asked_for(&mut url, service, scope);
+            authorize(Request::get(url, MAX_TOKEN_BYTES, &access), &access)
         }
-        for scope in scope.split(' ').filter(|scope| !scope.is_empty()) {
-            query.append_pair("scope", scope);
-        }
-    }
-    let shown = SafeUrl::from(url.clone());
-    let mut request = Request::get(url, MAX_TOKEN_BYTES, access);
-    if let Some(credentials) = &access.credentials {
-        request = request.header(AUTHORIZATION, basic(credentials));
-    }
+    };
+    let asked = SafeUrl::from(request.url.clone());
     let answer = http.send(request).await?;
     if !answer.status.is_success() {
         return Err(FetchError::Registry {
-            url: shown,
+            url: asked,
             status: answer.status.as_u16(),
             message: super::registry::message(&answer.body),
             detail: super::registry::detail(&answer.body),
-            authenticated: access.credentials.is_some(),
+            shown: match credentials {
+                Some(_) => Shown::Credentials,
+                None => Shown::Nothing,
+            },
         });
     }
     let answer: TokenAnswer =
@@ -198,11 +223,7 @@ async fn token(
     } else {
         answer.token
     };
-    let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
-        .ok()
-        .filter(|_| !token.is_empty())
-        .ok_or_else(|| invalid("answered no usable token"))?;
-    header.set_sensitive(true);
+    let header = bearer_header(&token).ok_or_else(|| invalid("answered no usable token"))?;
     let lifetime = answer
         .expires_in
         .map_or(DEFAULT_LIFETIME, Duration::from_secs);
@@ -212,6 +233,35 @@ async fn token(
         header,
         expires: Some(Instant::now() + lifetime),
     })
+}
+
+fn bearer_header(token: &str) -> Option<HeaderValue> {
+    let header = HeaderValue::from_str(&format!("Bearer {token}")).ok();
+    let mut header = header.filter(|_| !token.is_empty())?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// What a token is asked for with, in the address.
+fn asked_for(url: &mut Url, service: Option<&str>, scope: &str) {
+    let mut query = url.query_pairs_mut();
+    if let Some(service) = service {
+        query.append_pair("service", service);
+    }
+    for scope in scope.split(' ').filter(|scope| !scope.is_empty()) {
+        query.append_pair("scope", scope);
+    }
+}
+
+/// What an identity token is traded with: OAuth2, as oras and docker do it.
+fn identity_form(token: &str, service: Option<&str>, scope: &str) -> Secret {
+    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    form.append_pair("client_id", CLIENT_ID);
+    form.append_pair("grant_type", "refresh_token");
+    form.append_pair("refresh_token", token);
+    form.append_pair("scope", scope);
+    form.append_pair("service", service.unwrap_or_default());
+    Secret::new(form.finish())
 }
 
 #[cfg(test)]

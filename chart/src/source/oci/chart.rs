@@ -102,7 +102,7 @@ pub(in crate::source) async fn resolve(
             url,
             message,
             detail,
-            authenticated,
+            shown,
         }) => {
             let message = format!(
                 ": repository {:?} not found in the registry{message}",
@@ -113,7 +113,7 @@ pub(in crate::source) async fn resolve(
                 url,
                 message,
                 detail,
-                authenticated,
+                shown,
             });
         }
         tags => versions(&tags?),

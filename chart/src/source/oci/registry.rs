@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
-use super::super::credentials::Access;
+use super::super::credentials::{Access, Shown};
 use super::super::error::FetchError;
 use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
@@ -56,7 +56,9 @@ impl Manifest {
 /// One repository of one registry, seen with one access.
 pub(in crate::source) struct Registry<'a> {
     http: &'a Http,
-    access: &'a Access,
+    /// As it is for this registry.
+    access: Access,
+    shown: Shown,
     base: SafeUrl,
     reference: &'a Reference,
     authorization: Arc<Mutex<Option<Authorization>>>,
@@ -65,7 +67,7 @@ pub(in crate::source) struct Registry<'a> {
 impl<'a> Registry<'a> {
     pub(in crate::source) fn new(
         http: &'a Http,
-        access: &'a Access,
+        access: &Access,
         reference: &'a Reference,
     ) -> Result<Self, FetchError> {
         let scheme = if access.plain_http { "http" } else { "https" };
@@ -81,7 +83,8 @@ impl<'a> Registry<'a> {
             })?;
         Ok(Self {
             http,
-            access,
+            access: access.at(&base, &base),
+            shown: access.shown(&base, &base),
             base,
             reference,
             authorization: Arc::default(),
@@ -116,7 +119,8 @@ impl<'a> Registry<'a> {
                 url: url.clone(),
                 headers,
                 limit_bytes,
-                access: self.access,
+                access: &self.access,
+                form: None,
             }
         };
         let known = self.known_authorization();
@@ -129,7 +133,7 @@ impl<'a> Registry<'a> {
         };
         let repository = &self.reference.repository;
         let reply =
-            auth::answer(self.http, self.access, &self.base, repository, &challenge).await?;
+            auth::answer(self.http, &self.access, &self.base, repository, &challenge).await?;
         let Some(authorization) = reply else {
             return Ok(answer);
         };
@@ -149,13 +153,24 @@ impl<'a> Registry<'a> {
         known.clone().filter(Authorization::is_fresh)
     }
 
+    /// How it is reached, for telling apart what was fetched.
+    pub(in crate::source) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn shown(&self) -> Shown {
+        // Tokens count where a token was asked for.
+        let known = self.known_authorization();
+        known.map_or(self.shown, |_| Shown::Credentials)
+    }
+
     fn refused(&self, url: Url, answer: &Answer) -> FetchError {
         FetchError::Registry {
             url: SafeUrl::from(url),
             status: answer.status.as_u16(),
             message: message(&answer.body),
             detail: detail(&answer.body),
-            authenticated: self.access.credentials.is_some(),
+            shown: self.shown(),
         }
     }
 

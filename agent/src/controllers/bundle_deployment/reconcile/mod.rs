@@ -332,6 +332,7 @@ impl Reconciler {
     /// The bundle is gone for good.
     fn forget_facts(&self, name: &str) {
         self.context.facts.forget(name);
+        self.context.deployer.forget(name);
         self.forget(name);
         self.corrections
             .lock()

@@ -1,0 +1,161 @@
+//! Addresses that something is for: a host, with a port or without, and perhaps a path below it.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use url::Url;
+
+/// What Docker's own registry is called, by whom ever.
+const DOCKER_HUB: &str = "docker.io";
+
+/// `host[:port][/path]`. Labels of the host may be patterns (`*.example.com`), each for one label.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostPattern {
+    host: String,
+    port: Option<u16>,
+    /// Without slashes at its ends; empty for everything there.
+    path: String,
+}
+
+impl HostPattern {
+    /// Reads an address, with or without a scheme. A port that is not given is that of the scheme asked with.
+    ///
+    /// ```
+    /// use chart::source::HostPattern;
+    ///
+    /// let charts = HostPattern::parse("charts.example/stable").expect("an address");
+    /// let url = |text: &str| text.parse().expect("a URL");
+    /// assert!(charts.matches(&url("https://charts.example/stable/index.yaml")));
+    /// assert!(!charts.matches(&url("https://charts.example/other/index.yaml")));
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let mut schemes = ["http://", "https://", "oci://"].iter();
+        let bare = schemes.find_map(|scheme| text.strip_prefix(scheme));
+        let bare = bare.unwrap_or(text);
+        let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
+        let host = host.to_ascii_lowercase();
+        let (host, port) = match host.rsplit_once(':') {
+            // What is in brackets is an address of IPv6.
+            Some((name, port)) if !port.contains(']') => (name, Some(port.parse().ok()?)),
+            _ => (host.as_str(), None),
+        };
+        if host.is_empty() || host.contains(['@', '?', '#', ' ']) {
+            return None;
+        }
+        Some(Self {
+            host: canonical(host).to_owned(),
+            port,
+            path: path.trim_matches('/').to_owned(),
+        })
+    }
+
+    /// As docker's logins name registries: older ones end in a version of its API.
+    pub(super) fn parse_login(text: &str) -> Option<Self> {
+        let mut pattern = Self::parse(text)?;
+        let mut parts = pattern.path.splitn(2, '/');
+        if matches!(parts.next(), Some("v1" | "v2")) {
+            pattern.path = parts.next().unwrap_or_default().to_owned();
+        }
+        Some(pattern)
+    }
+
+    /// Whether it is for an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
+    pub fn matches(&self, url: &Url) -> bool {
+        let Some(host) = url.host_str() else {
+            return false;
+        };
+        let port = match self.port {
+            Some(port) => Some(port) == url.port_or_known_default(),
+            None => url.port().is_none(),
+        };
+        port && self.matches_host(canonical(host)) && self.matches_path(url.path())
+    }
+
+    fn matches_host(&self, host: &str) -> bool {
+        if !self.is_pattern() {
+            return self.host == host;
+        }
+        self.host.split('.').count() == host.split('.').count()
+            && std::iter::zip(self.host.split('.'), host.split('.'))
+                .all(|(pattern, label)| golib::path::matches(pattern, label).unwrap_or_default())
+    }
+
+    fn matches_path(&self, path: &str) -> bool {
+        let path = path.trim_start_matches('/');
+        let below = |path: &str| {
+            let rest = path.strip_prefix(self.path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.path.is_empty() || below(path) || path.strip_prefix("v2/").is_some_and(below)
+    }
+
+    fn is_pattern(&self) -> bool {
+        // An address of IPv6 stands in brackets.
+        !self.host.starts_with('[') && self.host.contains(['*', '?', '['])
+    }
+
+    /// Of several that are for an address, the one whose precedence is least counts: longer paths before shorter ones, hosts before patterns.
+    pub(super) fn precedence(&self) -> impl Ord {
+        (
+            Reverse(self.path.len()),
+            self.is_pattern(),
+            Reverse(self.host.len()),
+            self.host.clone(),
+            self.port,
+        )
+    }
+}
+
+/// Docker's own registry has a name of its own and several addresses.
+fn canonical(host: &str) -> &str {
+    match host {
+        "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB,
+        host => host,
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        match self.path.as_str() {
+            "" => Ok(()),
+            path => write!(f, "/{path}"),
+        }
+    }
+}
+
+impl fmt::Debug for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("r.example", "r.example")]
+    #[case("https://R.example:8443/a/b/", "r.example:8443/a/b")]
+    #[case("[::1]:5000", "[::1]:5000")]
+    #[case("[::1]", "[::1]")]
+    #[case("oci://index.docker.io/library", "docker.io/library")]
+    fn addresses(#[case] text: &str, #[case] shown: &str) {
+        assert_eq!(HostPattern::parse(text).unwrap().to_string(), shown);
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("https://")]
+    #[case("user:pw@host")]
+    #[case("host:port")]
+    fn no_addresses(#[case] text: &str) {
+        assert_eq!(HostPattern::parse(text), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! Logins by address, as docker, helm and Kubernetes keep them: `config.json`, `.dockerconfigjson` and `.dockercfg`.
+//!
+//! An entry is read as oras reads it (`registry/remote/credentials`): `auth` before user name and password, an identity token to be
+//! traded for others, a registry token to be shown as it is. Which entry is for an address follows the kubelet
+//! (`pkg/credentialprovider/keyring.go`) and containers-auth.json: an entry may be for a path below a host, the longest wins, and host
+//! labels may be patterns. Credential helpers are not asked: a cluster has none.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::credentials::Credentials;
+use super::host::HostPattern;
+
+/// The logins of one file or Secret. Prints nothing of them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Logins {
+    /// By address, those that take precedence first.
+    entries: Vec<(HostPattern, Credentials)>,
+    digest: [u8; 32],
+}
+
+/// Why logins cannot be read. The text quotes nothing of them but addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginsError {
+    /// Not JSON, or not an object.
+    #[error("it is no JSON object")]
+    NotJson,
+    /// `auths` is not there, or is no object.
+    #[error("it has no \"auths\"")]
+    NoAuths,
+    /// An entry is not an object with texts.
+    #[error("the login for {address:?} is no object with texts")]
+    Entry {
+        /// Of the entry.
+        address: String,
+    },
+    /// `auth` is not what it is to be.
+    #[error("the login for {address:?} has an \"auth\" that is no base64 of user:password")]
+    Auth {
+        /// Of the entry.
+        address: String,
+    },
+    /// There is no such address.
+    #[error("{address:?} is no address of a registry")]
+    Address {
+        /// Of the entry.
+        address: String,
+    },
+}
+
+impl Logins {
+    /// Reads `config.json` of docker, which is `.dockerconfigjson` of a Secret too: the logins are below `auths`.
+    ///
+    /// ```
+    /// use chart::source::Logins;
+    ///
+    /// let text = br#"{"auths": {"registry.example:5000": {"auth": "am9lOnNlY3JldA=="}}}"#;
+    /// assert!(Logins::from_docker_config(text).is_ok());
+    /// assert!(Logins::from_docker_config(b"[]").is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`LoginsError`] names the entry that cannot be read.
+    pub fn from_docker_config(text: &[u8]) -> Result<Self, LoginsError> {
+        let config = object(text)?;
+        let auths = config.get("auths").and_then(Value::as_object);
+        Self::from_entries(auths.ok_or(LoginsError::NoAuths)?)
+    }
+
+    /// Reads `.dockercfg`, docker's older form: the logins themselves.
+    ///
+    /// # Errors
+    /// [`LoginsError`] names the entry that cannot be read.
+    pub fn from_dockercfg(text: &[u8]) -> Result<Self, LoginsError> {
+        Self::from_entries(&object(text)?)
+    }
+
+    fn from_entries(found: &Map<String, Value>) -> Result<Self, LoginsError> {
+        let mut entries = Vec::with_capacity(found.len());
+        for (address, login) in found {
+            // What a credential helper keeps, and what was logged out of, stands there empty.
+            if let Some(credentials) = credentials(address, login)? {
+                let pattern = HostPattern::parse_login(address);
+                let pattern = pattern.ok_or_else(|| LoginsError::Address {
+                    address: address.clone(),
+                })?;
+                entries.push((pattern, credentials));
+            }
+        }
+        entries.sort_by(|(a, _), (b, _)| a.precedence().cmp(&b.precedence()));
+        let digest = Sha256::digest(Value::Object(found.clone()).to_string()).into();
+        Ok(Self { entries, digest })
+    }
+
+    /// What to show at an address, by the first of the entries that are for it.
+    pub fn for_url(&self, url: &Url) -> Option<&Credentials> {
+        let mut entries = self.entries.iter();
+        entries.find_map(|(pattern, credentials)| pattern.matches(url).then_some(credentials))
+    }
+
+    pub(super) fn digest(&self) -> &[u8] {
+        &self.digest
+    }
+}
+
+impl fmt::Debug for Logins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.entries.iter().map(|(pattern, _)| pattern);
+        f.debug_set().entries(addresses).finish()
+    }
+}
+
+fn object(text: &[u8]) -> Result<Map<String, Value>, LoginsError> {
+    serde_json::from_slice(text).map_err(|_| LoginsError::NotJson)
+}
+
+fn credentials(address: &str, login: &Value) -> Result<Option<Credentials>, LoginsError> {
+    let odd = || LoginsError::Entry {
+        address: address.to_owned(),
+    };
+    let login = login.as_object().ok_or_else(odd)?;
+    let text = |field: &str| match login.get(field) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(odd()),
+    };
+    let (mut username, mut password) = (text("username")?, text("password")?);
+    let auth = text("auth")?;
+    if !auth.is_empty() {
+        (username, password) = pair(&auth).ok_or_else(|| LoginsError::Auth {
+            address: address.to_owned(),
+        })?;
+    }
+    let mut identity_token = text("identitytoken")?;
+    // What docker's helpers call an identity token.
+    if username == "<token>" && identity_token.is_empty() {
+        identity_token = std::mem::take(&mut password);
+    }
+    Ok(Credentials::login(
+        username,
+        password,
+        identity_token,
+        text("registrytoken")?,
+    ))
+}
+
+/// User and password of an `auth`. Docker pads with NUL, hand-made ones end in a line break.
+fn pair(auth: &str) -> Option<(String, String)> {
+    let decoded = golib::base64::decode(auth.trim()).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    let (username, password) = text.split_once(':')?;
+    Some((
+        username.to_owned(),
+        password.trim_end_matches('\0').to_owned(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn logins(auths: Value) -> Logins {
+        Logins::from_docker_config(json!({ "auths": auths }).to_string().as_bytes()).unwrap()
+    }
+
+    fn user(logins: &Logins, url: &str) -> Option<String> {
+        let found = logins.for_url(&Url::parse(url).unwrap())?;
+        Some(found.username().to_owned())
+    }
+
+    #[rstest]
+    #[case::host_and_port("https://r.example:5000/v2/a/web/", Some("port"))]
+    #[case::another_port("https://r.example:5001/v2/a/web/", None)]
+    #[case::host("https://plain.example/v2/web/", Some("plain"))]
+    #[case::the_default_port("https://plain.example:443/v2/web/", Some("plain"))]
+    #[case::host_with_its_default_port("https://secure.example/v2/web/", Some("secure"))]
+    #[case::that_port_over_plain_http("http://secure.example/v2/web/", None)]
+    #[case::an_old_address("https://old.example/v2/any/web/", Some("old"))]
+    #[case::docker("https://registry-1.docker.io/v2/library/web/", Some("hub"))]
+    #[case::a_repository("https://team.example/v2/a/web/", Some("web"))]
+    #[case::the_longest_path("https://team.example/v2/a/other/", Some("a"))]
+    #[case::no_other_repository("https://team.example/v2/ab/", Some("team"))]
+    #[case::a_folder("https://folder.example/v2/only/this/web/", Some("folder"))]
+    #[case::beside_a_folder("https://folder.example/v2/only/that/", None)]
+    #[case::a_pattern("https://eu.mirror.example/v2/web/", Some("mirror"))]
+    #[case::a_label_too_many("https://a.eu.mirror.example/v2/web/", None)]
+    #[case::a_host_before_a_pattern("https://us.mirror.example/v2/web/", Some("us"))]
+    #[case::a_repository_of_charts("https://charts.example/stable/index.yaml", Some("stable"))]
+    #[case::beside_it("https://charts.example/stable-not/index.yaml", None)]
+    #[case::case_does_not_count("https://PLAIN.example/v2/web/", Some("plain"))]
+    #[case::unknown("https://nobody.example/v2/web/", None)]
+    fn whose_login_it_is(#[case] url: &str, #[case] want: Option<&str>) {
+        let auth = |user: &str| json!({ "auth": golib::base64::encode(format!("{user}:pw")) });
+        let logins = logins(json!({
+            "r.example:5000": auth("port"),
+            "plain.example": auth("plain"),
+            "secure.example:443": auth("secure"),
+            "https://old.example/v1/": auth("old"),
+            "https://index.docker.io/v1/": auth("hub"),
+            "team.example": auth("team"),
+            "team.example/a": auth("a"),
+            "team.example/a/web": auth("web"),
+            "https://folder.example/only/this/": auth("folder"),
+            "*.mirror.example": auth("mirror"),
+            "us.mirror.example": auth("us"),
+            "charts.example/stable": auth("stable"),
+        }));
+        assert_eq!(user(&logins, url).as_deref(), want);
+    }
+
+    #[test]
+    fn what_an_entry_says() {
+        let logins = logins(json!({
+            "auth.example": { "auth": golib::base64::encode("joe:p:q\0\0"), "username": "other" },
+            "clear.example": { "username": "joe", "password": "p" },
+            "identity.example": { "auth": golib::base64::encode("joe:"), "identitytoken": "id" },
+            "helper.example": { "username": "<token>", "password": "id" },
+            "token.example": { "registrytoken": "rt" },
+            "empty.example": {},
+            "null.example": { "auth": null },
+        }));
+        let at = |host: &str| logins.for_url(&Url::parse(&format!("https://{host}/v2/")).unwrap());
+        let auth = at("auth.example").unwrap();
+        assert_eq!((auth.username(), auth.password()), ("joe", "p:q"));
+        assert_eq!(at("clear.example").unwrap().password(), "p");
+        for host in ["identity.example", "helper.example"] {
+            let found = at(host).unwrap();
+            assert_eq!(
+                (found.is_pair(), found.identity_token()),
+                (false, Some("id"))
+            );
+        }
+        assert_eq!(at("token.example").unwrap().registry_token(), Some("rt"));
+        assert!(at("empty.example").is_none() && at("null.example").is_none());
+        assert!(!format!("{logins:?}").contains("p:q"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_not_quoted() {
+        let error = |text: &str| {
+            let error = Logins::from_docker_config(text.as_bytes()).unwrap_err();
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+            error
+        };
+        assert_eq!(error("hunter2"), LoginsError::NotJson);
+        assert_eq!(error(r#"{"hunter2": 1}"#), LoginsError::NoAuths);
+        let address = || "r".to_owned();
+        let entry = LoginsError::Entry { address: address() };
+        assert_eq!(error(r#"{"auths": {"r": "hunter2"}}"#), entry);
+        assert_eq!(
+            error(r#"{"auths": {"r": {"auth": {"x": "hunter2"}}}}"#),
+            entry
+        );
+        let auth = LoginsError::Auth { address: address() };
+        assert_eq!(error(r#"{"auths": {"r": {"auth": "hunter2"}}}"#), auth);
+        let old = br#"{"r.example": {"auth": "am9lOnNlY3JldA=="}}"#;
+        let old = Logins::from_dockercfg(old).unwrap();
+        assert_eq!(user(&old, "https://r.example/v2/").as_deref(), Some("joe"));
+    }
+}

@@ -1,0 +1,226 @@
+//! Logins as docker keeps them, against servers that tell who asked.
+
+use std::sync::Arc;
+
+use chart::source::{Access, Credentials, Logins};
+use serde_json::{Value, json};
+
+use super::registry::{content, plain};
+use super::server::{Answer, Seen, Server, answer, with};
+use super::{archive, chain, fetcher, reference};
+
+fn logins(auths: Value) -> Option<Arc<Logins>> {
+    let text = json!({ "auths": auths }).to_string();
+    Some(Arc::new(
+        Logins::from_docker_config(text.as_bytes()).unwrap(),
+    ))
+}
+
+fn pair(user: &str, password: &str) -> Value {
+    json!({ "auth": golib::base64::encode(format!("{user}:{password}")) })
+}
+
+fn basic(user: &str, password: &str) -> Option<String> {
+    let pair = golib::base64::encode(format!("{user}:{password}"));
+    Some(format!("Basic {pair}"))
+}
+
+/// A registry that asks joe for his password.
+async fn basic_registry() -> Server {
+    Server::plain(|seen| match seen.authorization == basic("joe", "secret") {
+        true => content(seen),
+        false => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+    })
+    .await
+}
+
+/// A registry behind a token service on the same server, which trades what `trades` accepts for a token.
+async fn token_registry(trades: fn(&Seen) -> bool) -> Server {
+    Server::plain(move |seen| match seen.path.split('?').next() {
+        Some("/token") if trades(seen) => answer(200, r#"{"access_token":"t"}"#),
+        Some("/token") => answer(401, ""),
+        _ if seen.authorization.as_deref() == Some("Bearer t") => content(seen),
+        _ => with(
+            answer(401, ""),
+            "www-authenticate",
+            "Bearer realm=\"/token\",service=\"reg\",scope=\"repository:charts/web:pull\"",
+        ),
+    })
+    .await
+}
+
+/// Pulls `charts/web` with the logins; an error as people see it.
+async fn pull(server: &Server, logins: Option<Arc<Logins>>) -> Result<(), String> {
+    let access = Access { logins, ..plain() };
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let fetched = fetcher().fetch(&chart, &access).await;
+    let fetched = fetched.map_err(|error| chain(&error))?;
+    assert_eq!(fetched.bytes, archive("1.0.0"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn registries_take_the_login_that_is_for_them() {
+    let server = basic_registry().await;
+    let (host, wrong) = (server.address.to_string(), pair("eve", "secret"));
+    let at =
+        |address: &str| logins(json!({ address: pair("joe", "secret"), "other.example": wrong }));
+    pull(&server, at(&host)).await.unwrap();
+    pull(&server, at(&format!("http://{host}/v1/")))
+        .await
+        .unwrap();
+    pull(&server, at(&format!("{host}/charts/web")))
+        .await
+        .unwrap();
+    let longest = json!({
+        host.as_str(): wrong,
+        format!("{host}/charts"): pair("joe", "secret"),
+        format!("{host}/charts/we"): wrong,
+    });
+    pull(&server, logins(longest)).await.unwrap();
+    let elsewhere = [format!("{host}/other"), "127.0.0.1".to_owned()];
+    for address in &elsewhere {
+        let error = pull(&server, at(address)).await.unwrap_err();
+        let hint = "(no credentials were sent: none of the logins is for this address)";
+        assert!(
+            error.contains("registry answered 401") && error.ends_with(hint),
+            "{error}"
+        );
+    }
+    let error = pull(&server, logins(json!({ host.as_str(): wrong }))).await;
+    let error = error.unwrap_err();
+    assert!(error.ends_with("(the credentials were refused)"), "{error}");
+}
+
+#[tokio::test]
+async fn tokens_are_had_for_each_kind_of_login() {
+    let by_password = token_registry(|seen| seen.authorization == basic("joe", "secret")).await;
+    let host = |server: &Server| server.address.to_string();
+    let login = |server: &Server, login: Value| logins(json!({ host(server): login }));
+    pull(&by_password, login(&by_password, pair("joe", "secret")))
+        .await
+        .unwrap();
+
+    let by_identity = token_registry(|seen| {
+        seen.authorization.is_none()
+            && seen.path == "/token"
+            && seen.body
+                == "client_id=fleetagent&grant_type=refresh_token&refresh_token=id%2F%3D\
+                    &scope=repository%3Acharts%2Fweb%3Apull&service=reg"
+    })
+    .await;
+    let identity = json!({ "auth": golib::base64::encode("joe:"), "identitytoken": "id/=" });
+    pull(&by_identity, login(&by_identity, identity))
+        .await
+        .unwrap();
+    let wrong = login(&by_identity, json!({ "identitytoken": "other" }));
+    let error = pull(&by_identity, wrong).await.unwrap_err();
+    assert!(error.ends_with("(the credentials were refused)"), "{error}");
+
+    let by_token = token_registry(|_| false).await;
+    pull(&by_token, login(&by_token, json!({ "registrytoken": "t" })))
+        .await
+        .unwrap();
+
+    let basic = basic_registry().await;
+    let identity = login(&basic, json!({ "identitytoken": "id" }));
+    let error = pull(&basic, identity).await.unwrap_err();
+    assert!(
+        error.contains("has a token alone, which this server does not take"),
+        "{error}"
+    );
+}
+
+/// A repository whose chart is on `target`, for joe alone.
+async fn repository(target: String) -> Server {
+    Server::plain(move |seen| match seen.path.as_str() {
+        _ if seen.authorization != basic("joe", "secret") => answer(401, ""),
+        "/charts/index.yaml" => {
+            let entry = json!([{ "name": "web", "version": "1.0.0", "urls": [target] }]);
+            answer(
+                200,
+                json!({ "apiVersion": "v1", "entries": { "web": entry } }).to_string(),
+            )
+        }
+        "/charts/moved.tgz" => with(answer(302, ""), "location", &target),
+        _ => answer(200, archive("web")),
+    })
+    .await
+}
+
+async fn open() -> Server {
+    Server::plain(|_| answer(200, archive("web"))).await
+}
+
+#[tokio::test]
+async fn repositories_take_logins_too_and_no_other_host_does() {
+    let elsewhere = open().await;
+    let own = repository(elsewhere.url("/web.tgz")).await;
+    let (here, there) = (own.address.to_string(), elsewhere.address.to_string());
+    let with = |auths: Value| Access {
+        logins: logins(auths),
+        ..Access::default()
+    };
+    let chart = reference(&own.url("/charts"), "web", "");
+    let moved = reference("", &own.url("/charts/moved.tgz"), "");
+    let joe = with(json!({ format!("{here}/charts"): pair("joe", "secret") }));
+    for chart in [&chart, &moved] {
+        fetcher().fetch(chart, &joe).await.unwrap();
+    }
+    assert!(
+        elsewhere
+            .seen()
+            .iter()
+            .all(|seen| seen.authorization.is_none())
+    );
+    // A redirect is the server's word, an address in the index the repository's: only the latter may have a login of its own.
+    let both = with(json!({ here: pair("joe", "secret"), there: pair("ann", "other") }));
+    for chart in [&chart, &moved] {
+        fetcher().fetch(chart, &both).await.unwrap();
+    }
+    let shown: Vec<_> = elsewhere
+        .seen()
+        .into_iter()
+        .map(|seen| seen.authorization)
+        .collect();
+    assert_eq!(shown, [None, None, basic("ann", "other"), None]);
+    // Fleet's own keys are for the repository and come first there.
+    let own_keys = Access {
+        credentials: Credentials::new("joe", "secret"),
+        ..with(json!({ own.address.to_string(): pair("eve", "secret") }))
+    };
+    fetcher().fetch(&chart, &own_keys).await.unwrap();
+    let token = with(json!({ own.address.to_string(): { "identitytoken": "id" } }));
+    let error = fetcher().fetch(&chart, &token).await.unwrap_err();
+    assert!(
+        chain(&error).contains("error code: 401 (no credentials were sent: the login"),
+        "{}",
+        chain(&error)
+    );
+}
+
+fn identity_service(seen: &Seen) -> Answer {
+    match seen.body.contains("identity-canary") || seen.authorization.is_some() {
+        true => answer(500, "a credential came here"),
+        false => answer(200, r#"{"token":"t"}"#),
+    }
+}
+
+#[tokio::test]
+async fn a_form_with_a_token_follows_no_redirect() {
+    let elsewhere = Server::plain(identity_service).await;
+    let target = elsewhere.url("/token");
+    let server = Server::plain(move |seen| match seen.path.as_str() {
+        "/token" => with(answer(307, ""), "location", &target),
+        _ => with(
+            answer(401, ""),
+            "www-authenticate",
+            "Bearer realm=\"/token\"",
+        ),
+    })
+    .await;
+    let login = json!({ server.address.to_string(): { "identitytoken": "identity-canary" } });
+    let error = pull(&server, logins(login)).await.unwrap_err();
+    assert!(error.contains("registry answered 307"), "{error}");
+    assert!(elsewhere.seen().is_empty() && !error.contains("canary"));
+}
