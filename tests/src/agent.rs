@@ -71,6 +71,11 @@ impl AgentProcess {
             .env("HOSTNAME", &self.name)
             .env("TMPDIR", self.group.directory())
             .env("HOME", self.group.directory())
+            // Charts that another agent fetched are none of its own.
+            .env(
+                "FLEET_AGENT_CACHE",
+                self.group.directory().join(format!("{}-cache", self.name)),
+            )
             .env("NAMESPACE", &self.options.namespace)
             .env("CHECKIN_INTERVAL", "15m")
             .env("BUNDLEDEPLOYMENT_RECONCILER_WORKERS", "50")

@@ -10,6 +10,10 @@ pub const REMOTE_SCHEMAS_VARIABLE: &str = "FLEET_AGENT_REMOTE_SCHEMAS";
 pub(super) const SITE_VARIABLE: &str = "FLEET_AGENT_SITE";
 /// `auto`, `always` or `never`.
 pub(super) const CLUSTER_VALUES_VARIABLE: &str = "FLEET_AGENT_CLUSTER_VALUES";
+/// A folder for what is fetched, or `off`.
+pub(super) const CACHE_VARIABLE: &str = "FLEET_AGENT_CACHE";
+/// What it may take, in MiB.
+pub(super) const CACHE_SIZE_VARIABLE: &str = "FLEET_AGENT_CACHE_MIB";
 /// Overrides intervals, e.g. `drift-delay=100ms,credential-poll=50ms`. For tests and experiments.
 pub(super) const TIMING_VARIABLE: &str = "FLEET_AGENT_TIMING";
 
@@ -97,6 +101,14 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
     }
 }
 
+#[cfg(test)]
+impl Environment {
+    pub(super) fn of(pairs: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Self(pairs.iter().map(owned).collect())
+    }
+}
+
 /// A setting the agent cannot start with.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -114,6 +126,8 @@ pub enum SettingsError {
     Site(String),
     #[error("{CLUSTER_VALUES_VARIABLE} is {0:?}, not auto, always or never")]
     ClusterValues(String),
+    #[error("{CACHE_SIZE_VARIABLE} is {0:?}, not a number of MiB")]
+    CacheSize(String),
     #[error("unknown interval {name} in {TIMING_VARIABLE}")]
     Timing { name: String },
 }

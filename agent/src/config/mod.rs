@@ -5,6 +5,7 @@
 
 mod agent_config;
 mod args;
+mod chart_cache;
 mod cluster_values;
 mod election;
 mod environment;
@@ -15,6 +16,8 @@ mod timing;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use chart::source::DiskSettings;
 
 use crate::summary::ErrorMapping;
 use environment::{CLUSTER_VALUES_VARIABLE, parse_duration};
@@ -78,6 +81,8 @@ pub struct Settings {
     pub cluster_values: ClusterValuesMode,
     /// Whether schemas of charts may refer to others by address.
     pub remote_schemas: bool,
+    /// Where fetched charts are kept for later processes.
+    pub chart_cache: Option<DiskSettings>,
     /// Which conditions of live objects mean an error.
     pub error_mapping: ErrorMapping,
 }
@@ -140,6 +145,7 @@ impl Settings {
                     .map_err(|_| SettingsError::ClusterValues(mode.to_owned()))?,
             },
             remote_schemas: fetches_schemas(env),
+            chart_cache: chart_cache::from_environment(env)?,
             error_mapping: error_mapping(env),
         })
     }

@@ -92,7 +92,10 @@ impl World {
         Ok(Self {
             local: local_config(settings).await?,
             clients: Clients::default(),
-            fetcher: Fetcher::new(chart::source::Settings::from_environment()),
+            fetcher: Fetcher::new(chart::source::Settings {
+                disk: settings.chart_cache.clone(),
+                ..chart::source::Settings::from_environment()
+            }),
             host: Host::default(),
             metrics: Metrics::default(),
         })

@@ -76,6 +76,8 @@ pub enum Reason {
     CredentialRefused,
     /// Upstream is not in the state it was left in.
     UpstreamRestored,
+    /// The chart's source does not answer: what it gave before was deployed.
+    SourceUnreachable,
     /// The chart or the bundle's content cannot be had.
     SourceFailed,
     /// The values are missing or invalid.
@@ -128,6 +130,7 @@ impl Reason {
             Self::Registered => "Registered",
             Self::CredentialRefused => "CredentialRefused",
             Self::UpstreamRestored => "UpstreamRestored",
+            Self::SourceUnreachable => "SourceUnreachable",
             Self::SourceFailed => "SourceFailed",
             Self::ValuesFailed => "ValuesFailed",
             Self::RenderFailed => "RenderFailed",

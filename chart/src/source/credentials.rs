@@ -160,6 +160,12 @@ pub enum Shown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint([u8; 32]);
 
+impl Fingerprint {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl Access {
     /// As it is for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {

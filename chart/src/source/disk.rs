@@ -143,7 +143,10 @@ impl Disk {
         let path = self.root.join("blobs").join(name);
         let content = read(&path, max_bytes)?;
         if blob_name(&content) != name {
-            tracing::warn!(blob = name, "a cached chart is damaged and is fetched again");
+            tracing::warn!(
+                blob = name,
+                "a cached chart is damaged and is fetched again"
+            );
             fs::remove_file(&path).ok();
             return None;
         }
@@ -355,13 +358,18 @@ mod tests {
         let names: Vec<_> = (0..4_u8).map(|n| put(&disk, &vec![n; 20 << 10])).collect();
         let old = SystemTime::now() - Duration::from_secs(1000);
         for (age, name) in names.iter().enumerate() {
-            let file = OpenOptions::new().append(true).open(disk.root.join("blobs").join(name));
+            let file = OpenOptions::new()
+                .append(true)
+                .open(disk.root.join("blobs").join(name));
             let used = old + Duration::from_secs(age as u64);
             file.unwrap().set_modified(used).unwrap();
         }
         assert!(disk.blob(&names[0], 1 << 20).is_some());
         put(&disk, &[9; 20 << 10]);
-        let left: Vec<_> = names.iter().map(|name| disk.blob(name, 1 << 20).is_some()).collect();
+        let left: Vec<_> = names
+            .iter()
+            .map(|name| disk.blob(name, 1 << 20).is_some())
+            .collect();
         assert_eq!(left, [true, false, false, true]);
         let giant = put(&disk, &[7; 60 << 10]);
         assert_eq!(disk.blob(&giant, 1 << 20), None);
@@ -371,14 +379,23 @@ mod tests {
     fn names_of_notes_tell_askers_apart() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let disk = open(folder.path(), 1 << 20).unwrap();
-        let insecure = Access { insecure: true, ..Access::default() };
+        let insecure = Access {
+            insecure: true,
+            ..Access::default()
+        };
         let (one, two) = (Access::default().fingerprint(), insecure.fingerprint());
         let name = disk.name("chart", "a", one);
-        assert_eq!(name, open(folder.path(), 1).unwrap().name("chart", "a", one));
+        assert_eq!(
+            name,
+            open(folder.path(), 1).unwrap().name("chart", "a", one)
+        );
         assert_ne!(name, open(other.path(), 1).unwrap().name("chart", "a", one));
         assert_ne!(name, disk.name("chart", "a", two));
         assert_ne!(name, disk.name("index", "a", one));
-        let note = ChartNote { version: "1".into(), ..ChartNote::default() };
+        let note = ChartNote {
+            version: "1".into(),
+            ..ChartNote::default()
+        };
         disk.put_note(&name, &note);
         assert_eq!(disk.note(&name), Some(note));
         fs::write(disk.root.join("notes").join(&name), b"{").unwrap();
@@ -408,7 +425,12 @@ mod tests {
             fs::write(path, b"half").unwrap();
         }
         let before = SystemTime::now() - 2 * ABANDONED;
-        OpenOptions::new().append(true).open(&old).unwrap().set_modified(before).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(&old)
+            .unwrap()
+            .set_modified(before)
+            .unwrap();
         open(folder.path(), 1 << 20).unwrap();
         assert_eq!((old.exists(), new.exists()), (false, true));
     }

@@ -290,6 +290,24 @@ impl FetchError {
         }
     }
 
+    /// Whether the source does not answer, or cannot: what it said before may stand in. One that refuses, or that is not who it should be,
+    /// has answered.
+    pub fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => matches!(
+                source,
+                TransportError::UnknownHost { .. }
+                    | TransportError::Connect { .. }
+                    | TransportError::Timeout { .. }
+                    | TransportError::Interrupted { .. }
+            ),
+            Self::IndexStatus { status, .. }
+            | Self::Status { status, .. }
+            | Self::Registry { status, .. } => is_transient(*status),
+            _ => false,
+        }
+    }
+
     /// A fixed word for metrics and conditions.
     pub fn reason(&self) -> &'static str {
         match self {

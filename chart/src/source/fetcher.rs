@@ -1,21 +1,23 @@
 //! Ties it together: what is remembered, what is asked again, who waits for whom.
 
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::StatusCode;
-use reqwest::header::{ACCEPT, ETAG, HeaderMap, HeaderValue, IF_MODIFIED_SINCE};
+use reqwest::header::{ACCEPT, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE};
 use reqwest::header::{IF_NONE_MATCH, LAST_MODIFIED};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::credentials::{Access, Fingerprint, Shown};
+use super::disk::Disk;
 use super::error::FetchError;
 use super::flight::Flights;
-use super::http::{Http, Request, Transport, authorize};
-use super::index::{Entry, Index};
+use super::http::{Answer, BodyIs, Http, Request, Transport, authorize};
+use super::index::{Entry, Index, IndexError};
 use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
 use super::repository::{self, Checksum};
@@ -37,6 +39,8 @@ pub struct FetchedChart {
     pub manifest: Option<String>,
     /// Where it came from.
     pub url: SafeUrl,
+    /// The source does not answer: this is what it gave before.
+    pub is_stale: bool,
 }
 
 /// Fetches charts. Clones share connections and what is remembered.
@@ -45,35 +49,51 @@ pub struct Fetcher {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    settings: Settings,
-    http: Http,
-    indexes: Cache<IndexKey, KeptIndex>,
-    archives: Cache<(String, Fingerprint), Kept<FetchedChart>>,
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) http: Http,
+    pub(super) disk: Option<Arc<Disk>>,
+    pub(super) indexes: Cache<IndexKey, KeptIndex>,
+    pub(super) archives: Cache<Key, Kept<FetchedChart>>,
+    /// What the next downloads of indexes are to be about.
+    wanted: Mutex<HashMap<IndexKey, WantedOfIndex>>,
     index_flights: Flights<IndexKey, Result<KeptIndex, FetchError>>,
     chart_flights: Flights<(ChartRef, Fingerprint), Result<Answered, FetchError>>,
-    archive_flights: Flights<(String, Fingerprint), Result<Kept<FetchedChart>, FetchError>>,
+    archive_flights: Flights<Key, Result<Kept<FetchedChart>, FetchError>>,
+}
+
+/// What an archive is remembered under: what it was asked for as, and how its source was reached.
+pub(super) type Key = (String, Fingerprint);
+
+/// What an index is asked for.
+#[derive(Default)]
+struct WantedOfIndex {
+    charts: BTreeSet<String>,
+    /// All there are.
+    whole: bool,
 }
 
 /// What an index is remembered under: whose it is, and how that is reached.
-type IndexKey = (SafeUrl, Fingerprint);
+pub(super) type IndexKey = (SafeUrl, Fingerprint);
 
-type KeptIndex = Kept<Arc<Index>>;
+pub(super) type KeptIndex = Kept<Arc<Index>>;
 
-/// A chart, and since when it is known to be what was asked for. `None`: it cannot be another.
+/// A chart, and since when it is known to be what was asked for. `None`: asking again would tell nothing else.
 type Answered = (FetchedChart, Option<Instant>);
 
 /// Something remembered, and how to ask whether it is still true.
 #[derive(Clone)]
-struct Kept<T> {
-    value: T,
-    /// When it was asked for.
-    asked: Instant,
+pub(super) struct Kept<T> {
+    pub(super) value: T,
+    /// When it was asked for; `None` if by an earlier process.
+    asked: Option<Instant>,
+    /// The source does not answer.
+    is_stale: bool,
     validators: HeaderMap,
 }
 
 impl<T: Clone> Kept<T> {
-    fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
+    pub(super) fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
         let mut validators = HeaderMap::new();
         for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
             if let Some(value) = answer.get(from) {
@@ -82,27 +102,68 @@ impl<T: Clone> Kept<T> {
         }
         Self {
             value,
-            asked,
+            asked: Some(asked),
+            is_stale: false,
             validators,
         }
     }
 
+    /// From an earlier process.
+    pub(super) fn recalled(value: T, etag: Option<&str>, last_modified: Option<&str>) -> Self {
+        let mut validators = HeaderMap::new();
+        for (name, text) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
+            if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
+                validators.insert(name, value);
+            }
+        }
+        Self {
+            value,
+            asked: None,
+            is_stale: false,
+            validators,
+        }
+    }
+
+    pub(super) fn validator(&self, name: HeaderName) -> Option<String> {
+        let value = self.validators.get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    }
+
+    /// Whether it answers those who ask since then; nothing newer can be had of a source that does not answer.
+    fn answers(&self, since: Option<Instant>) -> bool {
+        self.is_stale || is_since(self.asked, since)
+    }
+
     /// Whether it is believed without asking: for a while, and by those alone who may be told what was known before `since`.
     fn is_fresh(&self, fresh_for: Duration, since: Option<Instant>) -> bool {
-        self.asked.elapsed() < fresh_for && is_since(self.asked, since)
+        self.asked.is_some_and(|asked| asked.elapsed() < fresh_for) && is_since(self.asked, since)
     }
 
     /// Confirmed by the server, which was asked a moment ago.
     fn confirmed(&self, asked: Instant) -> Self {
         Self {
-            asked,
+            asked: Some(asked),
             ..self.clone()
+        }
+    }
+
+    /// What is known stands in for the answer of a source that is out of reach.
+    pub(super) fn in_place_of(kept: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
+        match kept.filter(|_| error.is_out_of_reach()) {
+            Some(kept) => {
+                tracing::warn!(%error, "the source does not answer: what it said before stands in");
+                Ok(Self {
+                    is_stale: true,
+                    ..kept
+                })
+            }
+            None => Err(error),
         }
     }
 }
 
-fn is_since(asked: Instant, since: Option<Instant>) -> bool {
-    since.is_none_or(|since| asked >= since)
+fn is_since(asked: Option<Instant>, since: Option<Instant>) -> bool {
+    since.is_none_or(|since| asked.is_some_and(|asked| asked >= since))
 }
 
 impl Fetcher {
@@ -117,8 +178,18 @@ impl Fetcher {
     }
 
     fn with(http: Http, settings: Settings) -> Self {
+        let disk = settings.disk.as_ref().and_then(|disk| {
+            let opened = Disk::open(disk);
+            let directory = disk.directory.display();
+            let opened = opened.inspect_err(
+                |error| tracing::warn!(%directory, %error, "no charts are kept on disk"),
+            );
+            opened.ok().map(Arc::new)
+        });
         let shared = Shared {
             http,
+            disk,
+            wanted: Mutex::default(),
             indexes: Cache::new(settings.cache_bytes),
             archives: Cache::new(settings.cache_bytes),
             index_flights: Flights::default(),
@@ -193,7 +264,7 @@ impl Fetcher {
             };
             let (fetched, asked) = self.shared.chart_flights.run(key, start).await?;
             // Somebody else's may have begun earlier, or may have had less to ask for.
-            if asked.is_none_or(|asked| is_since(asked, since)) {
+            if asked.is_none() || is_since(asked, since) {
                 return Ok(fetched);
             }
         }
@@ -209,7 +280,7 @@ impl Fetcher {
     /// # Errors
     /// [`FetchError`] when it cannot be fetched or read.
     pub async fn index(&self, repo: &SafeUrl, access: &Access) -> Result<Arc<Index>, FetchError> {
-        let found = self.shared.index(repo, access, None).await;
+        let found = self.shared.index(repo, None, access, None).await;
         found.map(|(kept, _)| kept.value)
     }
 
@@ -272,35 +343,7 @@ impl Fetcher {
         id: &str,
         access: &Access,
     ) -> Result<Artifact, FetchError> {
-        let registry = Registry::new(&self.shared.http, access, reference)?;
-        let manifest = registry.manifest(&reference.wire_name()).await?;
-        let artifact = |problem: String| FetchError::Artifact {
-            reference: reference.to_string(),
-            problem,
-        };
-        let [layer] = manifest.layers.as_slice() else {
-            let found = manifest.layers.len();
-            return Err(artifact(format!(
-                "expected 1 layer in OCI manifest, {found} found"
-            )));
-        };
-        if layer.annotations.len() != 1 {
-            return Err(artifact(format!(
-                "expecting 1 Annotation in layer descriptor. Found {}",
-                layer.annotations.len()
-            )));
-        }
-        if layer.annotations.get("id").map(String::as_str) != Some(id) {
-            let problem = "could not find expected id in Descriptor's annotations";
-            return Err(artifact(problem.to_owned()));
-        }
-        let bytes = registry
-            .blob(layer, self.shared.settings.max_archive_bytes)
-            .await?;
-        Ok(Artifact {
-            bytes,
-            digest: manifest.digest,
-        })
+        self.shared.layer(reference, id, access).await
     }
 }
 
@@ -353,7 +396,7 @@ impl Shared {
         access: &Access,
         since: Option<Instant>,
     ) -> (Result<Answered, FetchError>, Origin) {
-        let (index, from) = match self.index(repo, access, since).await {
+        let (index, from) = match self.index(repo, Some(chart), access, since).await {
             Ok(found) => found,
             Err(error) => return (Err(error), Origin::Network),
         };
@@ -366,8 +409,20 @@ impl Shared {
                     lookup,
                 })?;
             let (fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
-            let asked = asked.map_or(index.asked, |asked| asked.min(index.asked));
-            Ok((fetched, Some(asked)))
+            let is_stale = fetched.is_stale || index.is_stale;
+            // Nothing newer can be had of a source that does not answer.
+            let index_asked = index.asked.filter(|_| !index.is_stale);
+            let asked = match (asked, index_asked) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            Ok((
+                FetchedChart {
+                    is_stale,
+                    ..fetched
+                },
+                asked,
+            ))
         };
         (result.await, from)
     }
@@ -401,10 +456,11 @@ impl Shared {
         Ok((fetched, asked))
     }
 
-    /// The index, from memory while fresh.
+    /// The index, as far as it is about `chart` (all of it, where that is `None`); from memory while fresh.
     async fn index(
         self: &Arc<Self>,
         repo: &SafeUrl,
+        chart: Option<&str>,
         access: &Access,
         since: Option<Instant>,
     ) -> Result<(Kept<Arc<Index>>, Origin), FetchError> {
@@ -412,21 +468,44 @@ impl Shared {
         let here = access.at(&url, repo);
         let key = (repo.clone(), here.fingerprint());
         loop {
-            let kept = self.indexes.get(&key);
+            let kept = self.recall_index(&key, &url, chart).await;
             let is_fresh = |kept: &Kept<_>| kept.is_fresh(self.settings.fresh_for, since);
             if let Some(kept) = kept.clone().filter(is_fresh) {
                 return Ok((kept, Origin::Memory));
             }
+            self.want(&key, chart);
             let start = || {
                 let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
                 let (here, shown) = (here.clone(), access.shown(&url, repo));
+                let kept = kept.clone();
                 async move { shared.download_index(key, url, &here, shown, kept).await }
             };
-            let kept = self.index_flights.run(key.clone(), start).await?;
-            if is_since(kept.asked, since) {
+            let kept = match self.index_flights.run(key.clone(), start).await {
+                Err(error) => Kept::in_place_of(kept, error)?,
+                Ok(kept) => kept,
+            };
+            // Somebody else's may have been about other charts.
+            if kept.value.is_about(chart) && kept.answers(since) {
+                if let Some(chart) = chart.filter(|_| !kept.is_stale) {
+                    self.keep_index(&key, &url, chart, &kept).await;
+                }
                 return Ok((kept, Origin::Network));
             }
         }
+    }
+
+    /// Notes what the next download of an index is to be about.
+    fn want(&self, key: &IndexKey, chart: Option<&str>) {
+        let mut wanted = self.lock_wanted();
+        let about = wanted.entry(key.clone()).or_default();
+        match chart {
+            Some(chart) => drop(about.charts.insert(chart.to_owned())),
+            None => about.whole = true,
+        }
+    }
+
+    fn lock_wanted(&self) -> MutexGuard<'_, HashMap<IndexKey, WantedOfIndex>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn download_index(
@@ -438,14 +517,37 @@ impl Shared {
         kept: Option<Kept<Arc<Index>>>,
     ) -> Result<Kept<Arc<Index>>, FetchError> {
         let asked = Instant::now();
-        let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
-        let mut request = authorize(request, access);
-        if let Some(kept) = &kept {
-            request.headers.extend(kept.validators.clone());
+        let wanted = self.lock_wanted().remove(&key).unwrap_or_default();
+        // What is known is confirmed only to those who want nothing else.
+        let mut charts = wanted.charts.iter();
+        let is_enough = |kept: &Kept<Arc<Index>>| {
+            !(wanted.whole && kept.value.only.is_some())
+                && charts.all(|chart| kept.value.is_about(Some(chart)))
+        };
+        let known = kept.filter(is_enough);
+        let request = || {
+            let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
+            let mut request = authorize(request, access);
+            if let Some(known) = &known {
+                request.headers.extend(known.validators.clone());
+            }
+            request
+        };
+        let sieved = Request {
+            sieved: (!wanted.whole).then(|| wanted.charts.clone()),
+            ..request()
+        };
+        let mut answer = self.http.send(sieved).await?;
+        let mut index = self.read_index(&answer, &url);
+        if answer.body_is == BodyIs::NotUnderstood || answer.is_sieved() && index.is_err() {
+            answer = self.http.send(request()).await?;
+            index = self.read_index(&answer, &url);
         }
-        let answer = self.http.send(request).await?;
-        if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
-            let kept = kept.confirmed(asked);
+        if let Some(known) = known
+            .clone()
+            .filter(|_| answer.status == StatusCode::NOT_MODIFIED)
+        {
+            let kept = known.confirmed(asked);
             self.indexes.put(key, kept.clone(), kept.value.size_bytes());
             return Ok(kept);
         }
@@ -453,14 +555,23 @@ impl Shared {
             let status = answer.status.as_u16();
             return Err(FetchError::IndexStatus { url, status, shown });
         }
-        let index = Index::load(&answer.body, self.settings.strictness, &url.to_string());
-        let index = index.map_err(|source| FetchError::Index { url, source })?;
+        let mut index = index.map_err(|source| FetchError::Index { url, source })?;
+        if answer.is_sieved() {
+            index.only = Some(wanted.charts);
+        }
         for warning in &index.warnings {
             tracing::warn!(repo = %key.0, "{warning}");
         }
         let kept = Kept::new(Arc::new(index), &answer.headers, asked);
         self.indexes.put(key, kept.clone(), kept.value.size_bytes());
         Ok(kept)
+    }
+
+    fn read_index(&self, answer: &Answer, url: &SafeUrl) -> Result<Index, IndexError> {
+        match answer.status {
+            StatusCode::OK => Index::load(&answer.body, self.settings.strictness, &url.to_string()),
+            _ => Ok(Index::default()),
+        }
     }
 
     /// An archive by address. With a checksum, what is remembered under it is the thing itself.
@@ -478,12 +589,20 @@ impl Shared {
         };
         let here = access.at(url, origin);
         let key = (name, here.fingerprint());
-        let answered = |kept: Kept<FetchedChart>| match checksum {
-            Some(_) => (kept.value, None),
-            None => (kept.value, Some(kept.asked)),
+        let answered = |kept: Kept<FetchedChart>| {
+            let is_settled = checksum.is_some() || kept.is_stale;
+            let asked = kept.asked.filter(|_| !is_settled);
+            let is_stale = kept.is_stale;
+            (
+                FetchedChart {
+                    is_stale,
+                    ..kept.value
+                },
+                asked,
+            )
         };
         loop {
-            let kept = self.archives.get(&key);
+            let kept = self.recall(&key).await;
             let is_fresh = |kept: &Kept<_>| {
                 checksum.is_some() || kept.is_fresh(self.settings.fresh_for, since)
             };
@@ -494,14 +613,18 @@ impl Shared {
                 let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
                 let (here, shown) = (here.clone(), access.shown(&url, origin));
                 let checksum = checksum.clone();
+                let kept = kept.clone();
                 async move {
                     shared
                         .download(key, url, checksum, &here, shown, kept)
                         .await
                 }
             };
-            let kept = self.archive_flights.run(key.clone(), start).await?;
-            if checksum.is_some() || is_since(kept.asked, since) {
+            let kept = match self.archive_flights.run(key.clone(), start).await {
+                Err(error) => Kept::in_place_of(kept, error)?,
+                Ok(kept) => kept,
+            };
+            if checksum.is_some() || kept.answers(since) {
                 return Ok(answered(kept));
             }
         }
@@ -509,7 +632,7 @@ impl Shared {
 
     async fn download(
         &self,
-        key: (String, Fingerprint),
+        key: Key,
         url: SafeUrl,
         checksum: Option<Checksum>,
         access: &Access,
@@ -550,9 +673,10 @@ impl Shared {
             digest,
             manifest: None,
             url,
+            is_stale: false,
         };
         let kept = Kept::new(chart, &answer.headers, asked);
-        self.archives.put(key, kept.clone(), kept.value.bytes.len());
+        self.keep(key, &kept).await;
         Ok(kept)
     }
 
@@ -567,21 +691,44 @@ impl Shared {
         let name = format!("{reference} {version}");
         let key = (name, registry.access().fingerprint());
         let by_digest = reference.digest.is_some();
-        if let Some(kept) = self.archives.get(&key)
-            && (by_digest || kept.is_fresh(self.settings.fresh_for, since))
-        {
-            return Ok((kept.value, (!by_digest).then_some(kept.asked)));
-        }
+        let kept = self.recall(&key).await;
+        let is_fresh = |kept: &Kept<_>| by_digest || kept.is_fresh(self.settings.fresh_for, since);
+        let kept = match kept.clone().filter(is_fresh) {
+            Some(fresh) => fresh,
+            None => match self.pull(&registry, reference, version, key).await {
+                Err(error) => Kept::in_place_of(kept, error)?,
+                Ok(pulled) => pulled,
+            },
+        };
+        let is_settled = by_digest || kept.is_stale;
+        let asked = kept.asked.filter(|_| !is_settled);
+        let is_stale = kept.is_stale;
+        Ok((
+            FetchedChart {
+                is_stale,
+                ..kept.value
+            },
+            asked,
+        ))
+    }
+
+    async fn pull(
+        &self,
+        registry: &Registry<'_>,
+        reference: &Reference,
+        version: &str,
+        key: Key,
+    ) -> Result<Kept<FetchedChart>, FetchError> {
         let asked = Instant::now();
         let named = match oci::wanted(reference, version)? {
             Wanted::Name(named) => named,
             Wanted::Constraint(constraint) => {
-                oci::resolve(&registry, reference, &constraint).await?
+                oci::resolve(registry, reference, &constraint).await?
             }
         };
-        let (layer, manifest) = oci::layer(&registry, &named).await?;
+        let (layer, manifest) = oci::layer(registry, &named).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
-        let (bytes, unpacked_bytes) = match self.archives.get(&blob) {
+        let (bytes, unpacked_bytes) = match self.recall(&blob).await {
             Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),
             None => {
                 let bytes = registry
@@ -599,18 +746,19 @@ impl Shared {
             digest: layer.digest,
             manifest: Some(manifest),
             url,
+            is_stale: false,
         };
+        let kept = Kept::new(chart, &HeaderMap::new(), asked);
         for key in [key, blob] {
             // The bytes are shared: counting them twice errs on the safe side.
-            let kept = Kept::new(chart.clone(), &HeaderMap::new(), asked);
-            self.archives.put(key, kept, chart.bytes.len());
+            self.keep(key, &kept).await;
         }
-        Ok((chart, (!by_digest).then_some(asked)))
+        Ok(kept)
     }
 }
 
 /// A reference as a URL; references are checked to be hosts and paths.
-fn shown(reference: &Reference) -> SafeUrl {
+pub(super) fn shown(reference: &Reference) -> SafeUrl {
     SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
 }
 

@@ -3,7 +3,7 @@
 //! Nothing here knows charts. Clients are shared by whoever trusts the same certificates;
 //! credentials travel with the request and never follow a redirect to another origin.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::error::Error as StdError;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use url::Url;
 use super::credentials::{Access, Credentials, Secret};
 use super::error::{FetchError, TransportError, is_transient};
 use super::safe_url::SafeUrl;
+use super::sieve::Sieve;
 use super::{Reservation, Settings, tls};
 
 /// Redirects followed, as Go's client.
@@ -36,8 +37,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How a form is written.
 const FORM: &str = "application/x-www-form-urlencoded";
 
+/// Indexes up to this size are read as a whole.
+const LARGE_INDEX_BYTES: u64 = 4 << 20;
+
 /// Answers up to this size take no turn.
-const SMALL_BYTES: u64 = 256 << 10;
+pub(super) const SMALL_BYTES: u64 = 256 << 10;
 
 /// What is asked for.
 pub(super) struct Request<'a> {
@@ -49,6 +53,8 @@ pub(super) struct Request<'a> {
     pub(super) access: &'a Access,
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
+    /// It is an index, and a large one is wanted only as far as it is about these charts.
+    pub(super) sieved: Option<BTreeSet<String>>,
 }
 
 impl<'a> Request<'a> {
@@ -59,6 +65,7 @@ impl<'a> Request<'a> {
             limit_bytes,
             access,
             form: None,
+            sieved: None,
         }
     }
 
@@ -73,6 +80,35 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    pub(super) body_is: BodyIs,
+}
+
+impl Answer {
+    /// Whether the body is but a part.
+    pub(super) fn is_sieved(&self) -> bool {
+        self.body_is == BodyIs::Sieved
+    }
+}
+
+/// How much of what was sent a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyIs {
+    Whole,
+    /// What is about the charts that are wanted.
+    Sieved,
+    /// Nothing: it was too large to be kept, and in a form that only makes sense as a whole.
+    NotUnderstood,
+}
+
+/// Bytes that count as long as anybody has them, where they are many.
+pub(super) fn reserved(bytes: Bytes, reservation: Option<Reservation>) -> Bytes {
+    match reservation {
+        Some(mut reservation) => {
+            reservation.rest();
+            Bytes::from_owner(Reserved { bytes, reservation })
+        }
+        None => bytes,
+    }
 }
 
 /// A body that counts as long as anybody has it.
@@ -191,6 +227,7 @@ impl Http {
                 status: parts.status,
                 headers: parts.headers,
                 body,
+                body_is: BodyIs::Whole,
             });
         }
         let failed = |error: reqwest::Error| FetchError::Transport {
@@ -213,8 +250,10 @@ impl Http {
         if wanted && promised > limit_bytes {
             return Err(too_large());
         }
+        let mut sieve: Option<Sieve> = None;
+        let mut received = 0;
         let mut body = BytesMut::new();
-        let mut reserved: Option<Reservation> = None;
+        let mut reservation: Option<Reservation> = None;
         loop {
             let chunk = match response.chunk().await {
                 Ok(Some(chunk)) => chunk,
@@ -223,14 +262,33 @@ impl Http {
                 Err(_) if !wanted => break,
                 Err(error) => return Err(failed(error)),
             };
-            if body.len() as u64 + chunk.len() as u64 > limit_bytes {
+            received += chunk.len() as u64;
+            if received > limit_bytes {
                 if wanted {
                     return Err(too_large());
                 }
                 break;
             }
+            if let Some(charts) = request.sieved.as_ref().filter(|_| wanted)
+                && received > LARGE_INDEX_BYTES
+            {
+                let sieved = match &mut sieve {
+                    Some(sieve) => sieve.push(&chunk),
+                    None => {
+                        let begun = sieve.insert(Sieve::new(charts.clone()));
+                        let before = std::mem::take(&mut body);
+                        reservation = None;
+                        begun.push(&before).and_then(|()| begun.push(&chunk))
+                    }
+                };
+                if sieved.is_err() {
+                    return Ok(not_understood(response.headers_mut()));
+                }
+                continue;
+            }
             let length = (body.len() + chunk.len()) as u64;
-            let held = reserved.as_ref().map_or(SMALL_BYTES, Reservation::bytes);
+            let held = reservation.as_ref();
+            let held = held.map_or(SMALL_BYTES, Reservation::bytes);
             if length > held {
                 // What is promised and does not come takes no turns from others.
                 let doubled = length.saturating_mul(2);
@@ -238,26 +296,30 @@ impl Http {
                     true => doubled.min(promised),
                     false => doubled.min(limit_bytes),
                 };
-                match &mut reserved {
-                    Some(reserved) => reserved.resize(wanted).await,
-                    None => reserved = Some(self.settings.memory.reserve(wanted).await),
+                match &mut reservation {
+                    Some(reservation) => reservation.resize(wanted).await,
+                    None => reservation = Some(self.settings.memory.reserve(wanted).await),
                 }
             }
             body.extend_from_slice(&chunk);
         }
-        let body = match reserved {
-            Some(mut reservation) => {
-                reservation.resize(body.len() as u64).await;
-                reservation.rest();
-                let bytes = body.freeze();
-                Bytes::from_owner(Reserved { bytes, reservation })
+        let body_is = match sieve.map(Sieve::finish) {
+            None => BodyIs::Whole,
+            Some(Err(_)) => return Ok(not_understood(response.headers_mut())),
+            Some(Ok(kept)) => {
+                body = BytesMut::from(&kept[..]);
+                BodyIs::Sieved
             }
-            None => body.freeze(),
         };
+        if let Some(reservation) = &mut reservation {
+            reservation.resize(body.len() as u64).await;
+        }
+        let body = reserved(body.freeze(), reservation);
         Ok(Answer {
             status,
             headers: std::mem::take(response.headers_mut()),
             body,
+            body_is,
         })
     }
 
@@ -362,6 +424,16 @@ impl Http {
         builder.build().map_err(|error| FetchError::Tls {
             problem: error.to_string(),
         })
+    }
+}
+
+/// A large index that came and was not kept.
+fn not_understood(headers: &mut HeaderMap) -> Answer {
+    Answer {
+        status: StatusCode::OK,
+        headers: std::mem::take(headers),
+        body: Bytes::new(),
+        body_is: BodyIs::NotUnderstood,
     }
 }
 

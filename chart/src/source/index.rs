@@ -4,12 +4,13 @@
 //! entries without valid metadata pass), the helm CLI strictly; both are here.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use golib::budget::Budget;
 use golib::semver::{Constraint, Version};
 use golib::{json as go_json, yaml};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::error::LookupError;
@@ -30,7 +31,8 @@ pub enum Strictness {
 }
 
 /// One version of a chart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Entry {
     /// The chart's name as the entry has it.
     pub name: String,
@@ -61,6 +63,8 @@ pub struct Index {
     pub entries: BTreeMap<String, Vec<Entry>>,
     /// What was skipped.
     pub warnings: Vec<Skipped>,
+    /// The charts it is about, where it was read for those alone.
+    pub(super) only: Option<BTreeSet<String>>,
 }
 
 /// An entry that is none. Prints as Helm's log record.
@@ -265,6 +269,15 @@ impl Index {
                     .map(|e| e.version.clone())
                     .collect(),
             })
+    }
+
+    /// Whether it says all there is about a chart, or about all charts.
+    pub(super) fn is_about(&self, chart: Option<&str>) -> bool {
+        match (&self.only, chart) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(only), Some(chart)) => only.contains(chart),
+        }
     }
 
     /// Roughly what it occupies.

@@ -23,6 +23,7 @@ mod archive;
 mod artifact;
 mod cache;
 mod credentials;
+mod disk;
 mod error;
 mod fetcher;
 mod flight;
@@ -34,10 +35,12 @@ mod logins;
 mod memory;
 mod oci;
 mod proxy;
+mod recall;
 mod reference;
 mod repository;
 mod safe_url;
 mod schemas;
+mod sieve;
 mod tls;
 
 use std::sync::Arc;
@@ -45,6 +48,7 @@ use std::time::Duration;
 
 pub use artifact::Artifact;
 pub use credentials::{Access, Credentials, Identity, Secret, Shown};
+pub use disk::DiskSettings;
 pub use error::{FetchError, LookupError, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
 pub use host::HostPattern;
@@ -81,6 +85,8 @@ pub struct Settings {
     pub fresh_for: Duration,
     /// What is remembered of charts and of indexes, each. Default 16 MiB.
     pub cache_bytes: usize,
+    /// Where what is fetched is kept for later processes. Default nowhere.
+    pub disk: Option<DiskSettings>,
     /// The largest archive taken, compressed. Default 100 MiB: what Helm accepts unpacked.
     pub max_archive_bytes: u64,
     /// The largest index taken. Default 100 MiB.
@@ -101,6 +107,7 @@ impl Default for Settings {
             strictness: Strictness::Fleet,
             fresh_for: Duration::from_secs(60),
             cache_bytes: 16 << 20,
+            disk: None,
             max_archive_bytes: 100 << 20,
             max_index_bytes: 100 << 20,
             memory: Memory::new(64 << 20),

@@ -148,7 +148,9 @@ impl Yaml {
             self.place = self.place_of(indent, text, wanted)?;
         }
         match self.place {
-            Place::Chart { is_wanted: false, .. } => return Ok(()),
+            Place::Chart {
+                is_wanted: false, ..
+            } => return Ok(()),
             Place::Chart { .. } | Place::Entries => {}
             Place::Other => {
                 self.other_bytes += line.len();
@@ -398,7 +400,9 @@ mod tests {
 
     fn index() -> Value {
         let entry = |name: &str, version: &str| {
-            let description = format!("a: {name}\n# not a comment\n  \"quoted\" - {version}\n\nentries:\n  web:\n");
+            let description = format!(
+                "a: {name}\n# not a comment\n  \"quoted\" - {version}\n\nentries:\n  web:\n"
+            );
             json!({
                 "name": name, "version": version, "urls": [format!("{name}-{version}.tgz")], "digest": "",
                 "description": description, "annotations": { "x": "[{,}]\\\"", "entries": "{}" }, "maintainers": [{ "name": "é" }],
@@ -416,7 +420,9 @@ mod tests {
     fn check(text: &str, wanted: &[&str]) {
         let load = |text: &str| Index::load(text.as_bytes(), Strictness::Fleet, "test").unwrap();
         let mut whole = load(text);
-        whole.entries.retain(|name, _| wanted.contains(&name.as_str()));
+        whole
+            .entries
+            .retain(|name, _| wanted.contains(&name.as_str()));
         for piece in [1, 7, 100_000] {
             let kept = sieved(text, wanted, piece).unwrap();
             assert_eq!(load(&kept), whole, "{kept}");
@@ -437,7 +443,7 @@ mod tests {
 
     #[test]
     fn lists_may_be_indented_or_not_and_lines_end_as_they_like() {
-        let text = "# made by hand\n---\napiVersion: v1\nentries:\n    \"web\":\n        - name: web\n          version: 1.0.0\n          urls: [a,\n            b]\n\n    'api':\n    - {name: api, version: 1.0.0}\n    none: []\ngenerated: now";
+        let text = "# made by hand\n---\napiVersion: v1\nentries:\n    \"web\":\n        - name: web\n          version: 1.0.0\n          urls: [a,\n            b]\n\n    'api':\n    - {name: api, version: 1.0.0}\n    none: []\ngenerated: 2026-01-01T00:00:00Z";
         check(text, &["web"]);
         check(text, &["api", "none"]);
         check(&text.replace('\n', "\r\n"), &["web", "none"]);

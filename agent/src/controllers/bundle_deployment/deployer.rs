@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chart::source::{Fetcher, Memory, Reservation};
+use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
@@ -30,7 +30,7 @@ use crate::api::{
     Content,
 };
 use crate::bundle;
-use crate::bundle::{Package, SetId};
+use crate::bundle::{Bundle, Package, SetId};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
@@ -350,6 +350,14 @@ impl Deployer {
         let since = self.asked_since(bundle);
         let loaded = Box::pin(bundle::load(bundle, &upstream, &self.fetcher, since)).await;
         let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
+        if let Bundle::Chart(fetched) = &loaded
+            && fetched.is_stale
+        {
+            let FetchedChart { url, digest, .. } = fetched;
+            let text = format!("{url} does not answer: deploying what it gave before, {digest}");
+            self.events
+                .emit(Reason::SourceUnreachable, bundle.name(), text);
+        }
         let bytes = deploy_bytes(loaded.size_bytes());
         let turn = match reading {
             Some(mut turn) => {

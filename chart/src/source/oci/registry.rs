@@ -121,6 +121,7 @@ impl<'a> Registry<'a> {
                 limit_bytes,
                 access: &self.access,
                 form: None,
+                sieved: None,
             }
         };
         let known = self.known_authorization();
