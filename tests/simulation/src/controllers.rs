@@ -47,8 +47,9 @@ fn step(server: &Server) -> bool {
             _ => definition(server, &id, &object),
         };
     }
-    for (id, object) in server.all(|_| true) {
-        is_busy |= foreground(server, &id, &object);
+    for (id, _) in server.find(|_, object| awaits_dependents(object)) {
+        foreground(server, &id);
+        is_busy = true;
     }
     is_busy
 }
@@ -159,15 +160,13 @@ fn definition(server: &Server, id: &Id, object: &Value) -> bool {
     status(server, &path, object, &wanted)
 }
 
+fn awaits_dependents(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|all| all.iter().any(|one| one == "foregroundDeletion"))
+}
+
 /// Nothing here has dependents, so whoever waits for them goes.
-fn foreground(server: &Server, id: &Id, object: &Value) -> bool {
-    let finalizers = object
-        .pointer("/metadata/finalizers")
-        .and_then(Value::as_array);
-    let waits = finalizers.is_some_and(|all| all.iter().any(|one| one == "foregroundDeletion"));
-    if !waits {
-        return false;
-    }
+fn foreground(server: &Server, id: &Id) {
     let root = match id.group.as_str() {
         "" => "/api/v1".to_owned(),
         group => format!("/apis/{group}/{}", version(group)),
@@ -179,5 +178,4 @@ fn foreground(server: &Server, id: &Id, object: &Value) -> bool {
     let path = format!("{root}{place}/{}/{}", id.plural, id.name);
     let body = json!({"metadata": {"finalizers": null}});
     server.act(Actor::System, "PATCH", &path, body);
-    true
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use simulation::history::run;
 use simulation::plan::Plan;
 use simulation::script::script;
 use simulation::shrink::shrink;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs random histories of the agent in simulated clusters.
 #[derive(Parser)]
@@ -41,7 +45,7 @@ struct Args {
     threads: u64,
 }
 
-fn main() -> std::io::Result<()> {
+fn main() -> std::io::Result<ExitCode> {
     let args = Args::parse();
     let mut out = std::io::stdout();
     if args.count.is_none() && args.seconds.is_none() {
@@ -50,7 +54,16 @@ fn main() -> std::io::Result<()> {
     many(&args, &mut out)
 }
 
-fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
+/// A history that breaks an invariant is a failure.
+fn code(is_well: bool) -> ExitCode {
+    if is_well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> {
     let mut plan = Plan::of(args.seed);
     if !args.steps.is_empty() {
         plan = plan.only(&args.steps);
@@ -80,13 +93,15 @@ fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
             script(&plan.only(&kept), &small)
         )?;
     }
-    Ok(())
+    Ok(code(
+        outcome.rule().is_none() && again.digest == outcome.digest,
+    ))
 }
 
 /// A failing history: seed, steps, when it was found, what it broke.
 type Found = (u64, u64, Duration, String);
 
-fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
+fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> {
     let begun = Instant::now();
     let next = AtomicU64::new(args.seed);
     let last = args.count.map_or(u64::MAX, |count| args.seed + count);
@@ -146,7 +161,9 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
     if args.twice {
         writeln!(out, "{} were not the same twice", differing.into_inner())?;
     }
-    for (rule, seeds) in found.into_inner().unwrap_or_default() {
+    let found = found.into_inner().unwrap_or_default();
+    let is_well = found.is_empty();
+    for (rule, seeds) in found {
         writeln!(out, "{rule}: {} histories", seeds.len())?;
         for (seed, steps, at, text) in seeds.iter().take(8) {
             writeln!(
@@ -156,5 +173,6 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
             )?;
         }
     }
-    out.flush()
+    out.flush()?;
+    Ok(code(is_well))
 }

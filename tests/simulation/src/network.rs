@@ -1,7 +1,8 @@
 //! The network between the agent and its API servers: latency, faults, and the end of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +15,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tower::BoxError;
@@ -46,6 +46,8 @@ pub struct Traffic {
     pub faults: Faults,
     /// Servers nobody reaches, by name.
     pub down: BTreeSet<&'static str>,
+    /// Lives that reach no server.
+    pub cut: BTreeSet<u32>,
     /// The lives of the agent that have not ended.
     alive: BTreeSet<u32>,
     /// A life ends after so many of its requests.
@@ -54,8 +56,8 @@ pub struct Traffic {
     pub ended: Vec<u32>,
     /// Requests that were answered.
     pub requests: u64,
-    /// The same by what was asked, since it was last taken.
-    pub tally: BTreeMap<String, u64>,
+    /// The same by what was asked, once it is counted.
+    pub tally: Option<BTreeMap<String, u64>>,
     /// Everything that took place, for printing and comparing.
     pub log: Log,
     begun: Instant,
@@ -63,34 +65,40 @@ pub struct Traffic {
 
 /// What took place, line by line; only its hash where nobody reads it.
 pub struct Log {
-    hash: Sha256,
+    hash: DefaultHasher,
     pub lines: Option<Vec<String>>,
 }
 
 impl Log {
     fn new(keeps: bool) -> Self {
         Self {
-            hash: Sha256::new(),
+            hash: DefaultHasher::new(),
             lines: keeps.then(Vec::new),
         }
     }
 
     /// Adds a line.
-    pub fn add(&mut self, line: &str) {
-        self.hash.update(line.as_bytes());
-        self.hash.update(b"\n");
+    fn add(&mut self, line: fmt::Arguments<'_>) {
         if let Some(lines) = &mut self.lines {
-            lines.push(line.to_owned());
+            lines.push(line.to_string());
         }
+        fmt::write(&mut Hashed(&mut self.hash), line).expect("a hash takes everything");
+        self.hash.write_u8(b'\n');
     }
 
     /// The hash of all lines.
     pub fn digest(&self) -> String {
-        let hash = self.hash.clone().finalize();
-        hash.iter().take(8).fold(String::new(), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-            text
-        })
+        format!("{:016x}", self.hash.finish())
+    }
+}
+
+/// Hashes what is written, piece by piece.
+struct Hashed<'h>(&'h mut DefaultHasher);
+
+impl fmt::Write for Hashed<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
     }
 }
 
@@ -109,11 +117,12 @@ impl Network {
             random: Random::of(seed, "network"),
             faults: Faults::default(),
             down: BTreeSet::new(),
+            cut: BTreeSet::new(),
             alive: BTreeSet::new(),
             kill_after: BTreeMap::new(),
             ended: Vec::new(),
             requests: 0,
-            tally: BTreeMap::new(),
+            tally: None,
             log: Log::new(keeps_log),
             begun: Instant::now(),
         };
@@ -129,10 +138,10 @@ impl Network {
     }
 
     /// Adds a line to the log.
-    pub fn note(&self, line: &str) {
+    pub fn note(&self, line: impl fmt::Display) {
         let mut traffic = self.lock();
         let at = traffic.begun.elapsed().as_millis();
-        traffic.log.add(&format!("{at:>8} {line}"));
+        traffic.log.add(format_args!("{at:>8} {line}"));
     }
 
     /// A life of the agent begins.
@@ -186,18 +195,18 @@ impl Network {
 
     /// Counts a request; its life may end with it.
     fn counted(&self, request: &Request, server: &'static str, answer: &Answer) {
-        let line = format!(
-            "{server:<8} {} {} -> {}",
-            name(request.who.actor),
-            request.describe(),
-            answer.code
-        );
+        let (actor, code) = (name(request.who.actor), answer.code);
         let mut traffic = self.lock();
         traffic.requests += 1;
         let at = traffic.begun.elapsed().as_millis();
-        traffic.log.add(&format!("{at:>8} {line}"));
-        let asked = format!("{server} {}", request.describe());
-        *traffic.tally.entry(asked).or_default() += 1;
+        let asked = request.describe();
+        let line = format_args!("{at:>8} {server:<8} {actor} {asked} -> {code}");
+        traffic.log.add(line);
+        // A lease is renewed for ever.
+        let is_lease = asked.contains("/leases/");
+        if let Some(tally) = traffic.tally.as_mut().filter(|_| !is_lease) {
+            *tally.entry(format!("{server} {asked}")).or_default() += 1;
+        }
         let Some(life) = request.who.agent() else {
             return;
         };
@@ -209,9 +218,7 @@ impl Network {
             traffic.kill_after.remove(&life);
             traffic.alive.remove(&life);
             traffic.ended.push(life);
-            traffic
-                .log
-                .add(&format!("{at:>8} kill -9 {}", name(request.who.actor)));
+            traffic.log.add(format_args!("{at:>8} kill -9 {actor}"));
             drop(traffic);
             self.deaths.notify_one();
         }
@@ -274,12 +281,13 @@ impl Connection {
         if !self.network.is_alive(&request.who) {
             return never().await;
         }
-        if self.network.lock().down.contains(self.to) {
+        if self.is_down() {
             let refused = std::io::ErrorKind::ConnectionRefused;
             return Err(std::io::Error::new(refused, "connection refused").into());
         }
         if self.network.chance(|faults| faults.lost_requests) {
-            self.network.note(&format!("lost: {}", request.describe()));
+            self.network
+                .note(format_args!("lost: {}", request.describe()));
             return Err(broken());
         }
         if request.is_watch() {
@@ -299,6 +307,11 @@ impl Connection {
             return Err(broken());
         }
         respond(&answer)
+    }
+
+    fn is_down(&self) -> bool {
+        let traffic = self.network.lock();
+        traffic.down.contains(self.to) || traffic.cut.contains(&self.life)
     }
 
     fn server_error(&self) -> Answer {
@@ -413,7 +426,7 @@ impl WatchStream {
             if !network.is_alive(&self.who) {
                 return never().await;
             }
-            if network.lock().down.contains(self.connection.to) {
+            if self.connection.is_down() {
                 self.is_over = true;
                 return Some(Err(broken()));
             }
@@ -439,9 +452,10 @@ impl WatchStream {
                     return Some(Err(broken()));
                 }
                 Next::Nothing => {
+                    let heard = self.watch.heard();
                     tokio::select! {
                         biased;
-                        () = server.news() => {}
+                        () = heard.notified() => {}
                         () = sleep(BOOKMARK) => {
                             if let Some(bookmark) = server.bookmark(&mut self.watch) {
                                 return Some(Ok(bookmark));

@@ -1,6 +1,11 @@
 //! Which kinds a cluster serves, and the documents that tell it.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use serde_json::{Value, json};
+
+use super::State;
 
 /// A kind as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +65,7 @@ impl Kind {
     }
 
     /// What a definition brings.
-    pub(crate) fn of_definition(definition: &Value) -> Vec<Self> {
+    pub(crate) fn of_definition(definition: &Value) -> Vec<Arc<Self>> {
         let text = |pointer: &str| {
             let found = definition.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or_default().to_owned()
@@ -78,13 +83,16 @@ impl Kind {
                 namespaced: text("/spec/scope") == "Namespaced",
                 has_status: version.pointer("/subresources/status").is_some(),
             })
+            .map(Arc::new)
             .collect()
     }
 }
 
 /// What every downstream cluster of the simulation serves.
-pub(crate) fn downstream() -> Vec<Kind> {
-    let kind = Kind::new;
+pub(crate) fn downstream() -> Vec<Arc<Kind>> {
+    let kind = |group, version, kind, namespaced, has_status| {
+        Arc::new(Kind::new(group, version, kind, namespaced, has_status))
+    };
     vec![
         kind("", "v1", "Namespace", false, true),
         kind("", "v1", "ConfigMap", true, false),
@@ -134,7 +142,7 @@ pub(crate) fn downstream() -> Vec<Kind> {
 }
 
 /// What the upstream cluster serves besides.
-pub(crate) fn upstream() -> Vec<Kind> {
+pub(crate) fn upstream() -> Vec<Arc<Kind>> {
     let mut kinds = downstream();
     for (kind, namespaced) in [
         ("BundleDeployment", true),
@@ -143,19 +151,42 @@ pub(crate) fn upstream() -> Vec<Kind> {
         ("ClusterRegistration", true),
     ] {
         let has_status = kind != "Content";
-        kinds.push(Kind::new(
-            "fleet.cattle.io",
-            "v1alpha1",
-            kind,
-            namespaced,
-            has_status,
-        ));
+        let group = "fleet.cattle.io";
+        kinds.push(Arc::new(Kind::new(
+            group, "v1alpha1", kind, namespaced, has_status,
+        )));
     }
     kinds
 }
 
-/// The answer to an aggregated discovery: of the core group, or of all others.
-pub(crate) fn discovery(kinds: &[Kind], core: bool) -> Value {
+/// The answers to the two aggregated discoveries, as long as no definition comes or goes.
+#[derive(Default)]
+pub(super) struct Discovery {
+    core: Option<Bytes>,
+    groups: Option<Bytes>,
+}
+
+impl State {
+    /// The answer to an aggregated discovery: of the core group, or of all others.
+    pub(super) fn discovery(&mut self, core: bool) -> Bytes {
+        let known = match core {
+            true => &self.discovery.core,
+            false => &self.discovery.groups,
+        };
+        if let Some(known) = known {
+            return known.clone();
+        }
+        let kinds: Vec<&Kind> = self.served().map(Arc::as_ref).collect();
+        let told = Bytes::from(discovery(&kinds, core).to_string());
+        match core {
+            true => self.discovery.core = Some(told.clone()),
+            false => self.discovery.groups = Some(told.clone()),
+        }
+        told
+    }
+}
+
+fn discovery(kinds: &[&Kind], core: bool) -> Value {
     let mut groups: Vec<&str> = Vec::new();
     for kind in kinds.iter().filter(|kind| kind.group.is_empty() == core) {
         if !groups.contains(&kind.group.as_str()) {

@@ -25,11 +25,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use kinds::Kind;
+use kinds::{Discovery, Kind};
 pub use object::Id;
 use object::Stored;
 pub use request::{Actor, Answer, Request, Who};
-use watch::Change;
+use watch::{Change, Listener};
 pub(crate) use watch::{Next, Watch};
 
 /// A write that took place.
@@ -61,15 +61,19 @@ pub struct Refusal {
 
 pub(crate) struct State {
     side: &'static str,
-    kinds: Vec<Kind>,
-    custom: Vec<Kind>,
+    kinds: Vec<Arc<Kind>>,
+    custom: Vec<Arc<Kind>>,
+    discovery: Discovery,
     objects: BTreeMap<Id, Stored>,
     version: u64,
     /// Never reset, so that a restored cluster gives no uid twice.
     uids: u64,
     log: VecDeque<Change>,
-    /// Versions up to this one are not told any more.
+    /// Versions up to this one are not told any more to a watch that begins.
     forgotten: u64,
+    /// The same for watches in progress, by group and plural: each kind has a cache of its own.
+    untold: BTreeMap<(String, String), u64>,
+    listeners: Vec<Listener>,
     /// Grows with each break after which all watches end.
     epoch: u64,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -112,11 +116,14 @@ impl Server {
                 false => kinds::downstream(),
             },
             custom: Vec::new(),
+            discovery: Discovery::default(),
             objects: BTreeMap::new(),
             version: 1000,
             uids: 0,
             log: VecDeque::new(),
             forgotten: 1000,
+            untold: BTreeMap::new(),
+            listeners: Vec::new(),
             epoch: 0,
             clock,
             audit: None,
@@ -164,6 +171,7 @@ impl Server {
         request.user_agent = match actor {
             Actor::Helm => "helm",
             Actor::Upstream => "fleetcontroller",
+            Actor::Go => "fleetagent",
             Actor::Fighter => "fighter",
             Actor::System => "kube-controller-manager",
             _ => "kubectl",
@@ -212,8 +220,14 @@ impl Server {
 
     /// All objects that are at such places.
     pub fn all(&self, fits: impl Fn(&Id) -> bool) -> Vec<(Id, Arc<Value>)> {
+        self.find(|id, _| fits(id))
+    }
+
+    /// All objects that are such, at such places.
+    pub fn find(&self, fits: impl Fn(&Id, &Value) -> bool) -> Vec<(Id, Arc<Value>)> {
         let state = self.lock();
-        let found = state.objects.iter().filter(|(id, _)| fits(id));
+        let objects = state.objects.iter();
+        let found = objects.filter(|(id, stored)| fits(id, &stored.value));
         found
             .map(|(id, stored)| (id.clone(), Arc::clone(&stored.value)))
             .collect()
@@ -235,25 +249,22 @@ impl Server {
         state.version = backup.version;
         state.log.clear();
         state.forgotten = backup.version;
-        state.epoch += 1;
+        state.discovery = Discovery::default();
+        state.break_watches();
         drop(state);
         self.news.notify_waiters();
     }
 
     /// Forgets changes that watches have not been told, and ends these.
     pub fn compact(&self) {
-        let mut state = self.lock();
-        state.log.clear();
-        state.forgotten = state.version;
-        drop(state);
-        self.news.notify_waiters();
+        self.lock().compact();
     }
 
     /// Ends all watches without a word.
     pub fn break_watches(&self) {
-        self.lock().epoch += 1;
-        self.news.notify_waiters();
+        self.lock().break_watches();
     }
+
     /// Returns when something has changed.
     pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.news.notified()

@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use super::object::{Id, Stored};
+use super::object::Stored;
 use super::request::{Answer, Request};
 use super::route::Route;
 use super::select::Selector;
+use super::watch::is_at;
 use super::{Handled, State};
 
 impl State {
@@ -29,18 +30,13 @@ impl State {
         }
         let selector = Selector::of(request)?;
         let place = route.id.place();
-        let is_at = |id: &Id| {
-            id.group == place.group
-                && id.plural == place.plural
-                && (place.namespace.is_empty() || place.namespace == id.namespace)
-        };
         // A page goes on after the name that the one before ended with.
         let after = request.parameter("continue");
         let limit: usize = request.parameter("limit").parse().unwrap_or(0);
         let mut found = self
             .objects
             .iter()
-            .filter(|(id, stored)| is_at(id) && selector.fits(&stored.value))
+            .filter(|(id, stored)| is_at(&place, id) && selector.fits(&stored.value))
             .filter(|(id, _)| {
                 after.is_empty() || *after < *format!("{}/{}", id.namespace, id.name)
             });

@@ -18,6 +18,8 @@ pub struct Who {
 pub enum Actor {
     /// A life of the agent: each start is another one.
     Agent(u32),
+    /// The Go agent.
+    Go,
     /// Fleet's controller and whoever works on the upstream cluster.
     Upstream,
     /// Somebody with kubectl.
@@ -30,6 +32,13 @@ pub enum Actor {
     Fighter,
     /// The cluster's own controllers.
     System,
+}
+
+impl Actor {
+    /// Whether it deploys bundles: a life of the agent, or the Go agent.
+    pub fn deploys_bundles(self) -> bool {
+        matches!(self, Self::Agent(_) | Self::Go)
+    }
 }
 
 impl Who {

@@ -1,8 +1,10 @@
 //! Where a request leads, and whether it may go there.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::kinds::{self, Kind};
+use super::kinds::Kind;
 use super::object::Id;
 use super::request::{Answer, Request};
 use super::{Handled, State};
@@ -10,14 +12,14 @@ use super::{Handled, State};
 /// Where a request leads.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
-    pub(super) kind: Kind,
+    pub(super) kind: Arc<Kind>,
     pub(super) id: Id,
     /// `status` or nothing.
     pub(super) subresource: String,
 }
 
 impl State {
-    pub(super) fn served(&self) -> impl Iterator<Item = &Kind> {
+    pub(super) fn served(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.iter().chain(&self.custom)
     }
 
@@ -30,10 +32,7 @@ impl State {
                     "major": "1", "minor": "33", "gitVersion": "v1.33.0", "platform": "linux/amd64",
                 })));
             }
-            ["api"] | ["apis"] => {
-                let served: Vec<Kind> = self.served().cloned().collect();
-                return Ok(Answer::json(&kinds::discovery(&served, path == ["api"])));
-            }
+            ["api"] | ["apis"] => return Ok(Answer::ok(self.discovery(path == ["api"]))),
             _ => {}
         }
         let route = self.route(request)?;
@@ -81,7 +80,7 @@ impl State {
         let found = self
             .served()
             .find(|kind| kind.group == group && kind.version == version && kind.plural == plural);
-        let Some(kind) = found.cloned() else {
+        let Some(kind) = found.map(Arc::clone) else {
             return Err(Answer::failure(
                 404,
                 "NotFound",

@@ -1,9 +1,10 @@
 //! Watches: what they are told, when they end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::kinds::Kind;
 use super::object::{Id, Stored};
@@ -27,9 +28,15 @@ pub(super) struct Change {
     pub(super) before: Option<Arc<Value>>,
 }
 
+/// Who is told that a kind has changed.
+pub(super) struct Listener {
+    place: Id,
+    heard: Weak<Notify>,
+}
+
 /// A watch in progress.
 pub(crate) struct Watch {
-    kind: Kind,
+    kind: Arc<Kind>,
     place: Id,
     selector: Selector,
     wants_metadata: bool,
@@ -40,6 +47,8 @@ pub(crate) struct Watch {
     told: u64,
     /// What is told before all else.
     present: Vec<u8>,
+    /// Told when there may be something to tell.
+    heard: Arc<Notify>,
 }
 
 /// What a watch has to tell.
@@ -54,7 +63,7 @@ pub(crate) enum Next {
 impl Server {
     /// Begins a watch.
     pub(crate) fn watch(&self, request: &Request) -> Result<Watch, Answer> {
-        let state = self.lock();
+        let mut state = self.lock();
         state.authenticate(request)?;
         let route = state.route(request)?;
         state.allow(request, &route)?;
@@ -70,9 +79,14 @@ impl Server {
             epoch: state.epoch,
             told: since,
             present: Vec::new(),
+            heard: Arc::default(),
             place: route.id.place(),
             kind: route.kind,
         };
+        state.listeners.push(Listener {
+            place: watch.place.clone(),
+            heard: Arc::downgrade(&watch.heard),
+        });
         if since == 0 {
             // What is there comes first.
             let present = state
@@ -92,8 +106,10 @@ impl Server {
         if state.epoch != watch.epoch {
             return Next::Broken;
         }
-        if watch.since < state.forgotten {
-            let failure = gone(watch.since, state.forgotten).value();
+        let kind = (watch.place.group.clone(), watch.place.plural.clone());
+        let untold = state.untold.get(&kind).copied().unwrap_or(0);
+        if watch.since < untold {
+            let failure = gone(watch.since, untold).value();
             let event = json!({"type": "ERROR", "object": failure});
             return Next::Last(line(&event));
         }
@@ -130,6 +146,8 @@ impl Server {
 
     /// The news that there is nothing new.
     pub(crate) fn bookmark(&self, watch: &mut Watch) -> Option<Bytes> {
+        // Whoever hears of all that is told has heard of all there is.
+        watch.since = self.lock().version;
         if !watch.bookmarks || watch.told == watch.since {
             return None;
         }
@@ -143,6 +161,11 @@ impl Server {
 }
 
 impl Watch {
+    /// Returns when there may be something to tell.
+    pub(crate) fn heard(&self) -> Arc<Notify> {
+        Arc::clone(&self.heard)
+    }
+
     fn event(&self, sort: &str, stored: &Stored) -> Vec<u8> {
         let object = match self.wants_metadata {
             true => &stored.metadata,
@@ -153,9 +176,7 @@ impl Watch {
     }
 
     fn is_at(&self, id: &Id) -> bool {
-        id.group == self.place.group
-            && id.plural == self.place.plural
-            && (self.place.namespace.is_empty() || self.place.namespace == id.namespace)
+        is_at(&self.place, id)
     }
 
     fn fits(&self, id: &Id, value: &Value) -> bool {
@@ -168,10 +189,53 @@ impl State {
         if self.log.len() == LOG
             && let Some(oldest) = self.log.pop_front()
         {
-            self.forgotten = self.forgotten.max(oldest.version);
+            self.forget_change(oldest);
         }
+        self.listeners.retain(|listener| {
+            let Some(heard) = listener.heard.upgrade() else {
+                return false;
+            };
+            if is_at(&listener.place, &change.id) {
+                heard.notify_one();
+            }
+            true
+        });
         self.log.push_back(change);
     }
+
+    fn forget_change(&mut self, change: Change) {
+        self.forgotten = self.forgotten.max(change.version);
+        let kind = (change.id.group, change.id.plural);
+        self.untold.insert(kind, change.version);
+    }
+
+    /// Forgets all changes, and ends watches that have not been told of them.
+    pub(super) fn compact(&mut self) {
+        for change in std::mem::take(&mut self.log) {
+            self.forget_change(change);
+        }
+        self.forgotten = self.version;
+        self.wake();
+    }
+
+    /// Ends all watches without a word.
+    pub(super) fn break_watches(&mut self) {
+        self.epoch += 1;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let listeners = self.listeners.iter();
+        for heard in listeners.filter_map(|listener| listener.heard.upgrade()) {
+            heard.notify_one();
+        }
+    }
+}
+
+pub(super) fn is_at(place: &Id, id: &Id) -> bool {
+    id.plural == place.plural
+        && id.group == place.group
+        && (place.namespace.is_empty() || place.namespace == id.namespace)
 }
 
 fn line(event: &Value) -> Bytes {

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managed};
-use super::kinds::Kind;
+use super::kinds::{Discovery, Kind};
 use super::object::{Id, Stored, drop_empty, pack, same, string_data, table, table_in};
 use super::request::{Actor, Answer, Request, Who};
 use super::route::Route;
@@ -393,7 +393,7 @@ impl State {
         let found = self
             .served()
             .find(|kind| kind.api_version() == text("/apiVersion") && kind.kind == text("/kind"));
-        let kind = found.cloned().ok_or("its kind is not served")?;
+        let kind = found.map(Arc::clone).ok_or("its kind is not served")?;
         let id = Id::new(
             &kind.group,
             &kind.plural,
@@ -467,7 +467,7 @@ impl State {
         for id in orphans {
             let kind = kinds.iter().find(|kind| kind.plural == id.plural);
             let stored = self.objects.get(&id).cloned();
-            if let (Some(kind), Some(stored)) = (kind.cloned(), stored) {
+            if let (Some(kind), Some(stored)) = (kind.map(Arc::clone), stored) {
                 let route = Route {
                     kind,
                     id,
@@ -492,6 +492,7 @@ impl State {
         self.custom = established
             .flat_map(|(_, stored)| Kind::of_definition(&stored.value))
             .collect();
+        self.discovery = Discovery::default();
     }
 
     /// Stores an object if it changed, and answers with it.
