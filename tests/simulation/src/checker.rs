@@ -5,11 +5,12 @@
 //! each release, and which hook ran in which revision.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
 use serde_json::Value;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
@@ -62,7 +63,7 @@ pub struct Checker {
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
-    /// Those of them that the agent deployed.
+    /// Those of them that the agent deployed, or the Go agent.
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, revision of their release and content.
     hooks: BTreeSet<(Id, i64, String)>,
@@ -72,8 +73,8 @@ pub struct Checker {
     pub revisions: BTreeMap<ReleaseKey, u64>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
-    /// Who may write as the lease says.
-    holder: Option<String>,
+    /// The life that wrote the lease last, and since when it is the one.
+    leader: Option<(u32, Instant)>,
     pub violations: Vec<Violation>,
     /// Lines for the log.
     pub lines: Vec<String>,
@@ -86,6 +87,10 @@ const MOST_CREATIONS: u64 = 20;
 
 /// How long a release stays after its bundle is gone: the agent's default.
 const GRACE: Duration = Duration::from_secs(3);
+/// Longer than any request takes.
+const ON_ITS_WAY: Duration = Duration::from_secs(7);
+/// What every secret value begins with in base64.
+static ENCODED_CANARY: LazyLock<String> = LazyLock::new(|| STANDARD.encode(CANARY)[..8].to_owned());
 /// What the names of objects in forged records begin with.
 pub const FORGED: &str = "forged-";
 
@@ -138,7 +143,7 @@ impl Checker {
 
     /// Reads a text that leaves the agent.
     pub fn read(&mut self, place: &str, text: &str) {
-        if text.contains(CANARY) || text.contains(&STANDARD.encode(CANARY)[..8]) {
+        if text.contains(CANARY) || text.contains(ENCODED_CANARY.as_str()) {
             let at = text.find(CANARY).unwrap_or(0);
             let around: String = text.chars().skip(at.saturating_sub(60)).take(160).collect();
             self.violate("secret told", format!("{place} holds a secret: {around}"));
@@ -166,6 +171,22 @@ impl Checker {
             .is_some()
     }
 
+    /// The life of the agent that has the lease.
+    pub fn leader(&self) -> Option<u32> {
+        self.leader.map(|(life, _)| life)
+    }
+
+    /// Whoever lost the lease writes no more than what was on its way.
+    fn one_writer(&mut self, write: &Write) {
+        let (Some(life), Some((leader, since))) = (write.who.agent(), self.leader) else {
+            return;
+        };
+        if life != leader && since.elapsed() > ON_ITS_WAY {
+            let text = format!("agent{life} writes {}, and agent{leader} leads", write.id);
+            self.violate("two writers", text);
+        }
+    }
+
     /// Release and revision of a record.
     fn record(id: &Id) -> Option<(ReleaseKey, i64)> {
         if id.plural != "secrets" {
@@ -174,6 +195,13 @@ impl Checker {
         let (name, revision) = id.name.strip_prefix(RECORD)?.rsplit_once(".v")?;
         let key = (id.namespace.clone(), name.to_owned());
         Some((key, revision.parse().ok()?))
+    }
+
+    /// The release of which a write says that it is deployed.
+    fn deployed_release(write: &Write) -> Option<ReleaseKey> {
+        let (release, _) = Self::record(&write.id)?;
+        let status = write.after.as_ref()?.pointer("/metadata/labels/status");
+        (status?.as_str()? == "deployed").then_some(release)
     }
 
     /// Those who want a release now, or would if upstream had not lost them.
@@ -249,7 +277,7 @@ impl Checker {
                 .as_ref()
                 .and_then(|b| self.origins.get(&Self::uid(b)));
             if let Some(origin) = origin
-                && !matches!(origin.actor, Actor::Agent(_))
+                && !origin.actor.deploys_bundles()
                 && self.deployed_by_agent(&release) == 0
             {
                 let text = format!(
@@ -306,7 +334,7 @@ impl Checker {
         }
         let is_ours = origin
             .as_ref()
-            .is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
+            .is_some_and(|origin| origin.actor.deploys_bundles());
         if !is_ours && !self.may_delete(write, origin.as_ref(), owner.as_ref()) {
             let text = format!("{} was there before the agent, which deletes it", write.id);
             self.violate("deletes what others made", text);
@@ -424,7 +452,7 @@ impl Checker {
             }
             let is_foreign = origin
                 .as_ref()
-                .is_some_and(|origin| !matches!(origin.actor, Actor::Agent(_)));
+                .is_some_and(|origin| !origin.actor.deploys_bundles());
             let was_made = self.made.contains(&(write.id.clone(), new.clone()));
             if old.is_none() && is_foreign && !may && !was_made {
                 let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
@@ -435,7 +463,7 @@ impl Checker {
                 self.violate("takes what another release has", text);
             }
         }
-        let is_foreign = origin.is_some_and(|origin| !matches!(origin.actor, Actor::Agent(_)));
+        let is_foreign = origin.is_some_and(|origin| !origin.actor.deploys_bundles());
         if is_foreign
             && write.id.plural == "secrets"
             && new.is_none()
@@ -534,15 +562,13 @@ impl Audit for Checker {
             return;
         }
         if write.id.plural == "leases" {
-            let holder = write.after.as_ref().and_then(|after| {
-                let holder = after
-                    .pointer("/spec/holderIdentity")
-                    .and_then(Value::as_str);
-                holder.map(str::to_owned)
-            });
-            self.holder = holder;
+            let life = write.who.agent();
+            if let Some(life) = life.filter(|life| self.leader() != Some(*life)) {
+                self.leader = Some((life, Instant::now()));
+            }
             return;
         }
+        self.one_writer(write);
         if let (None, Some(after)) = (&write.before, &write.after) {
             let owner = Self::owner(after);
             let born = owner.and_then(|owner| self.deployed.get(&owner).copied());
@@ -555,6 +581,11 @@ impl Audit for Checker {
         }
         self.keep_records(write);
         self.hook(write);
+        if let Some(release) = Self::deployed_release(write)
+            && write.who.actor.deploys_bundles()
+        {
+            *self.deployed_by_agent.entry(release).or_default() += 1;
+        }
         if !by_agent || write.id.namespace == SYSTEM {
             return;
         }
@@ -573,11 +604,7 @@ impl Audit for Checker {
         if write.id.plural != "events" {
             *self.writes.entry(write.id.clone()).or_default() += 1;
         }
-        if let Some((release, _)) = Self::record(&write.id)
-            && let Some(after) = &write.after
-            && after.pointer("/metadata/labels/status") == Some(&Value::from("deployed"))
-        {
-            *self.deployed_by_agent.entry(release.clone()).or_default() += 1;
+        if let Some(release) = Self::deployed_release(write) {
             self.last_deployed.insert(release.clone(), Instant::now());
             self.count_deploy(&release);
         }

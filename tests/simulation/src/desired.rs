@@ -24,6 +24,9 @@ pub const NAMESPACES: [&str; 2] = ["apps", "data"];
 pub const BUNDLES: usize = 4;
 /// The accounts bundles may name; the first is none.
 pub const ACCOUNTS: [&str; 3] = ["", "deployer", "other"];
+/// Name and version of every bundle's chart.
+pub const CHART: &str = "shop";
+pub const VERSION: &str = "1.0.0";
 /// What every secret value begins with.
 pub const CANARY: &str = "canary-";
 
@@ -59,6 +62,17 @@ pub enum Behaviour {
     Fails,
     /// The API server refuses it.
     Refused,
+}
+
+/// Where a bundle's chart comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The bundle's own Content.
+    Content,
+    /// A chart repository.
+    Repository,
+    /// A registry.
+    Registry,
 }
 
 impl ObjectKind {
@@ -193,6 +207,8 @@ pub struct Desired {
     pub sync: i64,
     /// The Content is not there, and the options name a chart that is no part of it.
     pub is_missing: bool,
+    /// Where its chart comes from, unless it is missing.
+    pub origin: Origin,
 }
 
 impl Desired {
@@ -221,6 +237,11 @@ impl Desired {
             max_history: *random.pick(&[0, 2, 3]),
             sync: 0,
             is_missing: false,
+            origin: match random.below(10) {
+                0 => Origin::Repository,
+                1 => Origin::Registry,
+                _ => Origin::Content,
+            },
         }
     }
 
@@ -241,6 +262,7 @@ impl Desired {
             max_history: 0,
             sync: 0,
             is_missing: false,
+            origin: Origin::Content,
         }
     }
 
@@ -311,24 +333,11 @@ impl Desired {
     /// The Content: its name and object.
     pub fn content(&self) -> (String, Value) {
         let resources: Vec<Value> = self
-            .manifests
-            .iter()
-            .map(|manifest| {
-                json!({
-                    "name": format!("templates/{}.yaml", manifest.object_name()),
-                    "content": manifest.object().to_string(),
-                })
-            })
-            .chain([json!({
-                "name": "Chart.yaml",
-                "content": "apiVersion: v2\nname: shop\nversion: 1.0.0\n",
-            })])
+            .files()
+            .map(|(name, content)| json!({"name": name, "content": content}))
             .collect();
         let manifest = json!({"resources": resources}).to_string();
-        let hash: String = Sha256::digest(manifest.as_bytes())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash = hash(&manifest);
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed
             .write_all(manifest.as_bytes())
@@ -342,9 +351,33 @@ impl Desired {
         (name, object)
     }
 
+    /// The files of its chart.
+    fn files(&self) -> impl Iterator<Item = (String, String)> {
+        let templates = self.manifests.iter().map(|manifest| {
+            let name = format!("templates/{}.yaml", manifest.object_name());
+            (name, manifest.object().to_string())
+        });
+        let chart = format!("apiVersion: v2\nname: {CHART}\nversion: {VERSION}\n");
+        templates.chain([("Chart.yaml".to_owned(), chart)])
+    }
+
+    /// The chart as a repository has it: under which name, and the archive.
+    pub fn archive(&self) -> (String, Vec<u8>) {
+        let files: Vec<_> = self
+            .files()
+            .map(|(name, text)| (format!("{CHART}/{name}"), text))
+            .collect();
+        let name = hash(&format!("{files:?}"))[..16].to_owned();
+        (name, packed(&files))
+    }
+
     /// The BundleDeployment's spec.
     pub fn spec(&self, generation: i64) -> Value {
-        let (content, _) = self.content();
+        let is_fetched = self.origin != Origin::Content && !self.is_missing;
+        let content = match is_fetched {
+            true => String::new(),
+            false => self.content().0,
+        };
         let mut helm = Map::new();
         helm.insert("releaseName".to_owned(), self.release_name().into());
         helm.insert("timeoutSeconds".to_owned(), 5.into());
@@ -363,6 +396,17 @@ impl Desired {
         if self.is_missing {
             helm.insert("repo".to_owned(), "https://charts".into());
             helm.insert("chart".to_owned(), "other".into());
+        }
+        if is_fetched {
+            let (name, _) = self.archive();
+            helm.insert("version".to_owned(), VERSION.into());
+            if self.origin == Origin::Repository {
+                helm.insert("repo".to_owned(), format!("https://charts/{name}").into());
+                helm.insert("chart".to_owned(), CHART.into());
+            } else {
+                let address = format!("oci://registry/{name}/{CHART}");
+                helm.insert("repo".to_owned(), address.into());
+            }
         }
         let mut options = json!({
             "defaultNamespace": self.release_namespace(), "helm": helm,
@@ -388,19 +432,17 @@ impl Desired {
         if self.correct_drift {
             options["correctDrift"] = json!({"enabled": true});
         }
-        let hash = Sha256::digest(options.to_string().as_bytes());
-        let hash: String = hash
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let id = format!("{content}:{hash}");
+        let hash = hash(&options.to_string());
+        let id = format!("{content}:{}", &hash[..16]);
         let mut spec = json!({
             "deploymentID": id, "stagedDeploymentID": id,
             "options": options, "stagedOptions": options,
         });
         if self.correct_drift {
             spec["correctDrift"] = json!({"enabled": true});
+        }
+        if is_fetched {
+            spec["helmChartOptions"] = json!({});
         }
         if !self.copies.is_empty() {
             spec["downstreamResourcesGeneration"] = generation.into();
@@ -429,6 +471,8 @@ impl Desired {
             ("correctDrift", self.correct_drift),
             ("keepResources", self.keep_resources),
             ("contentMissing", self.is_missing),
+            ("repository", self.origin == Origin::Repository),
+            ("registry", self.origin == Origin::Registry),
         ];
         let switches: Vec<&str> = switches
             .into_iter()
@@ -458,6 +502,27 @@ impl Desired {
             switches.join(" "),
         )
     }
+}
+
+fn hash(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An archive of these files.
+pub(crate) fn packed(files: &[(String, String)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        tar.append_data(&mut header, name, text.as_bytes())
+            .expect("a Vec takes everything");
+    }
+    tar.into_inner()
+        .and_then(GzEncoder::finish)
+        .expect("a Vec takes everything")
 }
 
 /// A chart has one object of a name.

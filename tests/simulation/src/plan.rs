@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name};
 use crate::network::Faults;
 use crate::random::Random;
+use crate::world::Trouble;
 
 /// What an actor does.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,8 @@ pub enum Action {
     Up,
     /// Requests fail.
     Faults(Faults),
+    /// Something is wrong with where charts are kept, or nothing is any more.
+    Repository(Option<Trouble>),
     /// All watches of both servers end, or learn that they are too far behind.
     BreakWatches,
     Compact,
@@ -71,6 +74,10 @@ pub enum Action {
     KillAfter(u64),
     /// It stays down for so long.
     Pause(u64),
+    /// Ours goes, the Go agent runs for so many seconds, or dies in the middle of a deploy; then ours comes back.
+    Go(u64, bool),
+    /// The leading agent reaches no server, until servers are reached again.
+    Cut,
     /// The clock of the node jumps by so many seconds.
     Jump(i64),
     /// Nothing happens for so many seconds.
@@ -93,6 +100,8 @@ pub struct Setting {
     pub has_fallback: bool,
     /// Whether whoever sets objects back goes on doing so once faults have ended.
     pub fights_last: bool,
+    /// Whether two agents share a lease.
+    pub has_two: bool,
 }
 
 /// A history before it takes place.
@@ -104,7 +113,7 @@ pub struct Plan {
 }
 
 /// How many steps a plan has.
-const STEPS: u64 = 26;
+const STEPS: u64 = 20;
 
 impl Plan {
     /// The plan of a seed.
@@ -114,6 +123,7 @@ impl Plan {
             has_own: random.chance(50),
             has_fallback: random.chance(20),
             fights_last: random.chance(50),
+            has_two: random.chance(12),
         };
         // Each history leans towards some of the actors, so that rare ones meet.
         let leaning: Vec<u64> = (0..FAMILIES).map(|_| 1 + random.below(6)).collect();
@@ -225,8 +235,10 @@ fn upstream(random: &mut Random) -> Action {
 }
 
 fn faults(random: &mut Random) -> Action {
-    match random.below(9) {
+    match random.below(12) {
         8 => Action::ExpireToken,
+        9 | 10 => Action::Repository(Some(random.pick(&Trouble::ALL).0)),
+        11 => Action::Repository(None),
         0 => Action::Down(["local", "upstream"][random.index(2)]),
         1 | 2 => Action::Up,
         3 | 4 => Action::Faults(Faults {
@@ -330,8 +342,10 @@ fn cluster(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
 }
 
 fn process(random: &mut Random) -> Action {
-    match random.below(8) {
+    match random.below(10) {
         0 => Action::Kill,
+        7 => Action::Cut,
+        8 => Action::Go(random.between(5, 40), random.chance(30)),
         1..=4 => Action::KillAfter(random.between(1, 25)),
         5 => Action::Pause(random.between(1, 60)),
         6 => Action::Jump(i64::try_from(random.between(1, 7200)).unwrap_or(0) - 3600),
@@ -367,6 +381,11 @@ impl fmt::Display for Action {
             Self::ChangeSource(number) => write!(f, "the secret pull{number} upstream changes"),
             Self::Down(server) => write!(f, "nobody reaches the {server} server"),
             Self::Up => write!(f, "all servers are reached again"),
+            Self::Repository(None) => write!(f, "the repository is well"),
+            Self::Repository(Some(trouble)) => {
+                let known = Trouble::ALL.iter().find(|(known, _)| known == trouble);
+                write!(f, "the repository {}", known.map_or("", |(_, text)| text))
+            }
             Self::Faults(faults) => write!(f, "from now on: {faults:?}"),
             Self::BreakWatches => write!(f, "all watches break"),
             Self::Compact => write!(f, "the servers forget old changes"),
@@ -456,6 +475,15 @@ impl fmt::Display for Action {
             ),
             Self::ExpireToken => write!(f, "the token for upstream expires"),
             Self::Peace => write!(f, "nothing keeps anything as it is"),
+            Self::Go(seconds, dies) => {
+                let end = if *dies {
+                    ", and dies in the middle of a deploy"
+                } else {
+                    ""
+                };
+                write!(f, "the Go agent runs for {seconds} s{end}")
+            }
+            Self::Cut => write!(f, "the agent is cut off from all servers"),
             Self::Kill => write!(f, "kill -9"),
             Self::KillAfter(requests) => write!(f, "kill -9 after {requests} requests"),
             Self::Pause(seconds) => write!(f, "the agent is down for {seconds} s"),

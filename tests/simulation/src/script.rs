@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::desired::{ACCOUNTS, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind};
+use crate::desired::{ACCOUNTS, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind, Origin};
 use crate::history::Outcome;
 use crate::network::Faults;
 use crate::plan::{Action, Plan, Setting, Step};
+use crate::world::Trouble;
 
 /// A history as a script, with what it broke.
 pub fn script(plan: &Plan, outcome: &Outcome) -> String {
@@ -22,9 +23,10 @@ pub fn print(plan: &Plan) -> String {
         has_own,
         has_fallback,
         fights_last,
+        has_two,
     } = plan.setting;
     let mut lines = vec![format!(
-        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}",
+        "seed {}: upstream {} a bundle of the agent's own; fleet-default {}{}{}",
         plan.seed,
         if has_own { "has" } else { "never had" },
         if has_fallback {
@@ -33,6 +35,7 @@ pub fn print(plan: &Plan) -> String {
             "does not exist"
         },
         if fights_last { "; fights last" } else { "" },
+        if has_two { "; two agents" } else { "" },
     )];
     for step in &plan.steps {
         lines.push(format!(
@@ -59,6 +62,7 @@ pub fn parse(text: &str) -> Result<Plan, String> {
         has_own: head.contains("upstream has"),
         has_fallback: head.contains("fleet-default exists"),
         fights_last: head.contains("fights last"),
+        has_two: head.contains("two agents"),
     };
     let steps = lines.filter(|line| !line.starts_with("=>")).map(|line| {
         let not_understood = || format!("not understood: {line}");
@@ -99,6 +103,12 @@ fn action_of(text: &str) -> Option<Action> {
         ["nobody", "reaches", "the", "local", ..] => Action::Down("local"),
         ["nobody", "reaches", "the", "upstream", ..] => Action::Down("upstream"),
         ["all", "servers", ..] => Action::Up,
+        ["the", "repository", "is", "well"] => Action::Repository(None),
+        ["the", "repository", trouble @ ..] => {
+            let told = trouble.join(" ");
+            let known = Trouble::ALL.into_iter().find(|(_, text)| *text == told);
+            Action::Repository(Some(known?.0))
+        }
         ["all", "watches", ..] => Action::BreakWatches,
         ["the", "servers", ..] => Action::Compact,
         ["the", "token", ..] => Action::ExpireToken,
@@ -156,6 +166,10 @@ fn action_of(text: &str) -> Option<Action> {
         ["nothing", "keeps", ..] => Action::Peace,
         ["kill", "-9"] => Action::Kill,
         ["kill", "-9", "after", requests, _] => Action::KillAfter(requests.parse().ok()?),
+        ["the", "Go", "agent", "runs", "for", seconds, _, rest @ ..] => {
+            Action::Go(seconds.parse().ok()?, !rest.is_empty())
+        }
+        ["the", "agent", "is", "cut", ..] => Action::Cut,
         ["the", "agent", "is", "down", "for", seconds, _] => Action::Pause(seconds.parse().ok()?),
         ["the", "clock", "jumps", "by", seconds, _] => Action::Jump(seconds.parse().ok()?),
         ["nothing", "happens", "for", seconds, _] => Action::Wait(seconds.parse().ok()?),
@@ -233,6 +247,8 @@ fn desired_of(text: &str) -> Option<Desired> {
             "correctDrift" => desired.correct_drift = true,
             "keepResources" => desired.keep_resources = true,
             "contentMissing" => desired.is_missing = true,
+            "repository" => desired.origin = Origin::Repository,
+            "registry" => desired.origin = Origin::Registry,
             "as" => {
                 let account = options.next()?;
                 desired.account = ACCOUNTS.iter().position(|known| *known == account)?;

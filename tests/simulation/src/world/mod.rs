@@ -1,47 +1,39 @@
 //! Two clusters, an agent that lives and dies, and what is done to them.
 
+mod go;
 mod helm;
 mod people;
+mod pods;
 mod repository;
 mod setup;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::client::requests::{Clients, Transport};
-use agent::config::{AgentArgs, Settings};
-use agent::process::run::{World as Outside, lead};
-use agent::report::metrics::Metrics;
-use chart::source::Fetcher;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tower::util::BoxCloneSyncService;
 
 use crate::apiserver::{Actor, Backup, Id, Refusal, Server};
 use crate::checker::Checker;
 use crate::controllers;
-use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, SYSTEM, bundle_name};
-use crate::network::{Connection, Faults, Network};
+use crate::desired::{CLUSTER, Desired, Manifest, NAMESPACES, bundle_name};
+use crate::network::{Faults, Network};
 use crate::plan::{Action, Plan, Setting, object_name};
+use pods::Pod;
 use repository::Repository;
+pub use repository::Trouble;
 
 /// The moment all histories begin at: 1 January 2026.
 const BEGINNING: i64 = 1_767_225_600;
 
+type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// Where upstream keeps the Cluster.
 const WORKSPACE: &str = "fleet-default";
-
-/// A life of the agent.
-struct Life {
-    number: u32,
-    task: JoinHandle<()>,
-}
 
 /// Everything there is in a history.
 pub struct World {
@@ -50,14 +42,16 @@ pub struct World {
     pub network: Network,
     pub checker: Arc<Mutex<Checker>>,
     setting: Setting,
-    life: Option<Life>,
+    pods: Vec<Pod>,
     lives: u32,
-    jumped: Arc<AtomicI64>,
-    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    clock: Clock,
     backup: Option<(Backup, BTreeMap<usize, Desired>)>,
     /// Bundles that are to be upstream, and with which generation of copies.
     generations: BTreeMap<usize, i64>,
+    /// What each deployment ID that upstream ever had means.
+    specs: BTreeMap<String, Desired>,
     fights: BTreeMap<Id, Value>,
+    repository: Repository,
     controllers: JoinHandle<()>,
 }
 
@@ -65,16 +59,10 @@ impl World {
     /// Two clusters as they are before anybody does anything.
     pub fn new(plan: &Plan, network: Network) -> Self {
         let begun = Instant::now();
-        let jumped = Arc::new(AtomicI64::new(0));
-        let clock: Arc<dyn Fn() -> Timestamp + Send + Sync> = {
-            let jumped = Arc::clone(&jumped);
-            Arc::new(move || {
-                let passed = begun.elapsed().as_millis();
-                let passed = i64::try_from(passed).unwrap_or(i64::MAX);
-                let at = BEGINNING * 1000 + passed + jumped.load(Ordering::Relaxed) * 1000;
-                Timestamp::from_millisecond(at).unwrap_or_default()
-            })
-        };
+        let clock: Clock = Arc::new(move || {
+            let passed = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+            Timestamp::from_millisecond(BEGINNING * 1000 + passed).unwrap_or_default()
+        });
         let local = Server::new("local", false, Arc::clone(&clock));
         let upstream = Server::new("upstream", true, Arc::clone(&clock));
         let mut checker = Checker::default();
@@ -89,13 +77,14 @@ impl World {
             network,
             checker,
             setting: plan.setting,
-            life: None,
+            pods: Pod::all(plan.setting),
             lives: 0,
-            jumped,
             clock,
             backup: None,
             generations: BTreeMap::new(),
+            specs: BTreeMap::new(),
             fights: BTreeMap::new(),
+            repository: Repository::default(),
             controllers,
         };
         world.set_up();
@@ -105,83 +94,6 @@ impl World {
     /// The checker.
     pub fn checker(&self) -> MutexGuard<'_, Checker> {
         self.checker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A life of the agent begins.
-    pub fn start(&mut self) {
-        self.lives += 1;
-        let number = self.lives;
-        self.network.begin(number);
-        self.network.note(&format!("agent{number} starts"));
-        let environment = [
-            ("NAMESPACE", SYSTEM),
-            ("FLEET_AGENT_METRICS_BIND_ADDRESS", "0"),
-            ("FLEET_AGENT_PROBE_BIND_ADDRESS", "0"),
-            ("HOSTNAME", "agent-0"),
-            ("POD_NAME", "agent-0"),
-        ];
-        let settings = Settings::new(&AgentArgs::default(), &environment.into());
-        let mut settings = settings.expect("the settings are good");
-        settings.election = None;
-        let (network, local, upstream) = (
-            self.network.clone(),
-            self.local.clone(),
-            self.upstream.clone(),
-        );
-        let clients = Clients::over(move |config| -> Transport {
-            let is_upstream = config.cluster_url.host() == Some("upstream");
-            let (server, to) = match is_upstream {
-                true => (upstream.clone(), "upstream"),
-                false => (local.clone(), "local"),
-            };
-            let connection = Connection {
-                network: network.clone(),
-                server,
-                to,
-                life: number,
-            };
-            BoxCloneSyncService::new(connection)
-        });
-        let clock = Arc::clone(&self.clock);
-        let outside = Outside {
-            local: kube::Config::new(http::Uri::from_static("https://local")),
-            clients,
-            fetcher: Fetcher::over(Arc::new(Repository), chart::source::Settings::default()),
-            host: release::Host::repeatable(move || clock()),
-            metrics: Metrics::default(),
-        };
-        let network = self.network.clone();
-        let task = tokio::task::spawn_local(async move {
-            let ended = lead(settings, outside, CancellationToken::new()).await;
-            network.note(&format!("agent{number} ended: {ended:?}"));
-        });
-        self.life = Some(Life { number, task });
-    }
-
-    /// The agent is killed.
-    pub fn kill(&mut self) {
-        if let Some(life) = self.life.take() {
-            self.network.end(life.number);
-            self.network.note(&format!("kill -9 agent{}", life.number));
-            life.task.abort();
-        }
-    }
-
-    /// Starts the agent again if it died by itself.
-    pub fn revive(&mut self) {
-        let ended = std::mem::take(&mut self.network.lock().ended);
-        if let Some(life) = &self.life
-            && ended.contains(&life.number)
-        {
-            self.kill();
-            self.start();
-        }
-    }
-
-    /// Ends everything.
-    pub fn end(&mut self) {
-        self.kill();
-        self.controllers.abort();
     }
 
     /// Puts back everything that is in the way of rest.
@@ -194,9 +106,9 @@ impl World {
             self.fights.clear();
         }
         self.renew_token();
-        if self.life.is_none() {
-            self.start();
-        }
+        self.repository.fail(None);
+        self.network.lock().cut.clear();
+        self.start();
         self.return_contents();
     }
 
@@ -233,7 +145,7 @@ impl World {
 
     /// Does what a step says.
     pub async fn act(&mut self, action: &Action) {
-        self.network.note(&format!("-- {action}"));
+        self.network.note(format_args!("-- {action}"));
         match action {
             Action::Want(bundle, desired) => {
                 self.checker().want(*bundle, desired);
@@ -311,14 +223,17 @@ impl World {
             Action::Down(server) => {
                 self.network.lock().down.insert(server);
             }
+            Action::Cut => self.cut(),
             Action::Up => {
                 self.network.lock().down.clear();
+                self.network.lock().cut.clear();
                 self.renew_token();
             }
             Action::ExpireToken => {
                 self.upstream.lock().tokens = ["another".to_owned()].into();
             }
             Action::Faults(faults) => self.network.lock().faults = *faults,
+            Action::Repository(trouble) => self.repository.fail(*trouble),
             Action::BreakWatches => {
                 self.local.break_watches();
                 self.upstream.break_watches();
@@ -328,22 +243,24 @@ impl World {
                 self.upstream.compact();
             }
             Action::Kill => {
-                self.kill();
+                self.kill(self.leading());
                 self.start();
             }
-            Action::KillAfter(requests) => {
-                if let Some(life) = &self.life {
-                    self.network.kill_after(life.number, *requests);
-                }
-            }
+            Action::KillAfter(requests) => self.kill_after(*requests),
             Action::Pause(seconds) => {
-                self.kill();
+                self.end_lives();
                 tokio::time::sleep(Duration::from_secs(*seconds)).await;
                 self.start();
             }
-            Action::Jump(seconds) => {
-                self.jumped.fetch_add(*seconds, Ordering::Relaxed);
+            Action::Go(seconds, dies) => {
+                self.end_lives();
+                for _ in 0..seconds.div_ceil(15) {
+                    self.go_agent(*dies);
+                    tokio::time::sleep(Duration::from_secs(15.min(*seconds))).await;
+                }
+                self.start();
             }
+            Action::Jump(seconds) => self.jump(*seconds),
             Action::Wait(seconds) => tokio::time::sleep(Duration::from_secs(*seconds)).await,
             Action::Permit => self.permit(),
             Action::Refuse(namespace, manifest) => {

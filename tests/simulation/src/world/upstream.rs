@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{BUNDLES_PATH, WORKSPACE, World, bundle_id};
 use crate::apiserver::Actor;
-use crate::desired::{CANARY, CLUSTER, Desired, bundle_name};
+use crate::desired::{CANARY, CLUSTER, Desired, Origin, bundle_name};
 
 impl World {
     pub(super) fn own(&self) {
@@ -25,14 +25,18 @@ impl World {
 
     /// Puts a bundle upstream as it is wanted.
     pub(super) fn put(&mut self, bundle: usize, desired: &Desired) {
-        let (_, content) = desired.content();
-        if !desired.is_missing {
+        if desired.is_missing || desired.origin != Origin::Content {
+            self.repository.stock(desired);
+        } else {
+            let (_, content) = desired.content();
             let contents = "/apis/fleet.cattle.io/v1alpha1/contents";
             self.upstream
                 .act(Actor::Upstream, "POST", contents, content);
         }
         let generation = self.generations.get(&bundle).copied().unwrap_or(0);
         let spec = desired.spec(generation);
+        let id = spec["deploymentID"].as_str().unwrap_or_default();
+        self.specs.insert(id.to_owned(), desired.clone());
         let name = bundle_name(bundle);
         let path = format!("{BUNDLES_PATH}/{name}");
         if self.present(bundle) {
