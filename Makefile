@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate record kustomize-diff compare check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills soak simulate mutations record kustomize-diff compare check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -45,6 +45,9 @@ soak: tools ## Run 100 bundles, some of which give no rest, for an hour and hold
 simulate: ## Run histories of the agent in simulated clusters for a minute, or one of them (ARGS="--seed 7")
 	@cargo build --quiet --profile simulation --package simulation
 	@"$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/simulation/simulation" $(or $(ARGS),--seconds 60)
+
+mutations: ## Break decision points one at a time and show what notices (ARGS="--only lease --histories 1000")
+	@cargo run --quiet --package simulation --bin mutations -- --folder "$(CACHE)/mutations" $(ARGS)
 
 # Tests whose requests and answers the simulated API server is held against.
 RECORDED := deploy::a_changed_bundle_upgrades_and_a_deleted_one_uninstalls drift::edited_scaled_and_deleted_objects_are_corrected \
