@@ -57,6 +57,18 @@ pub const ANNOTATION_COMMIT: &str = "fleet.cattle.io/commit";
 /// Chart annotation: digest of the facts that were filled into values, where the agent did that (not upstream's).
 pub const ANNOTATION_FACTS: &str = "fleet.cattle.io/cluster-facts";
 
+/// Chart annotation: SHA-256 of the archive, where the chart was fetched (not upstream's).
+pub const ANNOTATION_CHART_DIGEST: &str = "fleet.cattle.io/chart-digest";
+/// Chart annotation: repository, chart and version as the bundle names them, where the chart was fetched (not upstream's).
+pub const ANNOTATION_CHART_SOURCE: &str = "fleet.cattle.io/chart-source";
+/// Chart annotation: digest of the values that came from ConfigMaps and Secrets of the cluster (not upstream's).
+pub const ANNOTATION_VALUES_FROM: &str = "fleet.cattle.io/values-from";
+
+/// On a BundleDeployment: how often it is looked whether its chart's source has another one, `5m` (not upstream's).
+pub const CHART_POLL: &str = "fleet.cattle.io/chart-poll";
+/// On a BundleDeployment: `false` for values that are read at deploys alone (not upstream's).
+pub const WATCH_VALUES: &str = "fleet.cattle.io/watch-values";
+
 /// On a BundleDeployment: whether the agent fills in `${ }`: `auto`, `always` or `never` (not upstream's).
 pub const ANNOTATION_CLUSTER_VALUES: &str = "fleet.cattle.io/cluster-values";
 /// On a BundleDeployment: a release name with `${ }`, which `helm.releaseName` cannot hold (not upstream's).

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use chart::loader::load_files;
-use chart::source::FetchedChart;
+use chart::source::{ChartRef, FetchedChart};
 use chart::{Chart, File, Time, Warning};
 use serde_json::json;
 
@@ -17,7 +17,8 @@ use super::manifest::{Budget, Manifest, Resource};
 use super::style::Style;
 use super::{BundleError, raw_yaml};
 use crate::api::{
-    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
+    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_CHART_DIGEST,
+    ANNOTATION_CHART_SOURCE, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,
     ANNOTATION_SERVICE_ACCOUNT, BundleDeploymentOptions,
 };
 
@@ -124,7 +125,16 @@ pub fn from_archive(
             kept.push(file(found.name, found.data));
         }
     }
-    let package = load(kept, options, identity)?;
+    let mut package = load(kept, options, identity)?;
+    let helm = options.helm.clone().unwrap_or_default();
+    let named = ChartRef {
+        repo: helm.repo,
+        chart: helm.chart,
+        version: helm.version,
+    };
+    let annotations = package.chart.metadata.annotations.get_or_insert_default();
+    annotations.insert(ANNOTATION_CHART_DIGEST.to_owned(), fetched.digest.clone());
+    annotations.insert(ANNOTATION_CHART_SOURCE.to_owned(), named.to_string());
     chart::rendered::check_dependencies(&package.chart)?;
     Ok(package)
 }

@@ -8,3 +8,4 @@ pub mod facts;
 pub mod garbage;
 pub mod queue;
 pub mod store;
+pub mod values_watch;

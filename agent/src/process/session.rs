@@ -20,6 +20,7 @@ use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{Collector, CollectorContext};
 use crate::controllers::queue::{Backoff, Queue};
 use crate::controllers::store::Store;
+use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
 use crate::process::bundle_watch::BundleWatch;
@@ -121,9 +122,12 @@ impl Session {
             upstream: upstream.clone(),
         };
         let facts = Arc::new(Facts::new(reader, timing.facts_refresh, Arc::clone(&queue)));
+        let values_watches = ValuesWatches::new(Arc::clone(&queue), timing.facts_refresh);
+        let values_watches = Arc::new(values_watches);
         let values = ValuesReader {
             upstream: upstream.client.clone(),
             facts: Arc::clone(&facts),
+            watches: Arc::clone(&values_watches),
             mode: settings.cluster_values,
         };
         let context = Context {
@@ -136,6 +140,7 @@ impl Session {
             health: health.clone(),
             collector: Arc::clone(&collector),
             facts: Arc::clone(&facts),
+            values_watches,
             deployer: Deployer::new(
                 upstream.client.clone(),
                 self.fetcher.clone(),

@@ -78,6 +78,8 @@ pub enum Reason {
     UpstreamRestored,
     /// The chart's source does not answer: what it gave before was deployed.
     SourceUnreachable,
+    /// A source has an older chart than the one that is deployed, or was.
+    OlderChart,
     /// The chart or the bundle's content cannot be had.
     SourceFailed,
     /// The values are missing or invalid.
@@ -131,6 +133,7 @@ impl Reason {
             Self::CredentialRefused => "CredentialRefused",
             Self::UpstreamRestored => "UpstreamRestored",
             Self::SourceUnreachable => "SourceUnreachable",
+            Self::OlderChart => "OlderChart",
             Self::SourceFailed => "SourceFailed",
             Self::ValuesFailed => "ValuesFailed",
             Self::RenderFailed => "RenderFailed",

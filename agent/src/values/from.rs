@@ -11,7 +11,7 @@ use crate::api::{BundleDeploymentOptions, KeySelector};
 const DEFAULT_KEY: &str = "values.yaml";
 
 /// What is referred to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReferenceKind {
     /// Its `data`; `binaryData` is not read.
     ConfigMap,

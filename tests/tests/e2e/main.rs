@@ -34,6 +34,7 @@ mod scene;
 mod shared_copies;
 mod sizes;
 mod soak;
+mod sources;
 mod steadiness;
 mod survival;
 mod two_owners;

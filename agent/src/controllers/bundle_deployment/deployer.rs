@@ -20,17 +20,18 @@ use serde_json::{Map, Value};
 use templating::TemplateCache;
 use tokio::time::Instant;
 
+use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
 use super::plan::DeployReason;
 use super::rendering::{Rendering, SensitiveInputs};
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{
-    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, BundleDeployment, BundleDeploymentOptions,
-    Content,
+    ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
+    BundleDeploymentOptions, Content,
 };
 use crate::bundle;
-use crate::bundle::{Bundle, Package, SetId};
+use crate::bundle::{Bundle, Package, SetId, Source};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
@@ -105,6 +106,8 @@ pub struct Deployer {
     schemas: Arc<Schemas>,
     /// Since when the sources of charts must have been asked, by bundle.
     asked: Mutex<HashMap<String, Asking>>,
+    /// When the source of a bundle's chart was asked last.
+    polled: Mutex<HashMap<String, Instant>>,
     /// Knows whether the bundle has changed meanwhile.
     queue: Arc<Queue>,
     /// How long the templates of a bundle may take.
@@ -132,6 +135,7 @@ impl Deployer {
             templates: Arc::new(TemplateCache::new(PARSED)),
             schemas: Arc::new(Schemas::new(settings.remote_schemas)),
             asked: Mutex::default(),
+            polled: Mutex::default(),
             queue,
             render_limit: settings.timing.render_limit,
             namespace: settings.namespace.clone(),
@@ -152,6 +156,11 @@ impl Deployer {
     /// Forgets a bundle that is gone.
     pub fn forget(&self, bundle: &str) {
         self.lock_asked().remove(bundle);
+        self.lock_polled().remove(bundle);
+    }
+
+    fn lock_polled(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_asked(&self) -> MutexGuard<'_, HashMap<String, Asking>> {
@@ -212,7 +221,12 @@ impl Deployer {
         let Some(inputs) = inputs else {
             return Err(superseded_halt());
         };
-        let (turn, values, package) = inputs?;
+        let Inputs {
+            turn,
+            values,
+            values_digest,
+            package,
+        } = inputs?;
         let values = Arc::new(values);
         let Package {
             mut chart,
@@ -222,6 +236,10 @@ impl Deployer {
         if let Some(digest) = &filled.digest {
             let annotations = chart.metadata.annotations.get_or_insert_default();
             annotations.insert(ANNOTATION_FACTS.to_owned(), digest.clone());
+        }
+        if let Some(digest) = values_digest {
+            let annotations = chart.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_VALUES_FROM.to_owned(), digest);
         }
         let chart = Arc::new(chart);
         let sensitive = Arc::new(SensitiveInputs::default());
@@ -293,6 +311,11 @@ impl Deployer {
         for conflict in &deployed.conflicts {
             self.emit_conflict(bundle.name(), conflict);
         }
+        if let Some(text) = chart_poll::downgrade(known, &deployed.release) {
+            self.events.emit(Reason::OlderChart, bundle.name(), text);
+        }
+        self.lock_polled()
+            .insert(bundle.name().to_owned(), Instant::now());
         Ok(deployed)
     }
 
@@ -329,7 +352,7 @@ impl Deployer {
         &self,
         filled: &Filled,
         impersonated: &DeploymentClient,
-    ) -> Result<(Reservation, Map<String, Value>, Package), Halt> {
+    ) -> Result<Inputs, Halt> {
         let bundle = &filled.bundle;
         let memory = self.fetcher.memory();
         // Downloads take turns of their own.
@@ -344,7 +367,8 @@ impl Deployer {
             false => None,
         };
         let values = self.values.of(impersonated, filled).await;
-        let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)))?;
+        let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)));
+        let (values, values_digest) = values?;
         let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let upstream = UpstreamObjects(&self.upstream);
         let since = self.asked_since(bundle);
@@ -379,8 +403,79 @@ impl Deployer {
         for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");
         }
-        Ok((turn, values, package))
+        Ok(Inputs {
+            turn,
+            values,
+            values_digest,
+            package,
+        })
     }
+
+    /// How long until the source of a bundle's chart is to be asked, if it is every `interval`.
+    pub fn poll_in(&self, bundle: &str, interval: Duration) -> Duration {
+        let polled = self.lock_polled();
+        let last = polled.get(bundle);
+        last.map_or(Duration::ZERO, |last| {
+            interval.saturating_sub(last.elapsed())
+        })
+    }
+
+    /// Asks the source of a bundle's chart what it has now in place of what is deployed. Nothing where the bundle's chart has no source.
+    ///
+    /// # Errors
+    /// The source cannot be asked.
+    pub async fn poll(
+        &self,
+        bundle: &BundleDeployment,
+        deployed: &Release,
+    ) -> Result<chart_poll::Found, InputError> {
+        let now = Instant::now();
+        self.lock_polled().insert(bundle.name().to_owned(), now);
+        let is_fetched = matches!(
+            Source::of(bundle),
+            Ok(Source::Chart { .. } | Source::Content { chart: Some(_), .. })
+        );
+        if !is_fetched {
+            return Ok(chart_poll::Found::Same);
+        }
+        let upstream = UpstreamObjects(&self.upstream);
+        let loaded = bundle::load(bundle, &upstream, &self.fetcher, Some(now));
+        Ok(match Box::pin(loaded).await? {
+            Bundle::Chart(fetched) => chart_poll::compare(deployed, &fetched),
+            Bundle::Files(_) => chart_poll::Found::Same,
+        })
+    }
+
+    /// Whether what a bundle's values come from is not what it was deployed with.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn values_changed(
+        &self,
+        impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
+        deployed: &Release,
+    ) -> Result<bool, InputError> {
+        let Some(digest) = self.values.digest_now(impersonated, bundle).await? else {
+            return Ok(false);
+        };
+        let chart = deployed.chart.as_ref();
+        let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
+        let recorded = annotations.and_then(|all| all.get(ANNOTATION_VALUES_FROM));
+        let recorded = recorded.map(String::as_str);
+        let watches = &self.values.watches;
+        Ok(watches.is_changed(bundle.name(), recorded, &digest))
+    }
+}
+
+/// What a deploy is made from.
+struct Inputs {
+    /// Covers what is made of them.
+    turn: Reservation,
+    values: Map<String, Value>,
+    /// Of those that come from ConfigMaps and Secrets.
+    values_digest: Option<String>,
+    package: Package,
 }
 
 /// Whether somebody asks for a deploy though nothing has changed.

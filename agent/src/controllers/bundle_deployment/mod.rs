@@ -4,6 +4,7 @@
 //! [`spec_names`] what stands in the way, [`observe`] how live objects differ, [`outcome`] what is told of it, and [`status`] how that is
 //! written. [`values`] and [`deployer`] lead from a spec to a release.
 
+pub mod chart_poll;
 pub mod claims;
 pub mod correct;
 pub mod dependencies;

@@ -451,13 +451,14 @@ impl Report {
     }
 
     /// The deployment is in the cluster. `changed`: it was not so before.
-    pub fn deployed(&mut self, release: &ReleaseId, changed: bool) {
+    /// `chart` is what is told of the chart it was made of.
+    pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &str) {
         let ReleaseId {
             namespace,
             name,
             revision,
         } = release;
-        let text = format!("release {namespace}/{name} revision {revision}");
+        let text = format!("release {namespace}/{name} revision {revision}{chart}");
         self.events.push((Reason::Deployed, text));
         self.status.release = release.to_string();
         self.status.applied_deployment_id = self.deployment_id.clone();
@@ -752,7 +753,7 @@ mod tests {
     #[test]
     fn a_deploy_names_its_release_and_waits_for_it_to_be_ready() {
         let mut report = report();
-        report.deployed(&id(), true);
+        report.deployed(&id(), true, ", chart web 1.0.0 (sha256:a)");
         assert_eq!(report.status().release, "ns/b:2");
         assert_eq!(report.status().applied_deployment_id, "new");
         assert_eq!(conditions(&report), ["Installed=True", "Deployed=True"]);
@@ -768,7 +769,7 @@ mod tests {
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         assert!(!report.is_coming_up(&bundle));
         let events = report.finish().0;
-        let text = "release ns/b revision 2".to_owned();
+        let text = "release ns/b revision 2, chart web 1.0.0 (sha256:a)".to_owned();
         assert_eq!(events[0], (Reason::Deployed, text));
     }
 

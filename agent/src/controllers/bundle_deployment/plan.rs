@@ -46,6 +46,10 @@ pub enum DeployReason {
     Overwritten,
     /// A fact of the cluster that its templates read is another.
     FactsChanged,
+    /// A ConfigMap or Secret that its values come from is another.
+    ValuesChanged,
+    /// Its chart's source has another one under the same name.
+    ChartChanged,
 }
 
 /// Facts a deploy depends on.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use release::model::Release;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use templating::SystemHost;
 
 use super::outcome::InputError;
@@ -14,14 +15,19 @@ use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
 use crate::client::identity::DeploymentClient;
 use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
+use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::report::redact::SensitiveData;
 use crate::values::{self, Reference, ReferenceKind, TemplateError};
+
+/// How much of a digest stands in a release, in hexadecimal digits.
+const DIGEST_LENGTH: usize = 16;
 
 /// Reads values; shared by all reconciles.
 pub struct ValuesReader {
     pub upstream: Client,
     pub facts: Arc<Facts>,
+    pub watches: Arc<ValuesWatches>,
     /// The agent's mode, where a bundle does not say otherwise.
     pub mode: ClusterValuesMode,
 }
@@ -109,7 +115,7 @@ impl ValuesReader {
         Ok(helm)
     }
 
-    /// The values a bundle is deployed with.
+    /// The values a bundle is deployed with, and the digest of those that come from ConfigMaps and Secrets, where some do.
     ///
     /// # Errors
     /// Something named is missing or unreadable. No text quotes a value.
@@ -117,7 +123,7 @@ impl ValuesReader {
         &self,
         impersonated: &DeploymentClient,
         filled: &Filled,
-    ) -> Result<Map<String, Value>, InputError> {
+    ) -> Result<(Map<String, Value>, Option<String>), InputError> {
         let spec = &filled.bundle.spec;
         let mut merged = match &filled.values {
             Some(values) => values.clone(),
@@ -130,8 +136,11 @@ impl ValuesReader {
                 }
             }
         };
-        for reference in values::references(&spec.options) {
-            let content = read(impersonated, &reference).await?;
+        let references = values::references(&spec.options);
+        let mut digest = ValuesDigest::default();
+        for reference in references {
+            let content = self.read(impersonated, &reference).await?;
+            digest.add(&reference, content.as_deref());
             let over = values::parse(&reference, content.as_deref());
             let over = over.map_err(|failed| {
                 let mut secrets = SensitiveData::default();
@@ -140,7 +149,35 @@ impl ValuesReader {
             });
             values::merge(&mut merged, over?);
         }
-        Ok(merged)
+        Ok((merged, digest.finish()))
+    }
+
+    /// The digest of what a bundle's values come from, read now; `None` where they come from no ConfigMap and no Secret.
+    ///
+    /// # Errors
+    /// One of them is missing or unreadable.
+    pub async fn digest_now(
+        &self,
+        impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
+    ) -> Result<Option<String>, InputError> {
+        let mut digest = ValuesDigest::default();
+        for reference in values::references(&bundle.spec.options) {
+            let content = self.read(impersonated, &reference).await?;
+            digest.add(&reference, content.as_deref());
+        }
+        Ok(digest.finish())
+    }
+
+    /// The content of a reference's key, read with the bundle's rights; `None` if there is no such key.
+    async fn read(
+        &self,
+        impersonated: &DeploymentClient,
+        reference: &Reference,
+    ) -> Result<Option<Vec<u8>>, InputError> {
+        let (content, version) = read(impersonated, reference).await?;
+        self.watches.was_read(reference, version);
+        Ok(content)
     }
 
     /// The values Secret the controller writes next to the BundleDeployment, a moment after it.
@@ -161,11 +198,32 @@ impl ValuesReader {
     }
 }
 
-/// The content of a reference's key, read with the bundle's rights; `None` if there is no such key.
+/// A digest of what values come from.
+#[derive(Default)]
+struct ValuesDigest(Option<Sha256>);
+
+impl ValuesDigest {
+    fn add(&mut self, reference: &Reference, content: Option<&[u8]>) {
+        let hash = self.0.get_or_insert_with(Sha256::new);
+        let name = format!("{reference:?}");
+        for part in [name.as_bytes(), content.unwrap_or_default()] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+
+    fn finish(self) -> Option<String> {
+        let mut digest = golib::hex::encode(&self.0?.finalize());
+        digest.truncate(DIGEST_LENGTH);
+        Some(digest)
+    }
+}
+
+/// The content of a reference's key and the version of the object.
 async fn read(
     impersonated: &DeploymentClient,
     reference: &Reference,
-) -> Result<Option<Vec<u8>>, InputError> {
+) -> Result<(Option<Vec<u8>>, Option<String>), InputError> {
     let Reference {
         kind,
         namespace,
@@ -176,19 +234,20 @@ async fn read(
         ReferenceKind::ConfigMap => {
             let maps = Api::<ConfigMap>::namespaced(impersonated.client(), namespace);
             let map = maps.get(name).await.map_err(InputError::new)?;
-            map.data
-                .unwrap_or_default()
-                .remove(key)
-                .map(String::into_bytes)
+            let content = map.data.unwrap_or_default().remove(key);
+            (
+                content.map(String::into_bytes),
+                map.metadata.resource_version,
+            )
         }
         ReferenceKind::Secret => {
             let secrets = Api::<Secret>::namespaced(impersonated.client(), namespace);
             let secret = secrets.get(name).await.map_err(InputError::new)?;
-            secret
-                .data
-                .unwrap_or_default()
-                .remove(key)
-                .map(|content| content.0)
+            let content = secret.data.unwrap_or_default().remove(key);
+            (
+                content.map(|content| content.0),
+                secret.metadata.resource_version,
+            )
         }
     })
 }

@@ -6,17 +6,25 @@ use release::action::Deployed;
 use release::model::Release;
 
 use super::{Current, FOREIGN_LOOK, ReconcileState, Reconciler};
+use crate::api::{ANNOTATION_INSTALL_ONCE, BundleDeployment, WATCH_VALUES};
 use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
+use crate::controllers::bundle_deployment::chart_poll::{self, Found};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
-use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::error;
 use crate::ledger::{Proof, ReleaseKey, undone_content};
 use crate::report::events::Reason;
+use crate::values;
+
+/// Whether a change of what values come from leads to a deploy.
+fn watches_values(bundle: &BundleDeployment) -> bool {
+    bundle.switch(WATCH_VALUES) != Some("false")
+}
 
 impl ReconcileState {
     /// What decides about a deploy, besides the bundle itself.
@@ -73,7 +81,14 @@ impl Reconciler {
             Halt::at(cause)(failed)
         })?;
         let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
-        let Some(reason) = plan::deploy_reason(&state.bundle, facts) else {
+        let reason = match plan::deploy_reason(&state.bundle, facts) {
+            None => {
+                self.changed_source(state, impersonated, stored.as_ref())
+                    .await
+            }
+            reason => reason,
+        };
+        let Some(reason) = reason else {
             if plan::is_installed_once(&state.bundle, facts) {
                 state.report.installed_once();
             }
@@ -93,6 +108,10 @@ impl Reconciler {
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
+                if let Ok(Some(interval)) = chart_poll::interval(&state.bundle) {
+                    let drift = &self.context.drift;
+                    drift.reconcile_after(state.bundle.name(), interval);
+                }
                 // Only before a first one can nothing be left over.
                 let is_first = deployed.release.revision == 1;
                 let applied = match is_first {
@@ -107,6 +126,84 @@ impl Reconciler {
                 Ok(Current::stored(stored))
             }
         }
+    }
+
+    /// Nothing of the bundle itself has changed. Whether what it only names has: the values it reads on this cluster, its chart's source.
+    /// What cannot be read is told, and is no reason to deploy.
+    async fn changed_source(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        stored: Option<&Release>,
+    ) -> Option<DeployReason> {
+        let (bundle, stored) = (Arc::clone(&state.bundle), stored?);
+        let is_installed_once = bundle.switch(ANNOTATION_INSTALL_ONCE) == Some("true");
+        if bundle.metadata.deletion_timestamp.is_some() || is_installed_once {
+            return None;
+        }
+        let (deployer, events) = (&self.context.deployer, &self.context.events);
+        let told = |reason, what: &str, failed: InputError| {
+            let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
+            tracing::warn!(bundle = bundle.name(), error = text, "{what}");
+            events.emit(reason, bundle.name(), format!("{what}: {text}"));
+        };
+        if watches_values(&bundle) {
+            let changed = deployer.values_changed(impersonated, &bundle, stored).await;
+            match changed {
+                Ok(true) => return Some(DeployReason::ValuesChanged),
+                Ok(false) => {}
+                Err(failed) => told(
+                    Reason::ValuesFailed,
+                    "cannot look at what values come from",
+                    failed,
+                ),
+            }
+        }
+        let interval = match chart_poll::interval(&bundle) {
+            Ok(interval) => interval?,
+            Err(text) => {
+                told(
+                    Reason::SourceFailed,
+                    "not polling",
+                    InputError::Failed(text),
+                );
+                return None;
+            }
+        };
+        let left = deployer.poll_in(bundle.name(), interval);
+        let drift = &self.context.drift;
+        if !left.is_zero() {
+            drift.reconcile_after(bundle.name(), left);
+            return None;
+        }
+        drift.reconcile_after(bundle.name(), interval);
+        match deployer.poll(&bundle, stored).await {
+            Ok(Found::Same) => None,
+            Ok(Found::Other) => Some(DeployReason::ChartChanged),
+            Ok(Found::Older(text)) => {
+                events.emit(Reason::OlderChart, bundle.name(), text);
+                None
+            }
+            Err(failed) => {
+                told(
+                    Reason::SourceFailed,
+                    "cannot look for another chart",
+                    failed,
+                );
+                None
+            }
+        }
+    }
+
+    /// Watches what the bundle's values come from, as its account.
+    pub(super) fn watch_values(&self, state: &ReconcileState, impersonated: &DeploymentClient) {
+        let bundle = &state.bundle;
+        let references = match watches_values(bundle) {
+            true => values::references(&bundle.spec.options),
+            false => Vec::new(),
+        };
+        let watches = &self.context.values_watches;
+        watches.refresh(bundle.name(), impersonated, &references);
     }
 
     /// Nothing to deploy: what was reported as failed before is fine now.
@@ -195,7 +292,8 @@ impl Reconciler {
         self.forget(bundle.name());
         self.not_undone(state).await;
         let id = ReleaseId::new(&key, deployed.release.revision);
-        state.report.deployed(&id, deployed.changed);
+        let chart = chart_poll::told(&deployed.release);
+        state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {
             state.report.conflicts(&deployed.conflicts);
         }

@@ -39,6 +39,7 @@ use crate::controllers::facts::Facts;
 use crate::controllers::garbage::{Collector, RemovalError, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
+use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
@@ -82,6 +83,7 @@ pub struct Context {
     pub health: Health,
     pub collector: Arc<Collector>,
     pub facts: Arc<Facts>,
+    pub values_watches: Arc<ValuesWatches>,
     pub deployer: Deployer,
 }
 
@@ -226,6 +228,7 @@ impl Reconciler {
         let current = match state.hold.clone() {
             Some(hold) => self.hold(state, &impersonated, &filled, &hold).await?,
             None => {
+                self.watch_values(state, &impersonated);
                 let changed = self.copy_resources(state, &impersonated).await?;
                 self.check_dependencies(state)?;
                 let deploy =
@@ -333,6 +336,7 @@ impl Reconciler {
     fn forget_facts(&self, name: &str) {
         self.context.facts.forget(name);
         self.context.deployer.forget(name);
+        self.context.values_watches.forget(name);
         self.forget(name);
         self.corrections
             .lock()

@@ -1,0 +1,206 @@
+//! Looking for another chart under the same name: how often, and what to do about one. No I/O.
+//!
+//! What a bundle names may come to mean another chart: a tag is moved, a version that a constraint fits is published or withdrawn. A
+//! bundle that asks for it is looked after; it is upgraded, and never taken back to an older version without being told to.
+
+use std::time::Duration;
+
+use chart::Metadata;
+use chart::source::FetchedChart;
+use golib::semver::Version;
+use release::model::Release;
+
+use crate::api::{ANNOTATION_CHART_DIGEST, ANNOTATION_CHART_SOURCE, BundleDeployment, CHART_POLL};
+
+/// The shortest interval: what is less counts as this.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+/// How often a bundle's source is asked.
+///
+/// # Errors
+/// What the bundle says is no duration.
+pub fn interval(bundle: &BundleDeployment) -> Result<Option<Duration>, String> {
+    let Some(text) = bundle.switch(CHART_POLL) else {
+        return Ok(None);
+    };
+    let parsed = golib::duration::Duration::parse(text).ok();
+    let nanoseconds = parsed.and_then(|parsed| u64::try_from(parsed.0).ok());
+    match nanoseconds.map(Duration::from_nanos) {
+        Some(Duration::ZERO) => Ok(None),
+        Some(interval) => Ok(Some(interval.max(SHORTEST))),
+        None => Err(format!("{CHART_POLL} is {text:?}, no duration such as 5m")),
+    }
+}
+
+/// What a source has in place of the chart that is deployed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Same,
+    /// A later version, or other content.
+    Other,
+    /// An earlier version; the text says which.
+    Older(String),
+}
+
+/// Compares what is deployed with what was fetched.
+pub fn compare(deployed: &Release, fetched: &FetchedChart) -> Found {
+    let Some(metadata) = metadata(deployed) else {
+        return Found::Same;
+    };
+    let digest = annotation(metadata, ANNOTATION_CHART_DIGEST);
+    if digest == Some(fetched.digest.as_str()) {
+        return Found::Same;
+    }
+    let other = match digest {
+        Some(_) => Found::Other,
+        // Deployed before digests were written down: the version alone tells.
+        None => Found::Same,
+    };
+    match order(&metadata.version, &fetched.version) {
+        Some(std::cmp::Ordering::Less) => Found::Other,
+        Some(std::cmp::Ordering::Greater) => {
+            let (old, new) = (&metadata.version, &fetched.version);
+            let (name, digest) = (&metadata.name, &fetched.digest);
+            Found::Older(format!(
+                "chart {name} {old} is deployed, and {new} ({digest}) is what its source has now: it stays, as that is older"
+            ))
+        }
+        _ => other,
+    }
+}
+
+/// What to tell of a deploy that has taken a bundle to an older version though it names the same chart as before.
+pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<String> {
+    let (before, now) = (metadata(before?)?, metadata(now)?);
+    let source = |metadata| annotation(metadata, ANNOTATION_CHART_SOURCE);
+    let is_same_source = source(before).is_some() && source(before) == source(now);
+    let is_older = order(&before.version, &now.version) == Some(std::cmp::Ordering::Greater);
+    (is_same_source && is_older).then(|| {
+        let (name, old, new) = (&now.name, &before.version, &now.version);
+        format!("chart {name} {new} was deployed in place of {old}, which its source has no more")
+    })
+}
+
+/// What an Event says of the chart a release was made of, if that was fetched.
+pub fn told(release: &Release) -> String {
+    let Some(metadata) = metadata(release) else {
+        return String::new();
+    };
+    match annotation(metadata, ANNOTATION_CHART_DIGEST) {
+        Some(digest) => format!(", chart {} {} ({digest})", metadata.name, metadata.version),
+        None => String::new(),
+    }
+}
+
+fn metadata(release: &Release) -> Option<&Metadata> {
+    Some(&release.chart.as_ref()?.metadata)
+}
+
+fn annotation<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
+    let annotations = metadata.annotations.as_ref()?;
+    annotations.get(name).map(String::as_str)
+}
+
+fn order(old: &str, new: &str) -> Option<std::cmp::Ordering> {
+    let (old, new) = (Version::parse(old).ok()?, Version::parse(new).ok()?);
+    Some(old.cmp(&new))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployed(version: &str, annotations: &[(&str, &str)]) -> Release {
+        let annotations: serde_json::Map<_, _> = annotations
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .collect();
+        let metadata = json!({"name": "web", "version": version, "annotations": annotations});
+        let chart = chart::Chart {
+            metadata: serde_json::from_value(metadata).unwrap(),
+            ..chart::Chart::default()
+        };
+        Release {
+            chart: Some(std::sync::Arc::new(chart)),
+            ..Release::default()
+        }
+    }
+
+    fn fetched(version: &str, digest: &str) -> FetchedChart {
+        FetchedChart {
+            bytes: Default::default(),
+            unpacked_bytes: 0,
+            version: version.into(),
+            digest: digest.into(),
+            manifest: None,
+            url: chart::source::SafeUrl::parse("https://charts.example/web.tgz").unwrap(),
+            is_stale: false,
+        }
+    }
+
+    #[rstest]
+    #[case::nothing_new("1.0.0", Some("a"), "1.0.0", "a", "same")]
+    #[case::a_moved_tag("1.0.0", Some("a"), "1.0.0", "b", "other")]
+    #[case::a_newer_version("1.0.0", Some("a"), "1.1.0", "b", "other")]
+    #[case::an_older_version("1.1.0", Some("a"), "1.0.0", "b", "older")]
+    #[case::the_same_under_another_version("1.1.0", Some("a"), "1.0.0", "a", "same")]
+    #[case::a_tag_that_is_no_version("1.0.0", Some("a"), "latest", "b", "other")]
+    #[case::by_another_agent("1.0.0", None, "1.0.0", "b", "same")]
+    #[case::newer_than_by_another_agent("1.0.0", None, "1.0.1", "b", "other")]
+    fn what_is_found(
+        #[case] version: &str,
+        #[case] digest: Option<&str>,
+        #[case] new_version: &str,
+        #[case] new_digest: &str,
+        #[case] want: &str,
+    ) {
+        let annotations: Vec<_> = digest
+            .map(|digest| (ANNOTATION_CHART_DIGEST, digest))
+            .into_iter()
+            .collect();
+        let found = compare(
+            &deployed(version, &annotations),
+            &fetched(new_version, new_digest),
+        );
+        let found = match found {
+            Found::Same => "same",
+            Found::Other => "other",
+            Found::Older(_) => "older",
+        };
+        assert_eq!(found, want);
+    }
+
+    #[test]
+    fn only_the_same_source_makes_a_downgrade() {
+        let at = |version, source| deployed(version, &[(ANNOTATION_CHART_SOURCE, source)]);
+        let now = at("1.0.0", "repo web ^1");
+        let told = downgrade(Some(&at("1.1.0", "repo web ^1")), &now).unwrap();
+        assert!(
+            told.contains("1.0.0 was deployed in place of 1.1.0"),
+            "{told}"
+        );
+        for before in [
+            at("1.1.0", "repo web 1.1.0"),
+            at("0.9.0", "repo web ^1"),
+            deployed("2.0.0", &[]),
+        ] {
+            assert_eq!(downgrade(Some(&before), &now), None);
+        }
+    }
+
+    #[rstest]
+    #[case(None, Ok(None))]
+    #[case(Some("5m"), Ok(Some(Duration::from_secs(300))))]
+    #[case(Some("1s"), Ok(Some(SHORTEST)))]
+    #[case(Some("0"), Ok(None))]
+    #[case(Some("often"), Err("fleet.cattle.io/chart-poll is \"often\", no duration such as 5m".to_owned()))]
+    #[case(Some("-5m"), Err("fleet.cattle.io/chart-poll is \"-5m\", no duration such as 5m".to_owned()))]
+    fn intervals(#[case] label: Option<&str>, #[case] want: Result<Option<Duration>, String>) {
+        let labels = label.map(|text| json!({ CHART_POLL: text }));
+        let bundle = json!({"metadata": {"labels": labels}});
+        assert_eq!(interval(&serde_json::from_value(bundle).unwrap()), want);
+    }
+}

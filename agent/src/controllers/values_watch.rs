@@ -1,0 +1,270 @@
+//! Watches on the ConfigMaps and Secrets that bundles read their values from (`valuesFrom`).
+//!
+//! Each is watched by its name, its metadata alone, with the account of the bundle that reads it. A change wakes the bundles that read it;
+//! whether they are deployed anew is decided from a digest of what they read ([`Filled`](super::bundle_deployment::values::Filled)). The Go
+//! agent reads values when it deploys, and not again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
+
+use super::queue::{Queue, ReconcileKind};
+use crate::client::identity::DeploymentClient;
+use crate::client::watch::{self, Broken};
+use crate::error;
+use crate::values::{Reference, ReferenceKind};
+
+/// An object of one kind, by namespace and name.
+type Source = (ReferenceKind, String, String);
+
+/// The watches of one session; they end with it.
+pub struct ValuesWatches {
+    shared: Arc<Shared>,
+    /// How often an object is looked at that its readers' account may not watch.
+    refresh: Duration,
+}
+
+struct Shared {
+    queue: Arc<Queue>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By account and object.
+    watches: HashMap<(String, Source), Watched>,
+    bundles: BTreeMap<String, Reader>,
+    /// The version of each object that was read last.
+    read: HashMap<Source, String>,
+}
+
+/// A bundle that reads values.
+#[derive(Default)]
+struct Reader {
+    watched: BTreeSet<(String, Source)>,
+    /// Of what it was deployed with, where the release does not say.
+    digest: Option<String>,
+}
+
+struct Watched {
+    bundles: BTreeSet<String>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ValuesWatches {
+    /// No watches yet; `queue` is told what changed.
+    pub fn new(queue: Arc<Queue>, refresh: Duration) -> Self {
+        let state = Mutex::default();
+        Self {
+            shared: Arc::new(Shared { queue, state }),
+            refresh,
+        }
+    }
+
+    /// Watches these for a bundle, as its account, and nothing else.
+    pub fn refresh(&self, bundle: &str, account: &DeploymentClient, references: &[Reference]) {
+        let wanted: BTreeSet<_> = references
+            .iter()
+            .map(|reference| (account.account().to_owned(), source_of(reference)))
+            .collect();
+        let mut state = self.shared.lock();
+        let known = state.bundles.get(bundle);
+        if known.map(|known| &known.watched) == Some(&wanted)
+            || known.is_none() && wanted.is_empty()
+        {
+            return;
+        }
+        state.release(bundle);
+        for key in &wanted {
+            let watched = state.watches.entry(key.clone());
+            let watched = watched.or_insert_with(|| Watched {
+                bundles: BTreeSet::new(),
+                task: self.start(account.client(), key.clone()),
+            });
+            watched.bundles.insert(bundle.to_owned());
+        }
+        match wanted.is_empty() {
+            true => drop(state.bundles.remove(bundle)),
+            false => {
+                state.bundles.entry(bundle.to_owned()).or_default().watched = wanted;
+            }
+        }
+    }
+
+    /// Forgets a bundle.
+    pub fn forget(&self, bundle: &str) {
+        let mut state = self.shared.lock();
+        state.release(bundle);
+        state.bundles.remove(bundle);
+    }
+
+    /// An object was read at this version.
+    pub fn was_read(&self, reference: &Reference, version: Option<String>) {
+        let mut state = self.shared.lock();
+        let version = version.unwrap_or_default();
+        state.read.insert(source_of(reference), version);
+    }
+
+    /// Whether a bundle reads other values than before, by their digest and the one its release has. One whose release has none counts from
+    /// what was read first.
+    pub fn is_changed(&self, bundle: &str, recorded: Option<&str>, digest: &str) -> bool {
+        let mut state = self.shared.lock();
+        let Some(reader) = state.bundles.get_mut(bundle) else {
+            return false;
+        };
+        match recorded {
+            Some(recorded) => recorded != digest,
+            None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
+        }
+    }
+
+    fn start(&self, client: Client, key: (String, Source)) -> JoinHandle<()> {
+        let (shared, refresh) = (Arc::clone(&self.shared), self.refresh);
+        tokio::spawn(async move {
+            let namespace = key.1.1.clone();
+            match key.1.0 {
+                ReferenceKind::ConfigMap => {
+                    let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &namespace);
+                    shared.follow(api, &key, refresh).await;
+                }
+                ReferenceKind::Secret => {
+                    let api = Api::<PartialObjectMeta<Secret>>::namespaced(client, &namespace);
+                    shared.follow(api, &key, refresh).await;
+                }
+            }
+        })
+    }
+}
+
+impl Drop for ValuesWatches {
+    fn drop(&mut self) {
+        // The tasks hold what they are noted in.
+        self.shared.lock().watches.clear();
+    }
+}
+
+impl State {
+    /// Ends the watches that only this bundle has.
+    fn release(&mut self, bundle: &str) {
+        let watched = self.bundles.get_mut(bundle);
+        for key in watched
+            .map(|reader| std::mem::take(&mut reader.watched))
+            .into_iter()
+            .flatten()
+        {
+            let is_last = self.watches.get_mut(&key).is_some_and(|watched| {
+                watched.bundles.remove(bundle);
+                watched.bundles.is_empty()
+            });
+            if is_last {
+                self.watches.remove(&key);
+                let others = self.watches.keys();
+                if !others.into_iter().any(|other| other.1 == key.1) {
+                    self.read.remove(&key.1);
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Tells of each change of one object. Where its account may not watch, the bundles look again after a while.
+    async fn follow<K>(
+        &self,
+        api: Api<PartialObjectMeta<K>>,
+        key: &(String, Source),
+        refresh: Duration,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
+        PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let name = &key.1.2;
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        loop {
+            let mut events = watch::watch(api.clone(), config.clone(), Broken::Relist);
+            let mut is_listed = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Init) => is_listed = false,
+                    Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
+                        is_listed = true;
+                        let version = found.metadata.resource_version;
+                        self.seen(key, version.as_deref().unwrap_or_default());
+                    }
+                    Ok(watcher::Event::InitDone) if is_listed => {}
+                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self.seen(key, ""),
+                    Err(failed) => {
+                        let is_forbidden = watch::is_forbidden(&failed);
+                        let error = error::chain(&failed);
+                        tracing::debug!(name, error, "a source of values");
+                        if is_forbidden {
+                            break;
+                        }
+                    }
+                }
+            }
+            tokio::time::sleep(refresh).await;
+            self.wake(key);
+        }
+    }
+
+    /// An object is there in this version; in none when it is gone.
+    fn seen(&self, key: &(String, Source), version: &str) {
+        let is_known = {
+            let state = self.lock();
+            // Who is still to read it reads what is there then.
+            state.read.get(&key.1).is_none_or(|read| read == version)
+        };
+        if !is_known {
+            self.wake(key);
+        }
+    }
+
+    fn wake(&self, key: &(String, Source)) {
+        let bundles = {
+            let state = self.lock();
+            let watched = state.watches.get(key);
+            watched
+                .map(|watched| watched.bundles.clone())
+                .unwrap_or_default()
+        };
+        for bundle in bundles {
+            tracing::debug!(
+                bundle,
+                namespace = key.1.1,
+                name = key.1.2,
+                "a source of values changed"
+            );
+            self.queue.wake(&bundle, ReconcileKind::Full);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn source_of(reference: &Reference) -> Source {
+    let Reference {
+        kind,
+        namespace,
+        name,
+        ..
+    } = reference;
+    (*kind, namespace.clone(), name.clone())
+}
