@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chart::source::{Access, Credentials, Identity, Logins, LoginsError, Reference};
+use chart::source::{
+    Access, Credentials, HostAccess, HostPattern, Hosts, Identity, Logins, LoginsError, Reference,
+};
 use golib::strconv::parse_bool;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -63,6 +65,16 @@ fn identity(data: &Data) -> Result<Option<Identity>, BundleError> {
     }
 }
 
+/// User name and password, both or none.
+fn pair(data: &Data) -> Result<Option<Credentials>, BundleError> {
+    match (text(data, "username"), text(data, "password")) {
+        (Some(username), Some(password)) => Ok(Credentials::new(username, password)),
+        (Some(_), None) => Err(invalid("username is set in the secret, but password isn't")),
+        (None, Some(_)) => Err(invalid("password is set in the secret, but username isn't")),
+        (None, None) => Ok(None),
+    }
+}
+
 /// How a HelmOp's chart is reached: the Secret it names, if any, under the options' own settings.
 ///
 /// # Errors
@@ -80,17 +92,7 @@ pub fn helm_access(
     {
         tracing::debug!(kind, "credentials come from a secret of an unusual type");
     }
-    let (username, password) = (text(data, "username"), text(data, "password"));
-    let credentials = match (username, password) {
-        (Some(username), Some(password)) => Credentials::new(username, password),
-        (Some(_), None) => {
-            return Err(invalid("username is set in the secret, but password isn't"));
-        }
-        (None, Some(_)) => {
-            return Err(invalid("password is set in the secret, but username isn't"));
-        }
-        (None, None) => None,
-    };
+    let credentials = pair(data)?;
     let bundle = |bytes: &ByteString| (!bytes.0.is_empty()).then(|| Arc::from(bytes.0.as_slice()));
     let ca = data
         .get("cacerts")
@@ -108,6 +110,58 @@ pub fn helm_access(
         logins: logins(data)?,
         ..Access::default()
     })
+}
+
+/// What a Secret of this cluster says of hosts that charts come from.
+///
+/// # Errors
+/// [`BundleError::Secret`] when it names no host, or what it says of them cannot be used.
+pub fn source_hosts(secret: &Secret) -> Result<Vec<(HostPattern, HostAccess)>, BundleError> {
+    let empty = Data::new();
+    let data = secret.data.as_ref().unwrap_or(&empty);
+    let flag = |key: &str| match text(data, key) {
+        None => Ok(None),
+        Some(value) => parse_bool(value.trim().as_bytes())
+            .map(Some)
+            .map_err(|error| invalid(format!("failed to parse {key} as bool: {error}"))),
+    };
+    let access = HostAccess {
+        credentials: pair(data)?,
+        ca: data
+            .get("cacerts")
+            .filter(|pem| !pem.0.is_empty())
+            .map(|pem| Arc::from(pem.0.as_slice())),
+        identity: identity(data)?,
+        insecure: flag("insecureSkipVerify")?,
+        plain_http: flag("basicHTTP")?,
+    };
+    let named = text(data, "hosts").unwrap_or_default();
+    let named = named.split([',', ' ', '\n', '\t', '\r']);
+    let mut hosts = Vec::new();
+    for host in named.filter(|host| !host.is_empty()) {
+        let pattern = HostPattern::parse(host)
+            .ok_or_else(|| invalid(format!("{host:?} in hosts is no host")))?;
+        hosts.push((pattern, access.clone()));
+    }
+    if let Some(logins) = logins(data)? {
+        let logins = Hosts::of_logins(&logins).into_iter();
+        hosts.extend(logins.map(|(pattern, login)| {
+            let credentials = login.credentials;
+            (
+                pattern,
+                HostAccess {
+                    credentials,
+                    ..access.clone()
+                },
+            )
+        }));
+    }
+    match hosts.is_empty() {
+        true => Err(invalid(
+            "it names no host: neither hosts nor .dockerconfigjson has one",
+        )),
+        false => Ok(hosts),
+    }
 }
 
 /// Where a bundle's files are, and how to get there.
@@ -266,6 +320,46 @@ mod tests {
         ];
         let stored = storage(&secret(OCI_STORAGE_TYPE, &stored), "s-1").unwrap();
         assert_eq!(user(&stored.access).as_deref(), Some("newer"));
+    }
+
+    #[test]
+    fn hosts_of_this_cluster() {
+        let named = |data: &[(&str, &str)]| {
+            let hosts = source_hosts(&secret("Opaque", data));
+            let hosts = hosts.map_err(|error| error.to_string())?;
+            let name = |(pattern, access): &(HostPattern, HostAccess)| {
+                let user = access
+                    .credentials
+                    .as_ref()
+                    .map_or("", Credentials::username);
+                format!("{pattern} {user}")
+            };
+            Ok::<_, String>(hosts.iter().map(name).collect::<Vec<_>>())
+        };
+        let login = r#"{"auths": {"r.example/team": {"username": "ann", "password": "p"}}}"#;
+        let all = [
+            ("hosts", "charts.example:8443/stable,\n r.example"),
+            ("username", "joe"),
+            ("password", "p"),
+            (".dockerconfigjson", login),
+        ];
+        let want = [
+            "charts.example:8443/stable joe",
+            "r.example joe",
+            "r.example/team ann",
+        ];
+        assert_eq!(named(&all).unwrap(), want);
+        let refused = |data: &[(&str, &str)]| named(data).unwrap_err();
+        assert!(refused(&[("username", "joe"), ("password", "p")]).starts_with("it names no host"));
+        assert_eq!(
+            refused(&[("hosts", "u:p@h")]),
+            "\"u:p@h\" in hosts is no host"
+        );
+        let odd = refused(&[("hosts", "h"), ("insecureSkipVerify", "maybe")]);
+        assert!(
+            odd.starts_with("failed to parse insecureSkipVerify as bool"),
+            "{odd}"
+        );
     }
 
     #[test]

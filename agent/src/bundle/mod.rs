@@ -25,14 +25,14 @@ use ::chart::archive::ArchiveError;
 use ::chart::loader::LoadError;
 use ::chart::source::{FetchError, SafeUrl};
 
-pub use access::{Storage, helm_access, storage};
+pub use access::{Storage, helm_access, source_hosts, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
 pub use kustomize::Kustomization;
 pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
 pub use names::{SetId, derived_release_name, release_name};
 pub use objects::ObjectsError;
 pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
-pub use source::{Bundle, Source, Upstream, load};
+pub use source::{Bundle, Fetching, Source, Upstream, load};
 pub use style::Style;
 
 /// A kind of object upstream that a bundle is read from; prints as the API server calls its resource.

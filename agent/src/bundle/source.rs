@@ -6,8 +6,9 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::sync::Arc;
 
-use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher};
+use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher, Hosts};
 use k8s_openapi::api::core::v1::Secret;
 use tokio::time::Instant;
 
@@ -76,6 +77,13 @@ impl Source {
             name: manifest_id.to_owned(),
             chart,
         })
+    }
+}
+
+impl Source {
+    /// Whether a repository or registry is asked.
+    pub fn is_fetched(&self) -> bool {
+        !matches!(self, Self::Content { chart: None, .. })
     }
 }
 
@@ -159,7 +167,32 @@ impl Bundle {
     }
 }
 
-/// Gets a bundle's files from wherever they are. A chart's source is asked again where it was asked before `since`.
+/// What fetching takes besides the bundle.
+pub struct Fetching<'f> {
+    /// Fetches.
+    pub fetcher: &'f Fetcher,
+    /// What is known of hosts on this cluster.
+    pub hosts: Option<Arc<Hosts>>,
+    /// A chart's source is asked again where it was asked before.
+    pub since: Option<Instant>,
+}
+
+impl Fetching<'_> {
+    async fn chart(&self, chart: &ChartRef, access: Access) -> Result<FetchedChart, BundleError> {
+        let access = self.over(access);
+        let fetched = self.fetcher.fetch_since(chart, &access, self.since);
+        Ok(fetched.await?)
+    }
+
+    fn over(&self, access: Access) -> Access {
+        Access {
+            hosts: self.hosts.clone(),
+            ..access
+        }
+    }
+}
+
+/// Gets a bundle's files from wherever they are.
 ///
 /// # Errors
 /// [`BundleError`]; `is_retryable` tells what may pass by itself.
@@ -169,8 +202,7 @@ impl Bundle {
 pub async fn load<U: Upstream>(
     bundle_deployment: &BundleDeployment,
     upstream: &U,
-    fetcher: &Fetcher,
-    since: Option<Instant>,
+    fetching: &Fetching<'_>,
 ) -> Result<Bundle, BundleError> {
     let namespace = bundle_deployment.namespace();
     match Source::of(bundle_deployment)? {
@@ -180,8 +212,10 @@ pub async fn load<U: Upstream>(
         } => {
             let secret = required_secret(upstream, namespace, &secret).await?;
             let storage = access::storage(&secret, &manifest_id)?;
-            let layer = fetcher
-                .layer(&storage.reference, &manifest_id, &storage.access)
+            let access = fetching.over(storage.access);
+            let layer = fetching
+                .fetcher
+                .layer(&storage.reference, &manifest_id, &access)
                 .await?;
             Manifest::from_registry(&layer.bytes, &manifest_id).map(Bundle::Files)
         }
@@ -191,16 +225,13 @@ pub async fn load<U: Upstream>(
                 name => Some(required_secret(upstream, namespace, name).await?),
             };
             let access = access::helm_access(&options, secret.as_ref())?;
-            let fetched = fetcher.fetch_since(&chart, &access, since).await?;
-            Ok(Bundle::Chart(fetched))
+            Ok(Bundle::Chart(fetching.chart(&chart, access).await?))
         }
         Source::Content {
             name,
             chart: Some(chart),
         } if name.is_empty() || name == EMPTY_MANIFEST_ID => Ok(Bundle::Chart(
-            fetcher
-                .fetch_since(&chart, &Access::default(), since)
-                .await?,
+            fetching.chart(&chart, Access::default()).await?,
         )),
         Source::Content { name, chart } => {
             let content = upstream
@@ -218,9 +249,7 @@ pub async fn load<U: Upstream>(
             let manifest = Manifest::from_content(&content)?;
             match chart.filter(|_| manifest.resources.is_empty()) {
                 Some(chart) => Ok(Bundle::Chart(
-                    fetcher
-                        .fetch_since(&chart, &Access::default(), since)
-                        .await?,
+                    fetching.chart(&chart, Access::default()).await?,
                 )),
                 None => Ok(Bundle::Files(manifest)),
             }
@@ -311,8 +340,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_missing_is_named() {
         let fetcher = Fetcher::new(::chart::source::Settings::default());
+        let fetching = Fetching {
+            fetcher: &fetcher,
+            hosts: None,
+            since: None,
+        };
         let load = async |spec| {
-            let error = load(&deployment(spec), &Nothing, &fetcher, None)
+            let error = load(&deployment(spec), &Nothing, &fetching)
                 .await
                 .unwrap_err();
             assert!(error.is_retryable());

@@ -7,5 +7,6 @@ pub mod drift_watch;
 pub mod facts;
 pub mod garbage;
 pub mod queue;
+pub mod source_hosts;
 pub mod store;
 pub mod values_watch;

@@ -19,6 +19,7 @@ use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{Collector, CollectorContext};
 use crate::controllers::queue::{Backoff, Queue};
+use crate::controllers::source_hosts::SourceHosts;
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
@@ -122,6 +123,12 @@ impl Session {
             upstream: upstream.clone(),
         };
         let facts = Arc::new(Facts::new(reader, timing.facts_refresh, Arc::clone(&queue)));
+        let source_hosts = Arc::new(SourceHosts::new(
+            identities.agent(),
+            &settings.namespace,
+            Arc::clone(events),
+            timing.facts_refresh,
+        ));
         let values_watches = ValuesWatches::new(Arc::clone(&queue), timing.facts_refresh);
         let values_watches = Arc::new(values_watches);
         let values = ValuesReader {
@@ -143,7 +150,7 @@ impl Session {
             values_watches,
             deployer: Deployer::new(
                 upstream.client.clone(),
-                self.fetcher.clone(),
+                (self.fetcher.clone(), Arc::clone(&source_hosts)),
                 values,
                 Arc::clone(events),
                 Arc::clone(&queue),
@@ -209,6 +216,7 @@ impl Session {
             () = checks.run() => Ended::CredentialDead,
             () = replaced => Ended::CredentialReplaced,
             () = facts.run() => Ended::Stopped,
+            () = source_hosts.run() => Ended::Stopped,
             () = crd_watch.run() => Ended::Stopped,
             () = heartbeat.run() => Ended::Stopped,
             () = collector.run(&queue, self.config.garbage_collection_interval) => Ended::Stopped,

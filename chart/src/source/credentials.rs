@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
+use super::host_access::Hosts;
 use super::logins::Logins;
 use super::safe_url::SafeUrl;
 
@@ -76,6 +77,13 @@ impl Credentials {
         (login != Self::default()).then_some(login)
     }
 
+    /// All that tells them from others.
+    pub(super) fn parts(&self) -> [&str; 4] {
+        let secrets = [&self.password, &self.identity_token, &self.registry_token];
+        let [password, identity_token, registry_token] = secrets.map(Secret::reveal);
+        [&self.username, password, identity_token, registry_token]
+    }
+
     /// The user name; not secret, but not for metrics either.
     pub fn username(&self) -> &str {
         &self.username
@@ -118,6 +126,8 @@ pub struct Access {
     pub passes_credentials: bool,
     /// For addresses that `credentials` are not for.
     pub logins: Option<Arc<Logins>>,
+    /// What comes before all else for single hosts.
+    pub hosts: Option<Arc<Hosts>>,
 }
 
 /// A client's certificate chain and its private key, both in PEM.
@@ -172,13 +182,26 @@ impl Access {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
         let login = || self.logins.as_ref()?.for_url(url);
-        Self {
+        let access = Self {
             credentials: own.or_else(login).cloned(),
             identity: self.identity.clone().filter(|_| is_for),
             logins: None,
+            hosts: None,
             passes_credentials: false,
             ..self.clone()
+        };
+        let hosts = self.hosts.as_ref();
+        match hosts.and_then(|hosts| hosts.for_url(url)) {
+            Some(host) => host.over(access, url),
+            None => access,
         }
+    }
+
+    /// Whether a registry, by its address with TLS, is spoken to without.
+    pub(super) fn is_plain(&self, registry: &Url) -> bool {
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.for_url(registry));
+        host.map_or(self.plain_http, |host| host.is_plain(self.plain_http))
     }
 
     /// What is shown to a server at `url` that takes user name and password, for errors.
@@ -200,10 +223,8 @@ impl Access {
         };
         match &self.credentials {
             Some(credentials) => {
-                field(credentials.username.as_bytes());
-                field(credentials.password().as_bytes());
-                field(credentials.identity_token.reveal().as_bytes());
-                field(credentials.registry_token.reveal().as_bytes());
+                let parts = credentials.parts();
+                parts.iter().for_each(|part| field(part.as_bytes()));
             }
             None => field(b""),
         }
@@ -212,6 +233,7 @@ impl Access {
                 .as_ref()
                 .map_or(&[][..], |logins| logins.digest()),
         );
+        field(self.hosts.as_ref().map_or(&[][..], |hosts| hosts.digest()));
         field(self.ca.as_deref().unwrap_or_default());
         if let Some(identity) = &self.identity {
             field(&identity.certificates);

@@ -102,6 +102,10 @@ impl Logins {
         entries.find_map(|(pattern, credentials)| pattern.matches(url).then_some(credentials))
     }
 
+    pub(super) fn entries(&self) -> impl Iterator<Item = &(HostPattern, Credentials)> {
+        self.entries.iter()
+    }
+
     pub(super) fn digest(&self) -> &[u8] {
         &self.digest
     }

@@ -3,6 +3,7 @@
 
 mod changes;
 mod disk;
+mod hosts;
 mod logins;
 mod registry;
 mod repository;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testbed::bed::{Bed, unique};
+use testbed::bed::{Bed, CREDENTIALS, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
@@ -270,6 +270,55 @@ async fn changed_values_are_deployed_without_a_commit() -> Result<()> {
     maps.delete("colors", &DeleteParams::default()).await?;
     wait_event(&agent, "ValuesFailed", 1).await?;
     wait_data(&agent, "by-map", "color", "blue", AT_ONCE).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_cluster_says_of_a_host_comes_first() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let agent = with_plain_http(bed).await?;
+    let (name, target) = (unique("hosted"), target(&agent));
+    let chart = chart(&name, "1.0.0", "hosted");
+    bed.private_registry.push(&chart).await?;
+    bed.private_repository.add(&chart)?;
+    let wrong = json!({ "username": "eve", "password": "wrong" });
+    agent.upstream_secret("wrong", wrong).await?;
+    let (_, repository) = bed
+        .private_repository
+        .url()
+        .split_once("://")
+        .context("a scheme")?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": "private", "namespace": agent.system_namespace,
+            "labels": { "fleet.cattle.io/source-host": "true" },
+        },
+        "stringData": {
+            "hosts": format!("{repository}, {}", bed.private_registry.host()),
+            "username": CREDENTIALS.0, "password": CREDENTIALS.1, "cacerts": bed.authority.pem(),
+        },
+    });
+    let bundles = [
+        BundleDeployment::helm_op("supplied", bed.private_repository.url(), &name, "1.0.0"),
+        BundleDeployment::helm_op("overridden", bed.private_repository.url(), &name, "1.0.0")
+            .chart_options("wrong", None, false),
+        BundleDeployment::oci_helm_op("pulled", &bed.private_registry.reference(&name), "1.0.0"),
+    ];
+    let bundles = bundles.map(|bundle| {
+        let name = bundle.name().to_owned();
+        bundle.release(&name, &target)
+    });
+    for bundle in &bundles {
+        agent.apply(bundle).await?;
+        agent
+            .wait_deploy_error(bundle.name(), |text| text.contains("unknown authority"))
+            .await?;
+    }
+    apply(&agent.downstream, secret).await?;
+    for bundle in &bundles {
+        wait_data(&agent, bundle.name(), "content", "hosted", PATIENCE).await?;
+    }
     Ok(())
 }
 

@@ -31,10 +31,11 @@ use crate::api::{
     BundleDeploymentOptions, Content,
 };
 use crate::bundle;
-use crate::bundle::{Bundle, Package, SetId, Source};
+use crate::bundle::{Bundle, Fetching, Package, SetId, Source};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
+use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::report::events::{Events, Reason};
 use crate::schemas::Schemas;
@@ -99,6 +100,7 @@ struct Asking {
 pub struct Deployer {
     upstream: Client,
     fetcher: Fetcher,
+    hosts: Arc<SourceHosts>,
     values: ValuesReader,
     events: Arc<Events>,
     /// Bundles are often of one chart: a fleet's, or the versions of one.
@@ -121,7 +123,7 @@ impl Deployer {
     /// A deployer reading from `upstream`; `queue` knows which bundles have changed meanwhile.
     pub fn new(
         upstream: Client,
-        fetcher: Fetcher,
+        (fetcher, hosts): (Fetcher, Arc<SourceHosts>),
         values: ValuesReader,
         events: Arc<Events>,
         queue: Arc<Queue>,
@@ -130,6 +132,7 @@ impl Deployer {
         Self {
             upstream,
             fetcher,
+            hosts,
             values,
             events,
             templates: Arc::new(TemplateCache::new(PARSED)),
@@ -372,7 +375,9 @@ impl Deployer {
         let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let upstream = UpstreamObjects(&self.upstream);
         let since = self.asked_since(bundle);
-        let loaded = Box::pin(bundle::load(bundle, &upstream, &self.fetcher, since)).await;
+        let fetching = self.fetching(bundle, since).await;
+        let fetching = fetching.map_err(source_failed())?;
+        let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await;
         let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
         if let Bundle::Chart(fetched) = &loaded
             && fetched.is_stale
@@ -411,6 +416,23 @@ impl Deployer {
         })
     }
 
+    async fn fetching(
+        &self,
+        bundle: &BundleDeployment,
+        since: Option<Instant>,
+    ) -> Result<Fetching<'_>, InputError> {
+        let is_fetched = Source::of(bundle).is_ok_and(|source| source.is_fetched());
+        let hosts = match is_fetched {
+            true => self.hosts.current().await.map_err(InputError::new)?,
+            false => None,
+        };
+        Ok(Fetching {
+            fetcher: &self.fetcher,
+            hosts,
+            since,
+        })
+    }
+
     /// How long until the source of a bundle's chart is to be asked, if it is every `interval`.
     pub fn poll_in(&self, bundle: &str, interval: Duration) -> Duration {
         let polled = self.lock_polled();
@@ -439,7 +461,8 @@ impl Deployer {
             return Ok(chart_poll::Found::Same);
         }
         let upstream = UpstreamObjects(&self.upstream);
-        let loaded = bundle::load(bundle, &upstream, &self.fetcher, Some(now));
+        let fetching = self.fetching(bundle, Some(now)).await?;
+        let loaded = bundle::load(bundle, &upstream, &fetching);
         Ok(match Box::pin(loaded).await? {
             Bundle::Chart(fetched) => chart_poll::compare(deployed, &fetched),
             Bundle::Files(_) => chart_poll::Found::Same,

@@ -70,17 +70,24 @@ impl<'a> Registry<'a> {
         access: &Access,
         reference: &'a Reference,
     ) -> Result<Self, FetchError> {
-        let scheme = if access.plain_http { "http" } else { "https" };
         // What Docker's clients call docker.io is served elsewhere.
         let host = match reference.registry.as_str() {
             "docker.io" | "index.docker.io" => "registry-1.docker.io",
             host => host,
         };
-        let base = SafeUrl::parse(&format!("{scheme}://{host}/v2/{}/", reference.repository))
-            .map_err(|error| FetchError::InvalidReference {
-                reference: reference.to_string(),
-                problem: error.to_string(),
-            })?;
+        let base = |scheme: &str| {
+            SafeUrl::parse(&format!("{scheme}://{host}/v2/{}/", reference.repository)).map_err(
+                |error| FetchError::InvalidReference {
+                    reference: reference.to_string(),
+                    problem: error.to_string(),
+                },
+            )
+        };
+        let mut base_url = base("https")?;
+        if access.is_plain(&base_url) {
+            base_url = base("http")?;
+        }
+        let base = base_url;
         Ok(Self {
             http,
             access: access.at(&base, &base),

@@ -1,0 +1,174 @@
+//! What the operator of this cluster says of hosts that charts come from: Secrets of the system namespace with a label.
+//!
+//! They are read when the first chart is fetched, and watched from then on. They are this cluster's alone: nothing of them goes upstream.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use chart::source::Hosts;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::watcher;
+use tokio::sync::Notify;
+
+use crate::bundle;
+use crate::client::identity::AgentClient;
+use crate::client::watch::{self, Broken};
+use crate::error;
+use crate::report::events::{Events, Reason};
+
+/// Label of these Secrets.
+pub const LABEL: &str = "fleet.cattle.io/source-host";
+
+/// How long a deploy waits for the first answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody knows what this cluster says of hosts.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot list the Secrets of namespace {0} with label {LABEL}, which say how hosts of charts are reached"
+)]
+pub struct Unread(String);
+
+/// The hosts of this cluster; shared by all deploys.
+pub struct SourceHosts {
+    agent: AgentClient,
+    namespace: String,
+    events: Arc<Events>,
+    /// How long until it is tried again where it is forbidden.
+    refresh: Duration,
+    state: Mutex<State>,
+    requested: Notify,
+    known: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that are there, by their name.
+    secrets: BTreeMap<String, Secret>,
+    hosts: Option<Arc<Hosts>>,
+    is_known: bool,
+}
+
+impl SourceHosts {
+    /// Hosts that nobody asked for yet; their Secrets are in `namespace`.
+    pub fn new(
+        agent: AgentClient,
+        namespace: &str,
+        events: Arc<Events>,
+        refresh: Duration,
+    ) -> Self {
+        Self {
+            agent,
+            namespace: namespace.to_owned(),
+            events,
+            refresh,
+            state: Mutex::default(),
+            requested: Notify::new(),
+            known: Notify::new(),
+        }
+    }
+
+    /// What is said of hosts, as soon as that is known. `None`: nothing.
+    ///
+    /// # Errors
+    /// It cannot be read. To go on without could show a host what was meant to be overridden.
+    pub async fn current(&self) -> Result<Option<Arc<Hosts>>, Unread> {
+        self.requested.notify_one();
+        tokio::time::timeout(PATIENCE, self.known())
+            .await
+            .map_err(|_| Unread(self.namespace.clone()))
+    }
+
+    async fn known(&self) -> Option<Arc<Hosts>> {
+        loop {
+            let known = self.known.notified();
+            tokio::pin!(known);
+            // Before the look at the state: what becomes known in between wakes us too.
+            known.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.is_known {
+                    return state.hosts.clone();
+                }
+            }
+            known.await;
+        }
+    }
+
+    /// Watches the Secrets from the first question on; never ends.
+    pub async fn run(&self) {
+        self.requested.notified().await;
+        let client = self.agent.client();
+        let api = Api::<Secret>::namespaced(client, &self.namespace);
+        let config = watcher::Config::default().labels(&format!("{LABEL}=true"));
+        loop {
+            let mut events = watch::watch(api.clone(), config.clone(), Broken::Relist);
+            let mut listed = BTreeMap::new();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Init) => listed.clear(),
+                    Ok(watcher::Event::InitApply(secret)) => {
+                        listed.insert(name(&secret).to_owned(), secret);
+                    }
+                    Ok(watcher::Event::InitDone) => {
+                        let listed = std::mem::take(&mut listed);
+                        self.change(|secrets| *secrets = listed);
+                    }
+                    Ok(watcher::Event::Apply(secret)) => self.change(|secrets| {
+                        secrets.insert(name(&secret).to_owned(), secret);
+                    }),
+                    Ok(watcher::Event::Delete(secret)) => self.change(|secrets| {
+                        secrets.remove(name(&secret));
+                    }),
+                    Err(failed) => {
+                        let is_forbidden = watch::is_forbidden(&failed);
+                        let error = error::chain(&failed);
+                        tracing::warn!(error, "cannot read what is said of hosts of charts");
+                        if is_forbidden {
+                            self.change(BTreeMap::clear);
+                            break;
+                        }
+                    }
+                }
+            }
+            tokio::time::sleep(self.refresh).await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Secret>)) {
+        let mut broken = Vec::new();
+        {
+            let mut state = self.lock();
+            change(&mut state.secrets);
+            let mut entries = Vec::new();
+            for (name, secret) in &state.secrets {
+                match bundle::source_hosts(secret) {
+                    Ok(hosts) => entries.extend(hosts),
+                    Err(failed) => broken.push((name.clone(), error::chain(&failed))),
+                }
+            }
+            state.hosts = (!entries.is_empty()).then(|| Arc::new(Hosts::new(entries)));
+            state.is_known = true;
+        }
+        self.known.notify_waiters();
+        for (name, error) in broken {
+            let text = format!(
+                "Secret {}/{name} says nothing of a host: {error}",
+                self.namespace
+            );
+            tracing::warn!("{text}");
+            self.events.emit_for_agent(Reason::SourceFailed, &text);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(secret: &Secret) -> &str {
+    secret.metadata.name.as_deref().unwrap_or_default()
+}

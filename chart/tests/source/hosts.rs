@@ -1,0 +1,140 @@
+//! What whoever runs the cluster says of single hosts.
+
+use std::sync::Arc;
+
+use chart::source::{Access, Credentials, HostAccess, HostPattern, Hosts};
+
+use super::registry::{content, plain};
+use super::server::{Server, answer, with};
+use super::{archive, chain, fetcher, reference};
+
+const JOE: &str = "Basic am9lOnNlY3JldA==";
+
+fn joe() -> HostAccess {
+    HostAccess {
+        credentials: Credentials::new("joe", "secret"),
+        ..HostAccess::default()
+    }
+}
+
+fn hosts(entries: &[(&str, HostAccess)]) -> Option<Arc<Hosts>> {
+    let entries = entries
+        .iter()
+        .map(|(host, access)| (HostPattern::parse(host).unwrap(), access.clone()));
+    Some(Arc::new(Hosts::new(entries.collect())))
+}
+
+#[tokio::test]
+async fn a_host_may_be_given_what_upstream_lacks_or_has_wrong() {
+    let server = Server::tls(|seen| match seen.authorization.as_deref() {
+        Some(JOE) => content(seen),
+        _ => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    let host = format!("localhost:{}", server.address.port());
+    let known = HostAccess {
+        ca: server.ca.clone(),
+        ..joe()
+    };
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let upstream = [
+        Access::default(),
+        Access {
+            credentials: Credentials::new("eve", "wrong"),
+            ..Access::default()
+        },
+        // What a bundle says of trust does not count for what the site has of the host.
+        Access {
+            insecure: true,
+            plain_http: true,
+            ..Access::default()
+        },
+    ];
+    for access in upstream {
+        let access = Access {
+            hosts: hosts(&[(&host, known.clone()), ("other.example", joe())]),
+            ..access
+        };
+        fetcher().fetch(&chart, &access).await.unwrap();
+    }
+    assert!(server.seen().iter().all(|seen| {
+        seen.authorization
+            .as_deref()
+            .is_none_or(|shown| shown == JOE)
+    }));
+    let elsewhere = Access {
+        hosts: hosts(&[(&format!("{host}/other"), known)]),
+        ca: server.ca.clone(),
+        ..Access::default()
+    };
+    let error = fetcher().fetch(&chart, &elsewhere).await.unwrap_err();
+    assert!(
+        chain(&error).ends_with("(no credentials were sent)"),
+        "{}",
+        chain(&error)
+    );
+    // Trust alone may be all there is to say.
+    let trust = HostAccess {
+        ca: server.ca.clone(),
+        ..HostAccess::default()
+    };
+    let own = Access {
+        hosts: hosts(&[(&host, trust)]),
+        credentials: Credentials::new("joe", "secret"),
+        ..Access::default()
+    };
+    fetcher().fetch(&chart, &own).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_site_has_of_a_host_is_not_given_away() {
+    let server = Server::tls(|_| answer(200, archive("web"))).await;
+    let host = format!("localhost:{}", server.address.port());
+    let chart = reference("", &server.url("/web.tgz"), "");
+    let insecure = Access {
+        insecure: true,
+        hosts: hosts(&[(&host, joe())]),
+        ..Access::default()
+    };
+    let error = fetcher().fetch(&chart, &insecure).await.unwrap_err();
+    assert_eq!(error.reason(), "UnknownIssuer");
+    let ca = Access {
+        ca: server.ca.clone(),
+        ..insecure.clone()
+    };
+    assert_eq!(
+        fetcher().fetch(&chart, &ca).await.unwrap_err().reason(),
+        "UnknownIssuer"
+    );
+    assert!(server.seen().is_empty());
+    let plainly = Server::plain(|seen| match seen.path.as_str() {
+        path if path.starts_with("/v2/") => content(seen),
+        _ => answer(200, archive("web")),
+    })
+    .await;
+    let host = plainly.address.to_string();
+    let chart = reference("", &plainly.url("/web.tgz"), "");
+    let over = |known: HostAccess| Access {
+        hosts: hosts(&[(&host, known)]),
+        ..Access::default()
+    };
+    fetcher().fetch(&chart, &over(joe())).await.unwrap();
+    assert_eq!(plainly.seen()[0].authorization, None);
+    let allowed = HostAccess {
+        plain_http: Some(true),
+        ..joe()
+    };
+    fetcher()
+        .fetch(&chart, &over(allowed.clone()))
+        .await
+        .unwrap();
+    assert_eq!(plainly.seen()[1].authorization.as_deref(), Some(JOE));
+    let oci = reference(&plainly.oci("charts/web"), "", "1.0.0");
+    fetcher().fetch(&oci, &over(allowed)).await.unwrap();
+    let by_tls = Access {
+        hosts: hosts(&[(&host, joe())]),
+        ..plain()
+    };
+    let error = fetcher().fetch(&oci, &by_tls).await.unwrap_err();
+    assert_eq!(error.reason(), "TLSFailed", "{}", chain(&error));
+}
