@@ -60,7 +60,12 @@ fn identity(data: &Data) -> Result<Option<Identity>, BundleError> {
         (Some(certificate), Some(key)) => {
             let key = std::str::from_utf8(&key.0);
             let key = key.map_err(|_| invalid("tls.key of the secret is no PEM text"))?;
-            Ok(Some(Identity::new(certificate.0.as_slice(), key)))
+            let identity = Identity::new(certificate.0.as_slice(), key);
+            let checked = identity.check();
+            checked.map_err(|problem| {
+                invalid(format!("tls.crt and tls.key of the secret: {problem}"))
+            })?;
+            Ok(Some(identity))
         }
     }
 }
@@ -285,7 +290,7 @@ mod tests {
         };
         let registry = "https://r.example/v2/".parse().unwrap();
         let user = |access: &Access| {
-            let found = access.logins.as_ref()?.for_url(&registry)?;
+            let found = access.logins.as_ref()?.for_url(&registry)?.as_ref()?;
             Some(found.username().to_owned())
         };
         let (newer, older) = (
@@ -297,18 +302,8 @@ mod tests {
         let old = access(&[(".dockercfg", older)]).unwrap();
         assert_eq!(user(&old).as_deref(), Some("older"));
         assert_eq!(
-            access(&[(
-                ".dockerconfigjson",
-                r#"{"auths": {"r": {"auth": "secret"}}}"#
-            )])
-            .unwrap_err(),
-            ".dockerconfigjson of the secret cannot be used: the login for \"r\" has an \"auth\" that is no base64 of user:password"
-        );
-        assert!(
-            access(&[("tls.crt", "pem"), ("tls.key", "pem")])
-                .unwrap()
-                .identity
-                .is_some()
+            access(&[(".dockerconfigjson", "secret")]).unwrap_err(),
+            ".dockerconfigjson of the secret cannot be used: it is no JSON object"
         );
         assert_eq!(
             access(&[("tls.crt", "pem")]).unwrap_err(),
@@ -320,6 +315,37 @@ mod tests {
         ];
         let stored = storage(&secret(OCI_STORAGE_TYPE, &stored), "s-1").unwrap();
         assert_eq!(user(&stored.access).as_deref(), Some("newer"));
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_is_not_quoted() {
+        let key = "-----BEGIN PRIVATE KEY-----\nTUlJRS1jYW5hcnk=\n-----END PRIVATE KEY-----\n";
+        let certificate = "-----BEGIN CERTIFICATE-----\nTUlJRQ==\n-----END CERTIFICATE-----\n";
+        let read = |certificate: &str, key: &str| {
+            let secret = secret(
+                "kubernetes.io/tls",
+                &[("tls.crt", certificate), ("tls.key", key)],
+            );
+            let access = helm_access(&BundleHelmOptions::default(), Some(&secret));
+            access.map(drop).map_err(|error| error.to_string())
+        };
+        read(certificate, key).unwrap();
+        // Line breaks that were written out, folded into spaces, or lost.
+        for broken in [
+            key.replace('\n', "\\n"),
+            key.replace('\n', " "),
+            key.replace('\n', ""),
+        ] {
+            let error = read(certificate, &broken).unwrap_err();
+            let text =
+                "tls.crt and tls.key of the secret: the client's key is no private key in PEM";
+            assert_eq!(error, text);
+        }
+        assert!(
+            read("pem", key)
+                .unwrap_err()
+                .ends_with("no certificate in PEM")
+        );
     }
 
     #[test]

@@ -138,6 +138,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Whether certificates and key can be read.
+    ///
+    /// # Errors
+    /// What is wrong, without a word of what they hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        super::tls::check_identity(self)
+    }
+
     /// From PEM texts; they are read when first used.
     pub fn new(certificates: impl Into<Arc<[u8]>>, key: impl Into<String>) -> Self {
         Self {
@@ -162,6 +170,10 @@ pub enum Shown {
     Nothing,
     /// Nothing, as no login is for this address.
     NoLogin,
+    /// Nothing, as the login for this address cannot be read.
+    Broken,
+    /// Nothing, as it is another host than the one that was asked, which redirects there.
+    Elsewhere,
     /// Nothing, as the login for this address has a token of a kind that the server does not take.
     Unusable,
 }
@@ -181,7 +193,11 @@ impl Access {
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
-        let login = || self.logins.as_ref()?.for_url(url);
+        // Whoever names an address in an index does not choose that a login is shown without TLS.
+        let is_plain = self.plain_http || origin.scheme() == "http";
+        let may_be_shown = url.scheme() == "https" || is_plain;
+        let logins = self.logins.as_ref().filter(|_| may_be_shown);
+        let login = || logins?.for_url(url)?.as_ref();
         let access = Self {
             credentials: own.or_else(login).cloned(),
             identity: self.identity.clone().filter(|_| is_for),
@@ -209,8 +225,11 @@ impl Access {
         match self.at(url, origin).credentials {
             Some(credentials) if credentials.is_pair() => Shown::Credentials,
             Some(_) => Shown::Unusable,
-            None if self.logins.is_some() => Shown::NoLogin,
-            None => Shown::Nothing,
+            None => match &self.logins {
+                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => Shown::Broken,
+                Some(_) => Shown::NoLogin,
+                None => Shown::Nothing,
+            },
         }
     }
 

@@ -9,7 +9,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -27,7 +29,7 @@ const FOLDER: &str = "fleetagent-charts-v1";
 /// The largest note that is read.
 const MAX_NOTE_BYTES: u64 = 4 << 20;
 /// Files that were written aside so long ago are of a process that was killed.
-const ABANDONED: Duration = Duration::from_secs(60 * 60);
+const ABANDONED: Duration = Duration::from_secs(10 * 60);
 /// What a file costs besides its content.
 const FILE_BYTES: u64 = 4 << 10;
 /// Of the limit, what is left when room was made.
@@ -86,10 +88,12 @@ impl Disk {
         let probe = root.join(aside());
         let created = create(&probe)?.metadata()?;
         fs::remove_file(&probe)?;
-        if !found.is_dir() || found.uid() != created.uid() || found.mode() & 0o077 != 0 {
+        if !found.is_dir() || found.uid() != created.uid() || found.mode() & 0o007 != 0 {
             let problem = "it is not a folder of this user alone";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
+        // A volume with an fsGroup gives it to that group whenever it is mounted.
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o700))?;
         for folder in ["blobs", "notes"] {
             private(&root.join(folder))?;
         }
@@ -159,6 +163,9 @@ impl Disk {
         let path = self.root.join("blobs").join(name);
         // What is there may be damaged; which shows when it is read, and then it goes.
         let is_there = fs::metadata(&path).is_ok_and(|found| found.len() == content.len() as u64);
+        if is_there {
+            touch(&path);
+        }
         // One that takes half of all there is would push out everything else.
         if !is_there && content.len() as u64 <= self.max_bytes / 2 {
             self.put(&path, content);
@@ -207,16 +214,27 @@ impl Disk {
 
     fn files(&self) -> Vec<Kept> {
         let mut files = Vec::new();
-        for folder in ["blobs", "notes"] {
-            let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten();
+        let now = SystemTime::now();
+        // What is being written, or was by a process that was killed, counts too.
+        for folder in [
+            self.root.clone(),
+            self.root.join("blobs"),
+            self.root.join("notes"),
+        ] {
+            let entries = fs::read_dir(folder).into_iter().flatten();
             for entry in entries.flatten() {
-                if let Ok(found) = entry.metadata() {
-                    files.push(Kept {
-                        path: entry.path(),
-                        bytes: found.len() + FILE_BYTES,
-                        used: found.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-                    });
-                }
+                let found = entry.metadata().ok().filter(fs::Metadata::is_file);
+                let is_salt = entry.file_name() == SALT;
+                let Some(found) = found.filter(|_| !is_salt) else {
+                    continue;
+                };
+                // By a clock that was ahead it would never go.
+                let used = found.modified().ok().filter(|used| *used <= now);
+                files.push(Kept {
+                    path: entry.path(),
+                    bytes: found.len() + FILE_BYTES,
+                    used: used.unwrap_or(SystemTime::UNIX_EPOCH),
+                });
             }
         }
         files
@@ -290,9 +308,12 @@ fn touch(path: &Path) {
     }
 }
 
+/// Its file.
+const SALT: &str = "salt";
+
 /// The salt of the folder: whoever comes first makes it.
 fn salt(root: &Path) -> io::Result<[u8; 32]> {
-    let path = root.join("salt");
+    let path = root.join(SALT);
     for _ in 0..2 {
         if let Some(salt) = read(&path, 32).and_then(|salt| salt.try_into().ok()) {
             return Ok(salt);
@@ -316,8 +337,6 @@ fn salt(root: &Path) -> io::Result<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::super::Access;
     use super::*;
 
@@ -409,6 +428,10 @@ mod tests {
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(open(folder.path(), 1 << 20).is_err());
+        // As the kubelet leaves it on a volume with an fsGroup.
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o2770)).unwrap();
+        assert!(open(folder.path(), 1 << 20).is_ok());
+        assert_eq!(fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
         fs::remove_dir_all(&root).unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), &root).unwrap();

@@ -145,6 +145,12 @@ fn hint(status: u16, shown: Shown) -> &'static str {
         (401 | 403, Shown::NoLogin) => {
             " (no credentials were sent: none of the logins is for this address)"
         }
+        (401 | 403, Shown::Broken) => {
+            " (no credentials were sent: the login for this address cannot be read)"
+        }
+        (401 | 403, Shown::Elsewhere) => {
+            " (no credentials were sent: it redirects to another host)"
+        }
         (401 | 403, Shown::Unusable) => {
             " (no credentials were sent: the login for this address has a token alone, which this server does not take)"
         }

@@ -22,7 +22,7 @@ use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
 use super::repository::{self, Checksum};
 use super::safe_url::SafeUrl;
-use super::{Artifact, Memory, Settings, archive};
+use super::{Artifact, Memory, Settings, Strictness, archive};
 
 /// A chart as it was downloaded; cheap to clone.
 #[derive(Clone, Debug)]
@@ -65,6 +65,9 @@ pub(super) struct Shared {
 /// What an archive is remembered under: what it was asked for as, and how its source was reached.
 pub(super) type Key = (String, Fingerprint);
 
+/// Of how many charts an index is kept that is too large to be kept for all.
+const MAX_CHARTS_OF_INDEX: usize = 200;
+
 /// What an index is asked for.
 #[derive(Default)]
 struct WantedOfIndex {
@@ -87,8 +90,8 @@ pub(super) struct Kept<T> {
     pub(super) value: T,
     /// When it was asked for; `None` if by an earlier process.
     asked: Option<Instant>,
-    /// The source does not answer.
-    is_stale: bool,
+    /// Why the source could not be asked.
+    stale: Option<FetchError>,
     validators: HeaderMap,
 }
 
@@ -103,7 +106,7 @@ impl<T: Clone> Kept<T> {
         Self {
             value,
             asked: Some(asked),
-            is_stale: false,
+            stale: None,
             validators,
         }
     }
@@ -119,7 +122,7 @@ impl<T: Clone> Kept<T> {
         Self {
             value,
             asked: None,
-            is_stale: false,
+            stale: None,
             validators,
         }
     }
@@ -131,7 +134,7 @@ impl<T: Clone> Kept<T> {
 
     /// Whether it answers those who ask since then; nothing newer can be had of a source that does not answer.
     fn answers(&self, since: Option<Instant>) -> bool {
-        self.is_stale || is_since(self.asked, since)
+        self.stale.is_some() || is_since(self.asked, since)
     }
 
     /// Whether it is believed without asking: for a while, and by those alone who may be told what was known before `since`.
@@ -153,7 +156,7 @@ impl<T: Clone> Kept<T> {
             Some(kept) => {
                 tracing::warn!(%error, "the source does not answer: what it said before stands in");
                 Ok(Self {
-                    is_stale: true,
+                    stale: Some(error),
                     ..kept
                 })
             }
@@ -300,7 +303,7 @@ impl Fetcher {
         Err(FetchError::Status {
             url: url.clone(),
             status: answer.status.as_u16(),
-            shown: access.shown(url, url),
+            shown: answer.shown(access.shown(url, url)),
         })
     }
 
@@ -404,14 +407,18 @@ impl Shared {
             let entry = index
                 .value
                 .get(chart, version)
-                .map_err(|lookup| FetchError::NotFound {
-                    location: repo.to_string(),
-                    lookup,
+                .map_err(|lookup| match &index.stale {
+                    // An old index cannot say that there is no such thing.
+                    Some(unanswered) => unanswered.clone(),
+                    None => FetchError::NotFound {
+                        location: repo.to_string(),
+                        lookup,
+                    },
                 })?;
             let (fetched, asked) = self.entry(repo, chart, entry, access, since).await?;
-            let is_stale = fetched.is_stale || index.is_stale;
+            let is_stale = fetched.is_stale || index.stale.is_some();
             // Nothing newer can be had of a source that does not answer.
-            let index_asked = index.asked.filter(|_| !index.is_stale);
+            let index_asked = index.asked.filter(|_| index.stale.is_none());
             let asked = match (asked, index_asked) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -438,9 +445,10 @@ impl Shared {
         let url = repository::chart_url(repo, chart, entry)?;
         let (fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
-            // The credentials are the repository's, not the registry's.
+            // What proves who asks is the repository's, not the registry's.
             let access = Access {
                 credentials: None,
+                identity: None,
                 ..access.clone()
             };
             self.fetch_pulled(&reference, &entry.version, &access, since)
@@ -486,7 +494,7 @@ impl Shared {
             };
             // Somebody else's may have been about other charts.
             if kept.value.is_about(chart) && kept.answers(since) {
-                if let Some(chart) = chart.filter(|_| !kept.is_stale) {
+                if let Some(chart) = chart.filter(|_| kept.stale.is_none()) {
                     self.keep_index(&key, &url, chart, &kept).await;
                 }
                 return Ok((kept, Origin::Network));
@@ -517,7 +525,7 @@ impl Shared {
         kept: Option<Kept<Arc<Index>>>,
     ) -> Result<Kept<Arc<Index>>, FetchError> {
         let asked = Instant::now();
-        let wanted = self.lock_wanted().remove(&key).unwrap_or_default();
+        let mut wanted = self.lock_wanted().remove(&key).unwrap_or_default();
         // What is known is confirmed only to those who want nothing else.
         let mut charts = wanted.charts.iter();
         let is_enough = |kept: &Kept<Arc<Index>>| {
@@ -533,8 +541,15 @@ impl Shared {
             }
             request
         };
+        // What is known of others is kept along.
+        let in_memory = self.indexes.get(&key);
+        if let Some(only) = in_memory.as_ref().and_then(|kept| kept.value.only.as_ref()) {
+            let room = MAX_CHARTS_OF_INDEX.saturating_sub(wanted.charts.len());
+            wanted.charts.extend(only.iter().take(room).cloned());
+        }
+        let is_sieved = !wanted.whole && self.settings.strictness == Strictness::Fleet;
         let sieved = Request {
-            sieved: (!wanted.whole).then(|| wanted.charts.clone()),
+            sieved: is_sieved.then(|| wanted.charts.clone()),
             ..request()
         };
         let mut answer = self.http.send(sieved).await?;
@@ -547,12 +562,16 @@ impl Shared {
             .clone()
             .filter(|_| answer.status == StatusCode::NOT_MODIFIED)
         {
-            let kept = known.confirmed(asked);
+            let mut kept = known.confirmed(asked);
+            let same = in_memory.filter(|other| other.validators == kept.validators);
+            if let Some(other) = same {
+                kept.value = Arc::new(kept.value.with(&other.value));
+            }
             self.indexes.put(key, kept.clone(), kept.value.size_bytes());
             return Ok(kept);
         }
         if answer.status != StatusCode::OK {
-            let status = answer.status.as_u16();
+            let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
             return Err(FetchError::IndexStatus { url, status, shown });
         }
         let mut index = index.map_err(|source| FetchError::Index { url, source })?;
@@ -590,9 +609,9 @@ impl Shared {
         let here = access.at(url, origin);
         let key = (name, here.fingerprint());
         let answered = |kept: Kept<FetchedChart>| {
-            let is_settled = checksum.is_some() || kept.is_stale;
+            let is_stale = kept.stale.is_some();
+            let is_settled = checksum.is_some() || is_stale;
             let asked = kept.asked.filter(|_| !is_settled);
-            let is_stale = kept.is_stale;
             (
                 FetchedChart {
                     is_stale,
@@ -655,7 +674,7 @@ impl Shared {
             return Ok(kept);
         }
         if answer.status != StatusCode::OK {
-            let status = answer.status.as_u16();
+            let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
             return Err(FetchError::Status { url, status, shown });
         }
         if let Some(checksum) = &checksum {
@@ -700,9 +719,9 @@ impl Shared {
                 Ok(pulled) => pulled,
             },
         };
-        let is_settled = by_digest || kept.is_stale;
+        let is_stale = kept.stale.is_some();
+        let is_settled = by_digest || is_stale;
         let asked = kept.asked.filter(|_| !is_settled);
-        let is_stale = kept.is_stale;
         Ok((
             FetchedChart {
                 is_stale,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use url::Url;
+use url::{Host, Url};
 
 /// What Docker's own registry is called, by whom ever.
 const DOCKER_HUB: &str = "docker.io";
@@ -30,9 +30,10 @@ impl HostPattern {
     /// ```
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        let mut schemes = ["http://", "https://", "oci://"].iter();
-        let bare = schemes.find_map(|scheme| text.strip_prefix(scheme));
-        let bare = bare.unwrap_or(text);
+        let bare = match text.split_once("://") {
+            Some((scheme, rest)) if is_scheme(scheme) => rest,
+            _ => text,
+        };
         let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
         let host = host.to_ascii_lowercase();
         let (host, port) = match host.rsplit_once(':') {
@@ -43,8 +44,13 @@ impl HostPattern {
         if host.is_empty() || host.contains(['@', '?', '#', ' ']) {
             return None;
         }
+        // One host has several spellings.
+        let host = match Host::parse(host) {
+            Ok(parsed) if !is_pattern(host) => parsed.to_string(),
+            _ => host.to_owned(),
+        };
         Some(Self {
-            host: canonical(host).to_owned(),
+            host: canonical(&host).to_owned(),
             port,
             path: path.trim_matches('/').to_owned(),
         })
@@ -91,8 +97,7 @@ impl HostPattern {
     }
 
     fn is_pattern(&self) -> bool {
-        // An address of IPv6 stands in brackets.
-        !self.host.starts_with('[') && self.host.contains(['*', '?', '['])
+        is_pattern(&self.host)
     }
 
     /// Of several that are for an address, the one whose precedence is least counts: longer paths before shorter ones, hosts before patterns.
@@ -100,11 +105,22 @@ impl HostPattern {
         (
             Reverse(self.path.len()),
             self.is_pattern(),
+            Reverse(self.port.is_some()),
             Reverse(self.host.len()),
             self.host.clone(),
             self.port,
         )
     }
+}
+
+fn is_scheme(text: &str) -> bool {
+    let mut schemes = ["http", "https", "oci"].iter();
+    schemes.any(|scheme| text.eq_ignore_ascii_case(scheme))
+}
+
+fn is_pattern(host: &str) -> bool {
+    // An address of IPv6 stands in brackets.
+    !host.starts_with('[') && host.contains(['*', '?', '['])
 }
 
 /// Docker's own registry has a name of its own and several addresses.
@@ -145,6 +161,9 @@ mod tests {
     #[case("https://R.example:8443/a/b/", "r.example:8443/a/b")]
     #[case("[::1]:5000", "[::1]:5000")]
     #[case("[::1]", "[::1]")]
+    #[case("[2001:DB8::0001]:5000", "[2001:db8::1]:5000")]
+    #[case("bücher.example", "xn--bcher-kva.example")]
+    #[case("*.example.com", "*.example.com")]
     #[case("oci://index.docker.io/library", "docker.io/library")]
     fn addresses(#[case] text: &str, #[case] shown: &str) {
         assert_eq!(HostPattern::parse(text).unwrap().to_string(), shown);

@@ -108,7 +108,7 @@ impl Hosts {
             ..HostAccess::default()
         };
         entries
-            .map(|(pattern, credentials)| (pattern.clone(), access(credentials)))
+            .filter_map(|(pattern, login)| Some((pattern.clone(), access(login.as_ref()?))))
             .collect()
     }
 

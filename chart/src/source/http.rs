@@ -17,7 +17,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCAT
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::credentials::{Access, Credentials, Secret};
+use super::credentials::{Access, Credentials, Secret, Shown};
 use super::error::{FetchError, TransportError, is_transient};
 use super::safe_url::SafeUrl;
 use super::sieve::Sieve;
@@ -81,9 +81,19 @@ pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) body_is: BodyIs,
+    /// Another host gave it, which the one that was asked redirects to; it was shown no credentials.
+    pub(super) is_elsewhere: bool,
 }
 
 impl Answer {
+    /// What the server that gave it was shown, where the one that was asked is shown `here`.
+    pub(super) fn shown(&self, here: Shown) -> Shown {
+        match self.is_elsewhere && here == Shown::Credentials {
+            true => Shown::Elsewhere,
+            false => here,
+        }
+    }
+
     /// Whether the body is but a part.
     pub(super) fn is_sieved(&self) -> bool {
         self.body_is == BodyIs::Sieved
@@ -228,13 +238,14 @@ impl Http {
                 headers: parts.headers,
                 body,
                 body_is: BodyIs::Whole,
+                is_elsewhere: false,
             });
         }
         let failed = |error: reqwest::Error| FetchError::Transport {
             url: url.clone(),
             source: transport(error, SILENCE),
         };
-        let mut response = self.follow(request, url).await?;
+        let (mut response, is_elsewhere) = self.follow(request, url).await?;
         let status = response.status();
         let wanted = status.is_success();
         let limit_bytes = if wanted {
@@ -307,6 +318,10 @@ impl Http {
             None => BodyIs::Whole,
             Some(Err(_)) => return Ok(not_understood(response.headers_mut())),
             Some(Ok(kept)) => {
+                let bytes = kept.len() as u64;
+                if bytes > SMALL_BYTES {
+                    reservation = Some(self.settings.memory.reserve(bytes).await);
+                }
                 body = BytesMut::from(&kept[..]);
                 BodyIs::Sieved
             }
@@ -320,6 +335,7 @@ impl Http {
             headers: std::mem::take(response.headers_mut()),
             body,
             body_is,
+            is_elsewhere,
         })
     }
 
@@ -328,13 +344,14 @@ impl Http {
         &self,
         request: &Request<'_>,
         shown: &SafeUrl,
-    ) -> Result<reqwest::Response, FetchError> {
+    ) -> Result<(reqwest::Response, bool), FetchError> {
         let failed = |source| FetchError::Transport {
             url: shown.clone(),
             source,
         };
         let (mut url, mut headers) = (request.url.clone(), request.headers.clone());
         let mut client = self.client(request.access)?;
+        let mut is_elsewhere = false;
         for left in (0..=MAX_REDIRECTS).rev() {
             let sent = match &request.form {
                 None => client.get(url.clone()),
@@ -346,14 +363,15 @@ impl Http {
             let sent = sent.headers(headers.clone()).send().await;
             let response = sent.map_err(|error| failed(transport(error, SILENCE)))?;
             let Some(next) = redirected(&response, &url).filter(|_| request.form.is_none()) else {
-                return Ok(response);
+                return Ok((response, is_elsewhere));
             };
             let next = next.map_err(|problem| failed(TransportError::Redirect { problem }))?;
             if left == 0 {
                 let problem = "too many redirects".to_owned();
                 return Err(failed(TransportError::Redirect { problem }));
             }
-            if !SafeUrl::from(url).same_origin(&next) {
+            if !SafeUrl::from(url.clone()).same_origin(&next) && !is_upgrade(&url, &next) {
+                is_elsewhere = true;
                 headers.remove(AUTHORIZATION);
                 client = self.client(&Access {
                     identity: None,
@@ -434,6 +452,7 @@ fn not_understood(headers: &mut HeaderMap) -> Answer {
         headers: std::mem::take(headers),
         body: Bytes::new(),
         body_is: BodyIs::NotUnderstood,
+        is_elsewhere: false,
     }
 }
 
@@ -444,6 +463,12 @@ pub(super) fn authorize<'a>(request: Request<'a>, access: &Access) -> Request<'a
         Some(credentials) => request.header(AUTHORIZATION, basic(credentials)),
         None => request,
     }
+}
+
+/// Whether a redirect leads to the same host, from plain HTTP to TLS.
+fn is_upgrade(from: &Url, to: &Url) -> bool {
+    let place = |url: &Url| (url.scheme() == "http", url.port_or_known_default());
+    from.host() == to.host() && (place(from), place(to)) == ((true, Some(80)), (false, Some(443)))
 }
 
 /// Where an answer leads to, if it is a redirect.

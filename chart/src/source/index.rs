@@ -271,6 +271,20 @@ impl Index {
             })
     }
 
+    /// With what another reading of the same index says of other charts.
+    pub(super) fn with(&self, other: &Self) -> Self {
+        let (Some(only), Some(others)) = (&self.only, &other.only) else {
+            return match &self.only {
+                None => self.clone(),
+                Some(_) => other.clone(),
+            };
+        };
+        let mut both = self.clone();
+        both.entries.extend(other.entries.clone());
+        both.only = Some(only.union(others).cloned().collect());
+        both
+    }
+
     /// Whether it says all there is about a chart, or about all charts.
     pub(super) fn is_about(&self, chart: Option<&str>) -> bool {
         match (&self.only, chart) {

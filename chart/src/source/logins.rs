@@ -17,8 +17,8 @@ use super::host::HostPattern;
 /// The logins of one file or Secret. Prints nothing of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Logins {
-    /// By address, those that take precedence first.
-    entries: Vec<(HostPattern, Credentials)>,
+    /// By address, those that take precedence first; `None` is one that cannot be read.
+    entries: Vec<(HostPattern, Option<Credentials>)>,
     digest: [u8; 32],
 }
 
@@ -29,27 +29,9 @@ pub enum LoginsError {
     /// Not JSON, or not an object.
     #[error("it is no JSON object")]
     NotJson,
-    /// `auths` is not there, or is no object.
-    #[error("it has no \"auths\"")]
+    /// `auths` is no object.
+    #[error("its \"auths\" is no object")]
     NoAuths,
-    /// An entry is not an object with texts.
-    #[error("the login for {address:?} is no object with texts")]
-    Entry {
-        /// Of the entry.
-        address: String,
-    },
-    /// `auth` is not what it is to be.
-    #[error("the login for {address:?} has an \"auth\" that is no base64 of user:password")]
-    Auth {
-        /// Of the entry.
-        address: String,
-    },
-    /// There is no such address.
-    #[error("{address:?} is no address of a registry")]
-    Address {
-        /// Of the entry.
-        address: String,
-    },
 }
 
 impl Logins {
@@ -64,45 +46,52 @@ impl Logins {
     /// ```
     ///
     /// # Errors
-    /// [`LoginsError`] names the entry that cannot be read.
+    /// It is no such file. An entry that cannot be read is none: it is told where its address is asked.
     pub fn from_docker_config(text: &[u8]) -> Result<Self, LoginsError> {
-        let config = object(text)?;
-        let auths = config.get("auths").and_then(Value::as_object);
-        Self::from_entries(auths.ok_or(LoginsError::NoAuths)?)
+        match object(text)?.get("auths") {
+            // Credential helpers may have them all.
+            None | Some(Value::Null) => Ok(Self::from_entries(&Map::new())),
+            Some(Value::Object(auths)) => Ok(Self::from_entries(auths)),
+            Some(_) => Err(LoginsError::NoAuths),
+        }
     }
 
     /// Reads `.dockercfg`, docker's older form: the logins themselves.
     ///
     /// # Errors
-    /// [`LoginsError`] names the entry that cannot be read.
+    /// It is no such file.
     pub fn from_dockercfg(text: &[u8]) -> Result<Self, LoginsError> {
-        Self::from_entries(&object(text)?)
+        Ok(Self::from_entries(&object(text)?))
     }
 
-    fn from_entries(found: &Map<String, Value>) -> Result<Self, LoginsError> {
+    fn from_entries(found: &Map<String, Value>) -> Self {
         let mut entries = Vec::with_capacity(found.len());
         for (address, login) in found {
-            // What a credential helper keeps, and what was logged out of, stands there empty.
-            if let Some(credentials) = credentials(address, login)? {
-                let pattern = HostPattern::parse_login(address);
-                let pattern = pattern.ok_or_else(|| LoginsError::Address {
-                    address: address.clone(),
-                })?;
-                entries.push((pattern, credentials));
+            let credentials = match credentials(login) {
+                // What a credential helper keeps, and what was logged out of, stands there empty.
+                Some(None) => continue,
+                found => found.flatten(),
+            };
+            let pattern = HostPattern::parse_login(address);
+            if pattern.is_none() || credentials.is_none() {
+                // A password may stand before the host.
+                let (_, host) = address.rsplit_once('@').unwrap_or(("", address));
+                tracing::warn!(host, "a login of docker's cannot be read");
             }
+            entries.extend(pattern.map(|pattern| (pattern, credentials)));
         }
         entries.sort_by(|(a, _), (b, _)| a.precedence().cmp(&b.precedence()));
         let digest = Sha256::digest(Value::Object(found.clone()).to_string()).into();
-        Ok(Self { entries, digest })
+        Self { entries, digest }
     }
 
-    /// What to show at an address, by the first of the entries that are for it.
-    pub fn for_url(&self, url: &Url) -> Option<&Credentials> {
+    /// What to show at an address, by the first of the entries that are for it; `Some(None)` where that one cannot be read.
+    pub fn for_url(&self, url: &Url) -> Option<&Option<Credentials>> {
         let mut entries = self.entries.iter();
         entries.find_map(|(pattern, credentials)| pattern.matches(url).then_some(credentials))
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &(HostPattern, Credentials)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &(HostPattern, Option<Credentials>)> {
         self.entries.iter()
     }
 
@@ -122,29 +111,25 @@ fn object(text: &[u8]) -> Result<Map<String, Value>, LoginsError> {
     serde_json::from_slice(text).map_err(|_| LoginsError::NotJson)
 }
 
-fn credentials(address: &str, login: &Value) -> Result<Option<Credentials>, LoginsError> {
-    let odd = || LoginsError::Entry {
-        address: address.to_owned(),
-    };
-    let login = login.as_object().ok_or_else(odd)?;
+/// What an entry has; `None` where that cannot be read.
+fn credentials(login: &Value) -> Option<Option<Credentials>> {
+    let login = login.as_object()?;
     let text = |field: &str| match login.get(field) {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(odd()),
+        None | Some(Value::Null) => Some(String::new()),
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) => None,
     };
     let (mut username, mut password) = (text("username")?, text("password")?);
     let auth = text("auth")?;
     if !auth.is_empty() {
-        (username, password) = pair(&auth).ok_or_else(|| LoginsError::Auth {
-            address: address.to_owned(),
-        })?;
+        (username, password) = pair(&auth)?;
     }
     let mut identity_token = text("identitytoken")?;
     // What docker's helpers call an identity token.
     if username == "<token>" && identity_token.is_empty() {
         identity_token = std::mem::take(&mut password);
     }
-    Ok(Credentials::login(
+    Some(Credentials::login(
         username,
         password,
         identity_token,
@@ -176,7 +161,7 @@ mod tests {
 
     fn user(logins: &Logins, url: &str) -> Option<String> {
         let found = logins.for_url(&Url::parse(url).unwrap())?;
-        Some(found.username().to_owned())
+        Some(found.as_ref()?.username().to_owned())
     }
 
     #[rstest]
@@ -230,7 +215,10 @@ mod tests {
             "empty.example": {},
             "null.example": { "auth": null },
         }));
-        let at = |host: &str| logins.for_url(&Url::parse(&format!("https://{host}/v2/")).unwrap());
+        let at = |host: &str| {
+            let url = Url::parse(&format!("https://{host}/v2/")).unwrap();
+            logins.for_url(&url)?.as_ref()
+        };
         let auth = at("auth.example").unwrap();
         assert_eq!((auth.username(), auth.password()), ("joe", "p:q"));
         assert_eq!(at("clear.example").unwrap().password(), "p");
@@ -247,23 +235,34 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_not_quoted() {
-        let error = |text: &str| {
-            let error = Logins::from_docker_config(text.as_bytes()).unwrap_err();
-            assert!(!error.to_string().contains("hunter2"), "{error}");
-            error
-        };
+    fn what_cannot_be_read_is_not_quoted_and_concerns_nobody_else() {
+        let error = |text: &str| Logins::from_docker_config(text.as_bytes()).unwrap_err();
         assert_eq!(error("hunter2"), LoginsError::NotJson);
-        assert_eq!(error(r#"{"hunter2": 1}"#), LoginsError::NoAuths);
-        let address = || "r".to_owned();
-        let entry = LoginsError::Entry { address: address() };
-        assert_eq!(error(r#"{"auths": {"r": "hunter2"}}"#), entry);
+        assert_eq!(error(r#"{"auths": "hunter2"}"#), LoginsError::NoAuths);
+        for none in [
+            "{}",
+            r#"{"auths": null}"#,
+            r#"{"credHelpers": {"r.example": "ecr"}}"#,
+        ] {
+            let none = Logins::from_docker_config(none.as_bytes()).unwrap();
+            assert_eq!(user(&none, "https://r.example/v2/"), None);
+        }
+        let some = logins(json!({
+            "https://joe:hunter2@r.example": { "auth": golib::base64::encode("joe:p") },
+            "text.example": "hunter2",
+            "field.example": { "auth": { "x": "hunter2" } },
+            "auth.example": { "auth": "hunter2" },
+            "HTTPS://good.example": { "auth": golib::base64::encode("joe:p") },
+        }));
+        for broken in ["text.example", "field.example", "auth.example"] {
+            let url = Url::parse(&format!("https://{broken}/v2/")).unwrap();
+            assert_eq!(some.for_url(&url), Some(&None), "{broken}");
+        }
         assert_eq!(
-            error(r#"{"auths": {"r": {"auth": {"x": "hunter2"}}}}"#),
-            entry
+            user(&some, "https://good.example/v2/").as_deref(),
+            Some("joe")
         );
-        let auth = LoginsError::Auth { address: address() };
-        assert_eq!(error(r#"{"auths": {"r": {"auth": "hunter2"}}}"#), auth);
+        assert!(!format!("{some:?}").contains("hunter2"));
         let old = br#"{"r.example": {"auth": "am9lOnNlY3JldA=="}}"#;
         let old = Logins::from_dockercfg(old).unwrap();
         assert_eq!(user(&old, "https://r.example/v2/").as_deref(), Some("joe"));

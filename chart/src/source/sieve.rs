@@ -170,9 +170,6 @@ impl Yaml {
         wanted: &BTreeSet<String>,
     ) -> Result<Place, NotUnderstood> {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
-        if text.starts_with(b"\t") {
-            return Err(NotUnderstood);
-        }
         if indent == 0 {
             return match text {
                 b"---" if !has_begun => Ok(Place::Other),
@@ -189,6 +186,10 @@ impl Yaml {
             Place::Chart { indent, .. } => indent,
         };
         let is_item = text.starts_with(b"-");
+        // Deeper, it is part of a text in several lines.
+        if text.starts_with(b"\t") && indent <= charts {
+            return Err(NotUnderstood);
+        }
         match (self.place, indent.cmp(&charts)) {
             (_, std::cmp::Ordering::Less) => Err(NotUnderstood),
             (Place::Entries, _) if is_item => Err(NotUnderstood),
@@ -244,6 +245,8 @@ struct Json {
     names: [Vec<u8>; 2],
     /// Whether the next text is a name, by depth.
     expects_name: bool,
+    /// A name was read, and its colon is to come.
+    has_name: bool,
     /// What comes is kept.
     keeps: bool,
     /// Fields were written at these depths already.
@@ -290,6 +293,7 @@ impl Json {
                 }
                 b'"' => {
                     self.in_text = false;
+                    self.has_name = self.expects_name && self.depth <= 2;
                     return Ok(());
                 }
                 _ => {}
@@ -302,6 +306,18 @@ impl Json {
             }
             return Ok(());
         }
+        if self.expects_name && (1..=2).contains(&self.depth) {
+            // YAML in one line may have names without quotes.
+            let is_understood = match byte {
+                b':' => self.has_name,
+                b'"' => !self.has_name,
+                b'}' | b',' => !self.has_name,
+                byte => byte.is_ascii_whitespace(),
+            };
+            if !is_understood {
+                return Err(NotUnderstood);
+            }
+        }
         match byte {
             b'"' => {
                 self.in_text = true;
@@ -312,6 +328,7 @@ impl Json {
             }
             b':' if self.expects_name && self.depth <= 2 => {
                 self.expects_name = false;
+                self.has_name = false;
                 self.begin_field(wanted, kept)?;
             }
             b'{' | b'[' => {
@@ -460,6 +477,8 @@ mod tests {
     #[case::less_indented("entries:\n    web:\n  api:\n")]
     #[case::an_escaped_name_in_json("{\"entries\": {\"w\\u0065b\": []}}")]
     #[case::a_list_of_charts("{\"entries\": []}")]
+    #[case::names_without_quotes("{\"apiVersion\":\"v1\",\"entries\":{web: [{\"name\":\"web\"}]}}")]
+    #[case::names_in_single_quotes("{'apiVersion':'v1','entries':{'web':[{'name':'web'}]}}")]
     #[case::cut_off("{\"entries\": {\"web\": [")]
     #[case::more_than_one_value("{} 1")]
     fn other_forms_are_not_understood(#[case] text: &str) {

@@ -111,6 +111,21 @@ fn failed(error: impl std::fmt::Display) -> FetchError {
     }
 }
 
+/// What is said of a client's key that cannot be read.
+const NO_KEY: &str = "the client's key is no private key in PEM";
+
+fn private_key(identity: &Identity) -> Option<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes()).ok()
+}
+
+/// Whether a client's certificate and key can be read; what is wrong with them otherwise.
+pub(super) fn check_identity(identity: &Identity) -> Result<(), &'static str> {
+    if certificates(&identity.certificates).is_empty() {
+        return Err("the client's certificate is no certificate in PEM");
+    }
+    private_key(identity).map(drop).ok_or(NO_KEY)
+}
+
 /// TLS settings for one kind of access.
 ///
 /// # Errors
@@ -130,9 +145,8 @@ pub(super) fn client_config(
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let key = PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes()).map_err(
-                |error| failed(format_args!("the client's key cannot be read: {error}")),
-            )?;
+            // The parser's error quotes what it read.
+            let key = private_key(identity).ok_or_else(|| failed(NO_KEY))?;
             let chain = certificates(&identity.certificates);
             builder.with_client_auth_cert(chain, key).map_err(failed)?
         }

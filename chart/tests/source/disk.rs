@@ -90,6 +90,14 @@ async fn after_a_restart_charts_are_there_while_no_source_answers() {
             );
         }
     }
+    // What an old index does not have may be there by now.
+    for (chart, version) in [("web", "9.9.9"), ("none", "")] {
+        let chart = reference(&charts[0].0.repo, chart, version);
+        let error = kept_in(folder.path())
+            .fetch(&chart, &joe(Access::default()))
+            .await;
+        assert_eq!(error.unwrap_err().reason(), "Unreachable", "{chart}");
+    }
     // Not for those who never fetched it so.
     for (chart, access) in &charts {
         for other in [

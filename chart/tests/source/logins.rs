@@ -207,6 +207,98 @@ fn identity_service(seen: &Seen) -> Answer {
 }
 
 #[tokio::test]
+async fn a_login_is_shown_without_tls_only_where_the_bundle_asks_for_that() {
+    let plainly = open().await;
+    let target = plainly.url("/web.tgz");
+    let own = Server::tls(move |_| {
+        let entry = json!([{ "name": "web", "version": "1.0.0", "urls": [target] }]);
+        answer(
+            200,
+            json!({ "apiVersion": "v1", "entries": { "web": entry } }).to_string(),
+        )
+    })
+    .await;
+    let access = Access {
+        ca: own.ca.clone(),
+        logins: logins(json!({ plainly.address.to_string(): pair("joe", "secret") })),
+        ..Access::default()
+    };
+    fetcher()
+        .fetch(&reference(&own.url(""), "web", ""), &access)
+        .await
+        .unwrap();
+    assert_eq!(plainly.seen()[0].authorization, None);
+}
+
+/// Storage that a registry redirects to, and that asks for credentials itself.
+#[tokio::test]
+async fn who_is_redirected_to_gets_no_answer_to_its_challenge() {
+    let evil = Server::plain(|_| answer(200, r#"{"token":"t"}"#)).await;
+    let realm = format!("Bearer realm=\"{}\"", evil.url("/token"));
+    let storage = Server::plain(move |_| with(answer(401, ""), "www-authenticate", &realm)).await;
+    let target = storage.url("/blob");
+    let server = Server::plain(
+        move |seen| match seen.authorization == basic("joe", "secret") {
+            true if seen.path.contains("/blobs/") => with(answer(307, ""), "location", &target),
+            true => content(seen),
+            false => with(answer(401, ""), "www-authenticate", "Basic realm=\"r\""),
+        },
+    )
+    .await;
+    for login in [
+        pair("joe", "secret"),
+        json!({ "auth": golib::base64::encode("joe:secret"), "identitytoken": "id" }),
+    ] {
+        let error = pull(
+            &server,
+            logins(json!({ server.address.to_string(): login })),
+        )
+        .await;
+        let error = error.unwrap_err();
+        assert!(
+            error.ends_with("(no credentials were sent: it redirects to another host)"),
+            "{error}"
+        );
+    }
+    assert!(evil.seen().is_empty());
+    assert!(
+        storage
+            .seen()
+            .iter()
+            .all(|seen| seen.authorization.is_none())
+    );
+}
+
+#[tokio::test]
+async fn an_anonymous_token_is_no_credential() {
+    let server = Server::plain(|seen| match seen.path.split('?').next() {
+        Some("/token") => answer(200, r#"{"token":"anonymous"}"#),
+        _ => with(
+            answer(401, ""),
+            "www-authenticate",
+            "Bearer realm=\"/token\"",
+        ),
+    })
+    .await;
+    let error = pull(
+        &server,
+        logins(json!({ "other.example": pair("joe", "secret") })),
+    )
+    .await;
+    let error = error.unwrap_err();
+    assert!(
+        error.ends_with("none of the logins is for this address)"),
+        "{error}"
+    );
+    let broken = json!({ server.address.to_string(): { "auth": "?" } });
+    let error = pull(&server, logins(broken)).await.unwrap_err();
+    assert!(
+        error.ends_with("the login for this address cannot be read)"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_form_with_a_token_follows_no_redirect() {
     let elsewhere = Server::plain(identity_service).await;
     let target = elsewhere.url("/token");

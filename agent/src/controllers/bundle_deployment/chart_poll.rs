@@ -40,10 +40,15 @@ pub enum Found {
     Other,
     /// An earlier version; the text says which.
     Older(String),
+    /// The source does not answer.
+    Unanswered,
 }
 
 /// Compares what is deployed with what was fetched.
 pub fn compare(deployed: &Release, fetched: &FetchedChart) -> Found {
+    if fetched.is_stale {
+        return Found::Unanswered;
+    }
     let Some(metadata) = metadata(deployed) else {
         return Found::Same;
     };
@@ -169,6 +174,7 @@ mod tests {
             Found::Same => "same",
             Found::Other => "other",
             Found::Older(_) => "older",
+            Found::Unanswered => "unanswered",
         };
         assert_eq!(found, want);
     }

@@ -94,6 +94,8 @@ struct Asking {
     /// Deployment ID and forced generation.
     wanted: (String, i64),
     since: Instant,
+    /// The source did not answer, and what it gave before was deployed.
+    is_owed: bool,
 }
 
 /// Deploys bundles; shared by all reconciles.
@@ -175,7 +177,7 @@ impl Deployer {
     fn asked_since(&self, bundle: &BundleDeployment) -> Option<Instant> {
         let applied = &bundle.status.applied_deployment_id;
         let is_change = *applied != bundle.spec.deployment_id || is_forced(bundle);
-        if applied.is_empty() || !is_change {
+        if !is_change || applied.is_empty() && !is_forced(bundle) {
             return None;
         }
         let wanted = (
@@ -189,8 +191,26 @@ impl Deployer {
             return Some(known.since);
         }
         let since = Instant::now();
-        asked.insert(bundle.name().to_owned(), Asking { wanted, since });
+        let asking = Asking {
+            wanted,
+            since,
+            is_owed: false,
+        };
+        asked.insert(bundle.name().to_owned(), asking);
         Some(since)
+    }
+
+    /// Notes whether the source of a changed bundle has yet to be asked.
+    pub fn owes_answer(&self, bundle: &str, is_owed: bool) {
+        if let Some(asking) = self.lock_asked().get_mut(bundle) {
+            asking.is_owed = is_owed;
+        }
+    }
+
+    /// Whether a changed bundle was deployed from what its source gave before, as that did not answer.
+    pub fn is_owed_answer(&self, bundle: &str) -> bool {
+        let asked = self.lock_asked();
+        asked.get(bundle).is_some_and(|asking| asking.is_owed)
     }
 
     /// Fills in the bundle's `${ }`.
@@ -379,6 +399,9 @@ impl Deployer {
         let fetching = fetching.map_err(source_failed())?;
         let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await;
         let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
+        if let Bundle::Chart(fetched) = &loaded {
+            self.owes_answer(bundle.name(), fetched.is_stale);
+        }
         if let Bundle::Chart(fetched) = &loaded
             && fetched.is_stale
         {

@@ -12,8 +12,9 @@ use url::Url;
 
 use super::super::credentials::{Access, Credentials, Secret, Shown};
 use super::super::error::FetchError;
-use super::super::http::{Http, Request, authorize, basic};
+use super::super::http::{Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
+use super::registry::Registry;
 
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
 /// Who asks token services for tokens.
@@ -123,14 +124,13 @@ struct TokenAnswer {
 
 /// Answers `challenge` for a pull from `repository`. `None`: we have nothing it would accept.
 pub(super) async fn answer(
-    http: &Http,
-    access: &Access,
-    registry: &SafeUrl,
+    registry: &Registry<'_>,
     repository: &str,
     challenge: &Challenge,
 ) -> Result<Option<Authorization>, FetchError> {
     match challenge {
-        Challenge::Basic => Ok(access
+        Challenge::Basic => Ok(registry
+            .access
             .credentials
             .as_ref()
             .filter(|credentials| credentials.is_pair())
@@ -145,7 +145,7 @@ pub(super) async fn answer(
         } => {
             let pull = format!("repository:{repository}:pull");
             let scope = scope.as_deref().unwrap_or(&pull);
-            token(http, access, registry, realm, service.as_deref(), scope)
+            token(registry, realm, service.as_deref(), scope)
                 .await
                 .map(Some)
         }
@@ -153,13 +153,12 @@ pub(super) async fn answer(
 }
 
 async fn token(
-    http: &Http,
-    access: &Access,
-    registry: &SafeUrl,
+    at: &Registry<'_>,
     realm: &str,
     service: Option<&str>,
     scope: &str,
 ) -> Result<Authorization, FetchError> {
+    let (http, access, registry) = (at.http, &at.access, &at.base);
     let invalid = |problem: &str| FetchError::Artifact {
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
@@ -212,7 +211,7 @@ async fn token(
             detail: super::registry::detail(&answer.body),
             shown: match credentials {
                 Some(_) => Shown::Credentials,
-                None => Shown::Nothing,
+                None => at.shown,
             },
         });
     }

@@ -55,11 +55,12 @@ impl Manifest {
 
 /// One repository of one registry, seen with one access.
 pub(in crate::source) struct Registry<'a> {
-    http: &'a Http,
+    pub(super) http: &'a Http,
     /// As it is for this registry.
-    access: Access,
-    shown: Shown,
-    base: SafeUrl,
+    pub(super) access: Access,
+    /// What it is shown, if it takes user names and passwords.
+    pub(super) shown: Shown,
+    pub(super) base: SafeUrl,
     reference: &'a Reference,
     authorization: Arc<Mutex<Option<Authorization>>>,
 }
@@ -133,15 +134,15 @@ impl<'a> Registry<'a> {
         };
         let known = self.known_authorization();
         let answer = self.http.send(request(known.as_ref())).await?;
-        if answer.status != StatusCode::UNAUTHORIZED {
+        // What another host asks for is none of the registry's business.
+        if answer.status != StatusCode::UNAUTHORIZED || answer.is_elsewhere {
             return Ok(answer);
         }
         let Some(challenge) = Challenge::from_headers(&answer.headers) else {
             return Ok(answer);
         };
         let repository = &self.reference.repository;
-        let reply =
-            auth::answer(self.http, &self.access, &self.base, repository, &challenge).await?;
+        let reply = auth::answer(self, repository, &challenge).await?;
         let Some(authorization) = reply else {
             return Ok(answer);
         };
@@ -168,8 +169,10 @@ impl<'a> Registry<'a> {
 
     fn shown(&self) -> Shown {
         // Tokens count where a token was asked for.
-        let known = self.known_authorization();
-        known.map_or(self.shown, |_| Shown::Credentials)
+        match (&self.access.credentials, self.known_authorization()) {
+            (Some(_), Some(_)) => Shown::Credentials,
+            _ => self.shown,
+        }
     }
 
     fn refused(&self, url: Url, answer: &Answer) -> FetchError {
@@ -178,7 +181,7 @@ impl<'a> Registry<'a> {
             status: answer.status.as_u16(),
             message: message(&answer.body),
             detail: detail(&answer.body),
-            shown: self.shown(),
+            shown: answer.shown(self.shown()),
         }
     }
 

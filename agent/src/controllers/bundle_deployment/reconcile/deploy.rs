@@ -1,6 +1,7 @@
 //! The step that deploys, or finds that there is nothing to deploy, or may not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use release::action::Deployed;
 use release::model::Release;
@@ -20,6 +21,9 @@ use crate::error;
 use crate::ledger::{Proof, ReleaseKey, undone_content};
 use crate::report::events::Reason;
 use crate::values;
+
+/// How soon a source is asked again that did not answer when a change was deployed.
+const OWED_RETRY: Duration = Duration::from_secs(60);
 
 /// Whether a change of what values come from leads to a deploy.
 fn watches_values(bundle: &BundleDeployment) -> bool {
@@ -108,9 +112,12 @@ impl Reconciler {
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
+                let (name, drift) = (state.bundle.name(), &self.context.drift);
                 if let Ok(Some(interval)) = chart_poll::interval(&state.bundle) {
-                    let drift = &self.context.drift;
-                    drift.reconcile_after(state.bundle.name(), interval);
+                    drift.reconcile_after(name, interval);
+                }
+                if self.context.deployer.is_owed_answer(name) {
+                    drift.reconcile_after(name, OWED_RETRY);
                 }
                 // Only before a first one can nothing be left over.
                 let is_first = deployed.release.revision == 1;
@@ -159,7 +166,9 @@ impl Reconciler {
                 ),
             }
         }
+        let is_owed = deployer.is_owed_answer(bundle.name());
         let interval = match chart_poll::interval(&bundle) {
+            Ok(interval) if is_owed => interval.unwrap_or(OWED_RETRY).min(OWED_RETRY),
             Ok(interval) => interval?,
             Err(text) => {
                 told(
@@ -178,8 +187,14 @@ impl Reconciler {
         }
         drift.reconcile_after(bundle.name(), interval);
         match deployer.poll(&bundle, stored).await {
-            Ok(Found::Same) => None,
+            Ok(Found::Unanswered) => None,
+            Ok(Found::Same) => {
+                deployer.owes_answer(bundle.name(), false);
+                None
+            }
             Ok(Found::Other) => Some(DeployReason::ChartChanged),
+            // Somebody asked for what is there now.
+            Ok(Found::Older(_)) if is_owed => Some(DeployReason::ChartChanged),
             Ok(Found::Older(text)) => {
                 events.emit(Reason::OlderChart, bundle.name(), text);
                 None
