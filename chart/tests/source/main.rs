@@ -5,6 +5,7 @@ mod changes;
 mod disk;
 mod hosts;
 mod logins;
+mod matrix;
 mod registry;
 mod repository;
 mod schemas;

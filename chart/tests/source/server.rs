@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -9,7 +10,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -68,6 +71,16 @@ impl Server {
             .unwrap();
         let ca: Arc<[u8]> = certificate.pem().into_bytes().into();
         Self::start(Some((TlsAcceptor::from(Arc::new(config)), ca)), reply).await
+    }
+
+    /// Its certificate is signed by an authority; `clients` signs those that it asks for.
+    pub(crate) async fn signed(
+        authority: &Ca,
+        clients: Option<&Ca>,
+        reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let acceptor = authority.acceptor(clients);
+        Self::start(Some((acceptor, authority.pem.clone())), reply).await
     }
 
     async fn start(
@@ -148,6 +161,154 @@ impl Server {
             None => format!("oci://{}/{repository}", self.address),
         }
     }
+}
+
+/// A certificate authority.
+pub(crate) struct Ca {
+    pub(crate) pem: Arc<[u8]>,
+    der: CertificateDer<'static>,
+    params: rcgen::CertificateParams,
+    key: rcgen::KeyPair,
+}
+
+impl Ca {
+    pub(crate) fn new(name: &str) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            pem: certificate.pem().into_bytes().into(),
+            der: certificate.der().clone(),
+            params,
+            key,
+        }
+    }
+
+    fn issue(&self) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let names = ["localhost", "charts.example", "127.0.0.1"].map(str::to_owned);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let issuer = rcgen::Issuer::from_params(&self.params, &self.key);
+        let params = rcgen::CertificateParams::new(names.to_vec()).unwrap();
+        (params.signed_by(&key, &issuer).unwrap(), key)
+    }
+
+    /// A client's certificate.
+    pub(crate) fn client(&self) -> chart::source::Identity {
+        let (certificate, key) = self.issue();
+        chart::source::Identity::new(certificate.pem().into_bytes(), key.serialize_pem())
+    }
+
+    fn acceptor(&self, clients: Option<&Ca>) -> TlsAcceptor {
+        let (certificate, key) = self.issue();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let mut roots = rustls::RootCertStore::empty();
+                roots.add(clients.der.clone()).unwrap();
+                let roots = Arc::new(roots);
+                let verifier =
+                    rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider);
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = builder.with_single_cert(vec![certificate.der().clone()], key);
+        TlsAcceptor::from(Arc::new(config.unwrap()))
+    }
+}
+
+/// A forward proxy to this machine, whatever name it is asked for.
+pub(crate) struct Proxy {
+    url: String,
+    asked: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// With TLS where an authority is given.
+    pub(crate) async fn start(authority: Option<&Ca>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let acceptor = authority.map(|authority| authority.acceptor(None));
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    match acceptor {
+                        None => forward(stream).await,
+                        Some(acceptor) => match acceptor.accept(stream).await {
+                            Ok(stream) => forward(stream).await,
+                            Err(_) => None,
+                        },
+                    }
+                });
+            }
+        });
+        Self {
+            url: format!("{scheme}://localhost:{port}"),
+            asked,
+            task,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// How many connections there were.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One connection: a tunnel, or requests for one server.
+async fn forward(stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<()> {
+    let mut client = BufStream::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if client.read_line(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let target = head.split(' ').nth(1)?.to_owned();
+    let port = |place: &str| place.rsplit_once(':')?.1.parse::<u16>().ok();
+    if head.starts_with("CONNECT ") {
+        let mut server = TcpStream::connect(("127.0.0.1", port(&target)?))
+            .await
+            .ok()?;
+        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+        client.flush().await.ok()?;
+        tokio::io::copy_bidirectional(&mut client, &mut server)
+            .await
+            .ok()?;
+        return Some(());
+    }
+    let (place, path) = target.strip_prefix("http://")?.split_once('/')?;
+    let mut server = TcpStream::connect(("127.0.0.1", port(place)?)).await.ok()?;
+    // Another request on this connection may be for another server.
+    let head = head.replacen(&target, &format!("/{path}"), 1);
+    let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    server.write_all(head.as_bytes()).await.ok()?;
+    tokio::io::copy(&mut server, &mut client).await.ok()?;
+    client.shutdown().await.ok()
 }
 
 impl Drop for Server {
