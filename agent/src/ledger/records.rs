@@ -81,6 +81,11 @@ impl DigestStore for LedgerDigests {
         }
     }
 
+    fn knows(&self, release: &str) -> bool {
+        let known = self.ledger.get(&self.key(release));
+        known.is_some_and(|entry| entry.has_revisions())
+    }
+
     fn store<'a>(
         &'a self,
         release: &'a str,

@@ -89,7 +89,7 @@ pub struct LedgerEntry {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
     /// What each revision was written with, as a digest; none for a release whose records are older
-    /// than this. The newest one ever noted stays, also when its record is gone.
+    /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<BTreeMap<i64, String>>,
 }
@@ -98,7 +98,7 @@ impl LedgerEntry {
     /// Whether it says that a release is a bundle's of which nothing was ever written or believed: what an older agent entered for a deploy
     /// that failed.
     pub(super) fn is_void(&self) -> bool {
-        !self.is_attempt && self.revisions.as_ref().is_some_and(BTreeMap::is_empty)
+        !self.is_attempt && !self.has_revisions()
     }
 
     /// The digest of a revision that was written here, or believed once.
@@ -107,19 +107,34 @@ impl LedgerEntry {
         Some(digest.as_str()).filter(|digest| *digest != NO_DIGEST)
     }
 
+    /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
+    pub(super) fn has_revisions(&self) -> bool {
+        let revisions = self.revisions.as_ref();
+        revisions.is_none_or(|revisions| !revisions.is_empty())
+    }
+
+    /// The oldest revision that has a digest here.
+    fn oldest(&self) -> Option<i64> {
+        Some(*self.revisions.as_ref()?.first_key_value()?.0)
+    }
+
     /// The newest revision that ever had a digest here.
     fn newest(&self) -> Option<i64> {
         Some(*self.revisions.as_ref()?.last_key_value()?.0)
     }
 
-    /// The digest that a revision's record must have. Up to the newest one ever noted, all that is not known was not written here.
+    /// The digest that a revision's record must have. Up to the newest one ever noted, all that is not known was not written here; but
+    /// what lies below the first attempt at somebody's release was there before.
     pub fn known_digest(&self, revision: i64) -> KnownDigest {
         let Some(revisions) = &self.revisions else {
             return KnownDigest::Untracked;
         };
+        let was_there = self.is_attempt && self.oldest() > Some(revision);
         match revisions.get(&revision) {
             Some(digest) => KnownDigest::Digest(digest.clone()),
-            None if self.newest() > Some(revision) => KnownDigest::Digest(NO_DIGEST.to_owned()),
+            None if self.newest() > Some(revision) && !was_there => {
+                KnownDigest::Digest(NO_DIGEST.to_owned())
+            }
             None => KnownDigest::Unknown,
         }
     }
@@ -129,31 +144,35 @@ impl LedgerEntry {
         self.newest() < Some(revision)
     }
 
-    /// This entry with the digest of one more revision; the oldest beyond [`MAX_REVISIONS`] go.
+    /// This entry with the digest of one more revision; beyond [`MAX_REVISIONS`] those after the first go.
     #[must_use]
     pub fn noting(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();
         revisions.insert(revision, digest);
         while revisions.len() > MAX_REVISIONS {
-            let oldest = revisions.keys().copied().find(|known| *known != revision);
-            oldest.and_then(|oldest| revisions.remove(&oldest));
+            // The first tells what was there before.
+            let mut known = revisions.keys().copied().skip(1);
+            let surplus = known.find(|known| *known != revision);
+            surplus.and_then(|surplus| revisions.remove(&surplus));
         }
         self
     }
 
     /// This entry without the digest of a revision whose record is gone.
     #[must_use]
-    fn without(mut self, revision: i64) -> Self {
-        let is_newest = self.newest() == Some(revision);
+    pub fn without(mut self, revision: i64) -> Self {
+        let is_first = self.is_attempt && self.oldest() == Some(revision);
+        let is_remembered = is_first || self.newest() == Some(revision);
         if let Some(revisions) = &mut self.revisions {
             match revisions.get_mut(&revision) {
-                Some(digest) if is_newest => NO_DIGEST.clone_into(digest),
+                Some(digest) if is_remembered => NO_DIGEST.clone_into(digest),
                 _ => drop(revisions.remove(&revision)),
             }
         }
         self
     }
 }
+
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
 
@@ -421,6 +440,31 @@ mod tests {
         // What was noted for a record that another writer was faster with.
         state.forget_revision(&key, 3, Some("three".into()));
         assert_eq!(state.get(&key).unwrap().digest(3), Some("three"));
+    }
+
+    #[test]
+    fn what_lay_there_before_an_attempt_is_somebody_elses() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..entry("a").noting(3, "three".into()).noting(5, "five".into())
+        };
+        let spent = KnownDigest::Digest(NO_DIGEST.into());
+        let check = |entry: &LedgerEntry| {
+            assert_eq!(entry.known_digest(2), KnownDigest::Unknown);
+            assert_eq!(entry.known_digest(4), spent);
+            assert!(!entry.may_believe(2));
+        };
+        check(&attempt);
+        // That they began there is remembered, whatever goes.
+        check(&attempt.clone().without(3).without(5));
+        let last = 5 + i64::try_from(MAX_REVISIONS).unwrap();
+        let many = (6..=last).fold(attempt.clone(), |entry, at| entry.noting(at, "x".into()));
+        check(&many);
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..attempt
+        };
+        assert_eq!(owned.known_digest(2), spent);
     }
 
     #[test]

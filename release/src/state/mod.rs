@@ -315,7 +315,7 @@ pub fn plan_uninstall(
     };
     let is_gone = newest.status == Status::Uninstalled;
     // That the objects are gone somebody else may say who knows, or who lies.
-    let is_believed = is_gone && newest.origin != Origin::Newer;
+    let is_believed = is_gone && newest.origin != Origin::Foreign;
     match (is_believed, keep_resources) {
         _ if is_gone && keep_history => UninstallPlan::KeepRecords,
         (true, _) | (_, true) => UninstallPlan::PurgeRecords,

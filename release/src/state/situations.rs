@@ -80,18 +80,18 @@ const SHAPES: [Shape; 20] = [
     },
     Shape {
         written: ("Helm", 5),
-        origin: Origin::Newer,
+        origin: Origin::Foreign,
         ..shape("helm-4-after-us", &[(1, "deployed")], 2)
     },
     // Helm 3 is told from Helm 4 by nothing but the content of its record.
     Shape {
         written: ("Helm", 3600),
-        origin: Origin::Newer,
+        origin: Origin::Foreign,
         ..shape("helm-3-long-ago", &[(1, "superseded")], 2)
     },
     Shape {
         written: ("helm-controller", 5),
-        origin: Origin::Newer,
+        origin: Origin::Foreign,
         ..shape("flux-at-work", &[(1, "deployed")], 2)
     },
     // The Go agent writes as `Helm` too; its record names the agent's namespace.
@@ -102,7 +102,7 @@ const SHAPES: [Shape; 20] = [
     },
     Shape {
         written: ("kubectl-create", 5),
-        origin: Origin::Newer,
+        origin: Origin::Foreign,
         ..shape("forged-above", &[(1, "deployed")], 2)
     },
     // In the place of one that was written here, of which we knew up to the second revision.

@@ -20,7 +20,7 @@ use crate::model::Release;
 pub enum KnownDigest {
     /// No digests are kept of this release: its records have to be trusted as they are.
     Untracked,
-    /// Digests are kept of the release, and none is known of this revision.
+    /// Digests are kept of the release, and there never was one of this revision: somebody else wrote it.
     Unknown,
     /// The [`digest`] of what was written. An empty one is none's: nothing in this place is to be believed.
     Digest(String),
@@ -30,11 +30,8 @@ pub enum KnownDigest {
 pub trait DigestStore: Debug + Send + Sync {
     /// What is known of a revision.
     fn known(&self, release: &str, revision: i64) -> KnownDigest;
-    /// The newest revision whose digest was ever stored, whether it is known still or not; 0 if none was. A
-    /// revision up to it without a known digest was written by somebody else in the place of ours.
-    fn newest(&self, _release: &str) -> i64 {
-        0
-    }
+    /// Whether anything was ever written here under this name, whatever is left of it.
+    fn knows(&self, release: &str) -> bool;
     /// A revision with this digest is about to be written. Nothing is written if this fails.
     fn store<'a>(
         &'a self,

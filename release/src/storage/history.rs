@@ -33,9 +33,9 @@ pub enum Origin {
     Untracked,
     /// Its digest is known: if the record has it, it was written here.
     Noted,
-    /// It is newer than all that was written here: another client's, or forged.
-    Newer,
-    /// It is no newer than what was written here, and its digest is not known: it is never believed.
+    /// There never was a digest of it, and it stands in the place of none: another client's, or forged.
+    Foreign,
+    /// It stands in the place of what was written here, and its digest is not known: it is never believed.
     Spent,
     /// Another agent wrote it for the bundle that is deployed, as its record says.
     Agent,
@@ -155,7 +155,7 @@ mod tests {
         };
         let mut history = vec![head(1, Origin::Noted)];
         history[0].status = Status::Superseded;
-        history.extend((2..6).map(|revision| head(revision, Origin::Newer)));
+        history.extend((2..6).map(|revision| head(revision, Origin::Foreign)));
         assert_eq!(prunable(&history, 2), [2, 3, 4]);
     }
 

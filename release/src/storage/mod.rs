@@ -198,8 +198,7 @@ impl Storage {
                 KnownDigest::Untracked => Origin::Untracked,
                 KnownDigest::Digest(none) if none.is_empty() => Origin::Spent,
                 KnownDigest::Digest(_) => Origin::Noted,
-                KnownDigest::Unknown if head.revision <= self.newest(release) => Origin::Spent,
-                KnownDigest::Unknown => Origin::Newer,
+                KnownDigest::Unknown => Origin::Foreign,
             };
         }
         let history = history.into_iter().map(StoredRevision::believed).collect();
@@ -214,9 +213,7 @@ impl Storage {
         let found = self.get_unverified(release, revision).await?;
         let is_another = match self.known_digest(release, revision) {
             KnownDigest::Digest(known) => known != digest(&found),
-            // It stands where ours was once.
-            KnownDigest::Unknown => revision <= self.newest(release),
-            KnownDigest::Untracked => false,
+            KnownDigest::Unknown | KnownDigest::Untracked => false,
         };
         match is_another {
             true => Err(StorageError::Unproven {
@@ -224,12 +221,6 @@ impl Storage {
             }),
             false => Ok(found),
         }
-    }
-
-    /// The newest revision of a release that is known to have been written here, or believed; 0 if none is.
-    pub fn newest(&self, release: &str) -> i64 {
-        let digests = self.digests.as_ref();
-        digests.map_or(0, |digests| digests.newest(release))
     }
 
     /// Reads one revision as it is, whoever wrote it.
@@ -246,11 +237,8 @@ impl Storage {
 
     /// Whether anything was ever written here under this name, as far as whoever keeps the digests tells.
     pub fn knows(&self, release: &str) -> bool {
-        let known_by = |digests: &Arc<dyn DigestStore>| {
-            // No revision has this number, so its digest is known only as one that nothing has.
-            digests.newest(release) > 0 || digests.known(release, 0) != KnownDigest::Unknown
-        };
-        self.digests.as_ref().is_some_and(known_by)
+        let digests = self.digests.as_ref();
+        digests.is_some_and(|digests| digests.knows(release))
     }
 
     /// Whether `release` is known to be what was written under this name and revision, so that its
