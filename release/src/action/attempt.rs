@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::hooks::HookRun;
-use super::previous::{PreviousObjects, supersede};
+use super::previous::{PreviousObjects, prune, supersede};
 use super::retained::Retained;
 use super::{DeployOptions, install};
 use crate::kube::{
@@ -81,6 +81,8 @@ pub(super) struct Attempt<'a> {
     pub(super) open: HashMap<ObjectKey, Option<Value>>,
     /// Those that a stored revision has.
     pub(super) recorded: HashSet<ObjectKey>,
+    /// Somebody else's records that are too many once the attempt has succeeded.
+    pub(super) outdated: Vec<i64>,
     /// Whether nothing was looked at, so that meeting somebody else's takes the attempt back as if it had been.
     pub(super) is_unchecked: bool,
     /// What it created, and whether it met something that was there before.
@@ -274,6 +276,7 @@ impl Attempt<'_> {
         self.storage.update(&self.release).await?;
         let read = std::mem::take(&mut self.read);
         supersede(self.storage, self.history, &self.release, read).await;
+        prune(self.storage, &self.release.name, &self.outdated).await;
         Ok(())
     }
 }

@@ -302,6 +302,7 @@ async fn prepare<'a>(
         unfinished.as_ref(),
         cluster.host().now(),
     );
+    let outdated = prunable(history, spec.options.max_history);
     let mut resumed = None;
     if let (true, State::Interrupted, Some(unfinished)) = (is_finish, plan.state, &unfinished) {
         // Its hooks know which of them have run since it began.
@@ -327,7 +328,7 @@ async fn prepare<'a>(
             previous: &previous,
             desired: &objects,
         };
-        let last = make_room(&pruning, history, plan, spec.options.max_history).await?;
+        let last = make_room(&pruning, history, plan, outdated.before).await?;
         let is_new = install::create_record(cluster, storage, spec, &release, &objects).await?;
         if let Some(revision) = last {
             storage.delete(&spec.name, revision).await?;
@@ -361,6 +362,7 @@ async fn prepare<'a>(
         found: open.values().any(Option::is_some),
         open,
         recorded,
+        outdated: outdated.once_deployed,
         is_unchecked,
         created: Vec::new(),
         objects,
@@ -503,9 +505,8 @@ async fn make_room(
     pruning: &Pruning<'_>,
     history: &[StoredRevision],
     plan: Plan,
-    max_history: i64,
+    outdated: Vec<i64>,
 ) -> Result<Option<i64>, DeployError> {
-    let outdated = prunable(history, max_history);
     let leaves_none = history
         .iter()
         .all(|head| outdated.contains(&head.revision) && Some(head.revision) != plan.action.from());

@@ -264,6 +264,16 @@ pub(super) async fn supersede(
     }
 }
 
+/// Deletes records that are too many by now. A failure is only logged: the next deployment comes here again.
+pub(super) async fn prune(storage: &Storage, name: &str, outdated: &[i64]) {
+    for revision in outdated {
+        if let Err(failed) = storage.delete(name, *revision).await {
+            let error = crate::error::error_chain(&failed);
+            tracing::warn!(name, revision, error, "cannot prune a record");
+        }
+    }
+}
+
 /// What a record says of itself once a later revision is deployed; none if it says so already.
 fn closed(status: &Status) -> Option<Status> {
     match status {

@@ -105,7 +105,7 @@ pub(super) async fn rollback_locked(
         previous: &previous,
         desired,
     };
-    let outdated = prunable(&history, spec.options.max_history);
+    let outdated = prunable(&history, spec.options.max_history).before;
     for revision in outdated
         .iter()
         .filter(|one| ![desired_revision, newest].contains(one))
@@ -161,6 +161,7 @@ pub(super) async fn rollback_locked(
         objects,
         open,
         recorded,
+        outdated: Vec::new(),
         is_unchecked: false,
         created: Vec::new(),
         found: false,
@@ -210,7 +211,7 @@ pub async fn record_failed_rollback(
             return Ok(());
         }
     }
-    for revision in prunable(&history, max_history) {
+    for revision in prunable(&history, max_history).before {
         if revision != release.revision {
             storage.delete(&release.name, revision).await?;
         }

@@ -104,14 +104,23 @@ fn last_where(
         .max_by_key(|head| head.revision)
 }
 
-/// The revisions to delete so that, with one more, at most `max_history` remain: oldest first,
-/// never the newest deployed one, nor the newest good one that was written here: what somebody else writes after it
-/// must not make it go. Zero and less mean no limit.
+/// Revisions that are too many, each list oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prunable {
+    /// Those that give way to a new one.
+    pub before: Vec<i64>,
+    /// Somebody else's. They give way once the new one is deployed, which makes the release the writer's.
+    pub once_deployed: Vec<i64>,
+}
+
+/// The revisions to delete so that, with one more, at most `max_history` remain: never the newest deployed one, nor
+/// the newest good one that was written here: what somebody else writes after it must not make it go. Zero and less
+/// mean no limit.
 ///
-/// Mirrors `Storage.removeLeastRecent` of `pkg/storage/storage.go`.
-pub fn prunable(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
+/// Mirrors `Storage.removeLeastRecent` of `pkg/storage/storage.go`, which spares nobody's.
+pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
     let Ok(room) = usize::try_from(max_history - 1) else {
-        return Vec::new();
+        return Prunable::default();
     };
     let noted = history.iter().filter(|head| head.origin == Origin::Noted);
     let is_good =
@@ -121,14 +130,23 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
         true => newest_deployed,
         false => noted.filter(is_good).map(|head| head.revision).max(),
     };
-    let mut revisions: Vec<i64> = history.iter().map(|head| head.revision).collect();
-    revisions.sort_unstable();
-    let excess = revisions.len().saturating_sub(room);
-    revisions
+    let mut heads: Vec<&StoredRevision> = history.iter().collect();
+    heads.sort_unstable_by_key(|head| head.revision);
+    let excess = heads.len().saturating_sub(room);
+    heads.retain(|head| ![protected, newest_deployed].contains(&Some(head.revision)));
+    let (others, own): (Vec<_>, Vec<_>) = heads
         .into_iter()
-        .filter(|revision| ![protected, newest_deployed].contains(&Some(*revision)))
-        .take(excess)
-        .collect()
+        .partition(|head| matches!(head.origin, Origin::Foreign | Origin::Agent));
+    let first = |heads: Vec<&StoredRevision>, count| {
+        let revisions = heads.into_iter().map(|head| head.revision);
+        revisions.take(count).collect::<Vec<_>>()
+    };
+    let before = first(own, excess);
+    let once_deployed = first(others, excess - before.len());
+    Prunable {
+        before,
+        once_deployed,
+    }
 }
 
 #[cfg(test)]
@@ -142,13 +160,13 @@ mod tests {
             StoredRevision::new(2, Status::Failed),
             StoredRevision::new(3, Status::Failed),
         ];
-        assert_eq!(prunable(&history, 2), [2, 3]);
-        assert_eq!(prunable(&history, 1), [2, 3]);
-        assert_eq!(prunable(&history, 0), [0; 0]);
+        assert_eq!(prunable(&history, 2).before, [2, 3]);
+        assert_eq!(prunable(&history, 1).before, [2, 3]);
+        assert_eq!(prunable(&history, 0), Prunable::default());
     }
 
     #[test]
-    fn what_others_write_after_it_does_not_make_the_last_proven_one_go() {
+    fn what_others_wrote_stays_until_a_deploy_over_it_has_succeeded() {
         let head = |revision, origin| StoredRevision {
             origin,
             ..StoredRevision::new(revision, Status::Deployed)
@@ -156,7 +174,25 @@ mod tests {
         let mut history = vec![head(1, Origin::Noted)];
         history[0].status = Status::Superseded;
         history.extend((2..6).map(|revision| head(revision, Origin::Foreign)));
-        assert_eq!(prunable(&history, 2), [2, 3, 4]);
+        let spared = |once_deployed: Vec<i64>| Prunable {
+            once_deployed,
+            before: Vec::new(),
+        };
+        assert_eq!(prunable(&history, 2), spared(vec![2, 3, 4]));
+        // A release of helm's, and two attempts at it that failed.
+        let failed = |revision| StoredRevision {
+            status: Status::Failed,
+            ..head(revision, Origin::Noted)
+        };
+        let mut history: Vec<_> = (1..4)
+            .map(|revision| head(revision, Origin::Foreign))
+            .collect();
+        history.extend([failed(4), failed(5)]);
+        let expected = Prunable {
+            before: vec![4, 5],
+            once_deployed: vec![1, 2],
+        };
+        assert_eq!(prunable(&history, 2), expected);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
-pub use history::{Origin, StoredRevision, deployed, last, prunable};
+pub use history::{Origin, Prunable, StoredRevision, deployed, last, prunable};
 pub use kubernetes::{KubernetesDriver, RecordKind};
 pub use labels::{
     SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,

@@ -238,7 +238,7 @@ fn prune(case: &Case) -> Outcome {
         .get("max_history")
         .and_then(Value::as_i64)
         .unwrap_or_default();
-    let mut removed = prunable(&history, max_history);
+    let mut removed = prunable(&history, max_history).before;
     history.retain(|head| !removed.contains(&head.revision));
     let new = head(case.get("create").unwrap_or(&Value::Null));
     let error = history.iter().any(|head| head.revision == new.revision);

@@ -374,3 +374,29 @@ async fn a_pending_record_of_another_agent_is_finished_at_once() -> Result<()> {
     }
     Ok(())
 }
+
+/// Of a release of somebody else's no record goes before a deploy over it has succeeded.
+#[tokio::test]
+async fn the_history_of_somebody_elses_release_is_pruned_once_it_is_taken_over() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    for value in ["1", "2", "3"] {
+        let theirs = Template::new(&config_map("a", value));
+        let options = DeployOptions {
+            max_history: 0,
+            ..DeployOptions::default()
+        };
+        let spec = world.spec(&theirs, options);
+        release::deploy(&world.cluster, &plain, &spec).await?;
+    }
+    for value in ["4", "5"] {
+        let failed = world
+            .deploy_with(&failing(value), DeployOptions::default())
+            .await;
+        assert!(failed.is_err());
+    }
+    let kept = ["1 superseded", "2 superseded", "3 deployed", "5 failed"];
+    assert_eq!(world.history().await?, kept);
+    world.deploy(&config_map("a", "6")).await?;
+    assert_eq!(world.history().await?, ["3 superseded", "6 deployed"]);
+    Ok(())
+}
