@@ -4,6 +4,10 @@
 //! (`helmcache/secret.go`): such an account needs no right to read Secrets. Read with the agent's rights wherever a tenant points, they would
 //! tell a tenant what is in other namespaces. So the account reads; where it may not, and may create records, the agent reads for it.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
@@ -15,6 +19,28 @@ use release::Release;
 use release::kube::Cluster;
 use release::storage::{Driver, KubernetesDriver, StorageError, StoredRevision};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+/// How long it is remembered that the agent reads for an account. It asks again after that, as the account's rights may have changed.
+const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+
+/// For which accounts the agent reads records, by account and namespace, since when.
+#[derive(Clone, Default)]
+pub(super) struct ReadFor(Arc<Mutex<HashMap<(String, String), Instant>>>);
+
+impl ReadFor {
+    fn contains(&self, account: &str, namespace: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = known.get(&(account.to_owned(), namespace.to_owned()));
+        since.is_some_and(|since| since.elapsed() < REMEMBERED)
+    }
+
+    fn insert(&self, account: &str, namespace: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, since| since.elapsed() < REMEMBERED);
+        known.insert((account.to_owned(), namespace.to_owned()), Instant::now());
+    }
+}
 
 /// Records of one namespace, for one account.
 pub(super) struct AccountRecords {
@@ -22,34 +48,45 @@ pub(super) struct AccountRecords {
     /// The same, read by the agent.
     read_for: KubernetesDriver,
     client: Client,
+    account: String,
     namespace: String,
-    /// Whether the agent reads for the account, once that was asked.
-    is_read_for: OnceCell<bool>,
+    /// Whether the account may write, once that was asked.
+    may_write: OnceCell<bool>,
+    read_for_accounts: ReadFor,
 }
 
 impl std::fmt::Debug for AccountRecords {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AccountRecords")
+            .field("account", &self.account)
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
 }
 
 impl AccountRecords {
-    /// Records in `own`, as the account of `client` does everything; `reader` is the agent.
+    /// Records in `own`, as the account of `client` does everything; `reader` is the agent, which knows for whom it reads.
     pub(super) fn new(
         own: KubernetesDriver,
-        reader: Cluster,
-        client: Client,
+        (reader, read_for_accounts): (Cluster, ReadFor),
+        (account, client): (&str, Client),
         namespace: &str,
     ) -> Self {
         Self {
             read_for: own.clone().read_by(reader),
             own,
             client,
+            account: account.to_owned(),
             namespace: namespace.to_owned(),
-            is_read_for: OnceCell::new(),
+            may_write: OnceCell::new(),
+            read_for_accounts,
         }
+    }
+
+    /// Whether it is known that the agent reads for the account.
+    fn is_read_for(&self) -> bool {
+        self.read_for_accounts
+            .contains(&self.account, &self.namespace)
     }
 
     /// Whether the account may create Secrets here, which is asked once; an API server that does not say so has refused.
@@ -71,7 +108,12 @@ impl AccountRecords {
             let answer = reviews.create(&PostParams::default(), &review).await;
             answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.allowed))
         };
-        *self.is_read_for.get_or_init(|| ask).await
+        let may_write = *self.may_write.get_or_init(|| ask).await;
+        if may_write {
+            self.read_for_accounts
+                .insert(&self.account, &self.namespace);
+        }
+        may_write
     }
 }
 
@@ -86,7 +128,7 @@ impl Driver for AccountRecords {
         release: &'a str,
     ) -> BoxFuture<'a, Result<Vec<StoredRevision>, StorageError>> {
         async move {
-            if self.is_read_for.get() == Some(&true) {
+            if self.is_read_for() {
                 return self.read_for.history(release).await;
             }
             match self.own.history(release).await {
@@ -101,7 +143,7 @@ impl Driver for AccountRecords {
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Release, StorageError>> {
         async move {
-            if self.is_read_for.get() == Some(&true) {
+            if self.is_read_for() {
                 return self.read_for.get(key).await;
             }
             match self.own.get(key).await {

@@ -18,7 +18,7 @@ use release::kube::Cluster;
 use release::storage::{KubernetesDriver, RecordKind, Storage};
 use tokio::time::Instant;
 
-use crate::client::account_records::AccountRecords;
+use crate::client::account_records::{AccountRecords, ReadFor};
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
 
@@ -56,6 +56,7 @@ pub struct DeploymentClient {
     account: String,
     /// The agent's, for reading release records where the account may write them, and nothing else.
     reader: Cluster,
+    read_for: ReadFor,
 }
 
 impl DeploymentClient {
@@ -70,10 +71,10 @@ impl DeploymentClient {
         let own = KubernetesDriver::new(self.cluster.clone(), namespace, RecordKind::Secret);
         match self.account.as_str() {
             "" => Storage::new(own),
-            _ => Storage::new(AccountRecords::new(
+            account => Storage::new(AccountRecords::new(
                 own,
-                self.reader.clone(),
-                self.client.clone(),
+                (self.reader.clone(), self.read_for.clone()),
+                (account, self.client.clone()),
                 namespace,
             )),
         }
@@ -115,6 +116,7 @@ pub struct Identities {
     /// By account; one handle each, so that what its bundles ask at the same time is asked once.
     accounts: Mutex<HashMap<String, (Client, Cluster)>>,
     seen: Mutex<HashMap<String, Arc<AccountLookup>>>,
+    read_for: ReadFor,
 }
 
 /// What an account is wanted for.
@@ -181,6 +183,7 @@ impl Identities {
             last_contact: last_contact.clone(),
             accounts: Mutex::default(),
             seen: Mutex::default(),
+            read_for: ReadFor::default(),
         })
     }
 
@@ -248,6 +251,7 @@ impl Identities {
             client,
             account: name.to_owned(),
             reader: self.cluster.clone(),
+            read_for: self.read_for.clone(),
         })
     }
 

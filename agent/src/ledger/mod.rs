@@ -6,6 +6,7 @@
 //! its bundles came from, so that another upstream, or an older state of the same one, proves
 //! nothing about them.
 
+mod notes;
 mod proof;
 pub mod records;
 mod state;
@@ -26,8 +27,9 @@ use crate::client::identity::AgentClient;
 use crate::error;
 use state::LedgerState;
 
+pub use notes::Notes;
 pub use proof::{OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records};
-pub use state::{Hold, LedgerEntry, ReleaseKey};
+pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use undone::{UndoPauses, Undone, content as undone_content};
 pub use upstream::{ContinuityBreak, UpstreamState};
 

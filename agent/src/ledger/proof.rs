@@ -19,6 +19,13 @@ impl Proof {
         Self(())
     }
 
+    /// Upstream's status, where no tenant writes, says that this revision of the bundle's was deployed, and its record is the one that was
+    /// written here.
+    pub fn told(entry: &LedgerEntry, revision: i64, record: &Release) -> Option<Self> {
+        let digest = release::storage::digest(record);
+        (entry.digest(revision) == Some(digest.as_str())).then_some(Self(()))
+    }
+
     /// A record names the bundle and this agent's namespace, which is what the Go agent asks for.
     pub fn named(record: &Release, bundle: &str, system_namespace: &str) -> Option<Self> {
         (named_bundle(record, system_namespace) == Some(bundle)).then_some(Self(()))
@@ -47,6 +54,8 @@ pub enum RecordOwner {
         /// It was deployed once, whatever came after.
         is_deployed: bool,
     },
+    /// Another bundle wrote it here, in an attempt at the release: it says nothing.
+    Claim,
     /// It names the bundle and this agent.
     Named,
     /// It names another bundle of this agent.
@@ -71,6 +80,9 @@ impl RecordOwner {
             let has_failed = matches!(status, Status::Failed | Status::Unknown);
             let is_deployed = !has_failed && !status.is_pending();
             return Self::Written { is_deployed };
+        }
+        if entry.is_claim(revision, &digest) {
+            return Self::Claim;
         }
         match named_bundle(record, system_namespace) {
             Some(bundle) if bundle == entry.bundle => Self::Named,
@@ -100,9 +112,10 @@ pub enum OwnedRecords {
 /// Whether records, the newest first, show whose the release is, whatever the older ones are: the first that says anything is one that
 /// was deployed for the bundle, or names it.
 pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
-    use RecordOwner::{Foreign, Named, Unreadable, Written};
+    use RecordOwner::{Claim, Foreign, Named, Unreadable, Written};
     let says_nothing = |owner: &RecordOwner| {
-        matches!(owner, Foreign | Unreadable | Written { is_deployed: false })
+        let has_failed = *owner == Written { is_deployed: false };
+        has_failed || matches!(owner, Claim | Foreign | Unreadable)
     };
     let mut owners = records.iter().map(|(_, owner)| owner);
     let first = owners.find(|owner| !says_nothing(owner));
@@ -111,6 +124,10 @@ pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
 
 /// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
 pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
+    let records = records.iter().copied();
+    let records: Vec<_> = records
+        .filter(|(_, owner)| *owner != RecordOwner::Claim)
+        .collect();
     let Some((_, newest)) = records.first() else {
         return OwnedRecords::Whole;
     };
@@ -153,7 +170,7 @@ pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> Own
 
 #[cfg(test)]
 mod tests {
-    use super::RecordOwner::{Foreign, Named, OtherBundle, Unreadable};
+    use super::RecordOwner::{Claim, Foreign, Named, OtherBundle, Unreadable};
     use super::*;
     use rstest::rstest;
 
@@ -182,6 +199,11 @@ mod tests {
     #[case::failed_over_what_is_damaged(true, &[WRITTEN, Unreadable], OwnedRecords::Parts(vec![2]))]
     #[case::failed_and_went(true, &[Foreign], OwnedRecords::Nothing)]
     #[case::cut_off_after_it_succeeded(true, &[DEPLOYED, Foreign], OwnedRecords::Whole)]
+    #[case::another_bundle_failed_over_it(false, &[Claim, Claim, DEPLOYED], OwnedRecords::Whole)]
+    #[case::taken_from_another_bundle(false, &[DEPLOYED, Claim], OwnedRecords::Whole)]
+    #[case::nothing_but_what_others_tried(false, &[Claim], OwnedRecords::Whole)]
+    #[case::failed_over_a_helm_release_as_another_bundle_did(true, &[Claim, WRITTEN, Foreign], OwnedRecords::Parts(vec![2]))]
+    #[case::taken_back_by_helm(false, &[Claim, Foreign], OwnedRecords::Nothing)]
     fn what_of_a_release_is_a_bundles(
         #[case] is_attempt: bool,
         #[case] records: &[RecordOwner],

@@ -77,7 +77,7 @@ impl DigestStore for LedgerDigests {
     fn known(&self, release: &str, revision: i64) -> KnownDigest {
         match self.ledger.get(&self.key(release)) {
             None => KnownDigest::Unknown,
-            Some(entry) => entry.known_digest(revision),
+            Some(entry) => entry.known_digest(&self.bundle.name, revision),
         }
     }
 
@@ -94,13 +94,18 @@ impl DigestStore for LedgerDigests {
     ) -> BoxFuture<'a, Result<(), BoxError>> {
         async move {
             let key = self.key(release);
+            let Bundle { name, account, .. } = &self.bundle;
             let known = self.ledger.get(&key);
-            let before = known.as_ref().and_then(|entry| entry.digest(revision));
+            let before = known.as_ref();
+            let before = before.and_then(|entry| entry.note_of(name, revision));
             self.replaced()
                 .insert((release.to_owned(), revision), before.map(str::to_owned));
             let entry = match known {
-                // A claim on somebody's release; whose it is, is settled by how the deploy ends.
-                Some(known) if known.bundle != self.bundle.name => known,
+                // Whose it is, is settled by how the deploy ends.
+                Some(known) if known.bundle != *name => {
+                    let claimed = known.noting_claim(name, account, revision, digest);
+                    return Ok(self.ledger.set(key, claimed).await?);
+                }
                 Some(known) => LedgerEntry {
                     account: self.bundle.account.clone(),
                     // Until the new spec is deployed, the last one counts too.
@@ -122,8 +127,14 @@ impl DigestStore for LedgerDigests {
     }
 
     fn forget(&self, release: &str, revision: i64) {
-        let before = self.replaced().remove(&(release.to_owned(), revision));
         let mut state = self.ledger.lock();
-        state.forget_revision(&self.key(release), revision, before.flatten());
+        state.note(&self.key(release), |entry| entry.without(revision));
+    }
+
+    fn withdraw(&self, release: &str, revision: i64) {
+        let before = self.replaced().remove(&(release.to_owned(), revision));
+        let restore =
+            |entry: LedgerEntry| entry.restoring(&self.bundle.name, revision, before.flatten());
+        self.ledger.lock().note(&self.key(release), restore);
     }
 }

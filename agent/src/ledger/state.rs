@@ -5,16 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 
+use super::notes::{NO_DIGEST, Notes};
 use super::undone::AllUndone;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
-
-/// Revisions of a release that are remembered by digest. Of a record that is deleted the digest goes at once, so that a release has
-/// hardly more than it keeps records.
-const MAX_REVISIONS: usize = 64;
-
-/// The digest of a revision that is gone, or was never written here: no record has it.
-const NO_DIGEST: &str = "";
 
 /// A release by its namespace and name; a name is unique in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,7 +85,21 @@ pub struct LedgerEntry {
     /// What each revision was written with, as a digest; none for a release whose records are older
     /// than this. The newest one ever noted stays, also when its record is gone, and of attempts the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revisions: Option<BTreeMap<i64, String>>,
+    pub revisions: Option<Notes>,
+    /// What other bundles wrote over it, by bundle: attempts of theirs, or what they had before this one took it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, Claim>,
+}
+
+/// What a bundle wrote of a release that is another's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Account it was written with; empty for the agent's own.
+    #[serde(default)]
+    pub account: String,
+    /// With these digests.
+    pub revisions: Notes,
 }
 
 impl LedgerEntry {
@@ -101,41 +109,60 @@ impl LedgerEntry {
         !self.is_attempt && !self.has_revisions()
     }
 
-    /// The digest of a revision that was written here, or believed once.
+    /// The digest of a revision that was written for the bundle, or believed once.
     pub fn digest(&self, revision: i64) -> Option<&str> {
-        let digest = self.revisions.as_ref()?.get(&revision)?;
-        Some(digest.as_str()).filter(|digest| *digest != NO_DIGEST)
+        self.revisions.as_ref()?.digest(revision)
+    }
+
+    /// Whether a record is one that another bundle wrote.
+    pub fn is_claim(&self, revision: i64, digest: &str) -> bool {
+        let mut claims = self.claims.values();
+        claims.any(|claim| claim.revisions.digest(revision) == Some(digest))
     }
 
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
     pub(super) fn has_revisions(&self) -> bool {
-        let revisions = self.revisions.as_ref();
-        revisions.is_none_or(|revisions| !revisions.is_empty())
+        let is_some = |revisions: &Notes| !revisions.is_empty();
+        self.revisions.as_ref().is_none_or(is_some)
     }
 
-    /// The oldest revision that has a digest here.
-    fn oldest(&self) -> Option<i64> {
-        Some(*self.revisions.as_ref()?.first_key_value()?.0)
-    }
-
-    /// The newest revision that ever had a digest here.
+    /// The newest revision that ever had a digest here, whoever wrote it.
     fn newest(&self) -> Option<i64> {
-        Some(*self.revisions.as_ref()?.last_key_value()?.0)
+        let claims = self.claims.values().map(|claim| &claim.revisions);
+        let notes = self.revisions.iter().chain(claims);
+        notes.filter_map(Notes::newest).max()
     }
 
-    /// The digest that a revision's record must have. Up to the newest one ever noted, all that is not known was not written here; but
-    /// what lies below the first attempt at somebody's release was there before.
-    pub fn known_digest(&self, revision: i64) -> KnownDigest {
-        let Some(revisions) = &self.revisions else {
-            return KnownDigest::Untracked;
+    /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
+    /// that is not known was not written here; but what lies below the first attempt at somebody's release was there before. To a claimant
+    /// the release is somebody else's.
+    pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
+        let is_own = bundle == self.bundle;
+        let own = match is_own {
+            true => self.revisions.as_ref(),
+            false => self.claims.get(bundle).map(|claim| &claim.revisions),
         };
-        let was_there = self.is_attempt && self.oldest() > Some(revision);
-        match revisions.get(&revision) {
-            Some(digest) => KnownDigest::Digest(digest.clone()),
-            None if self.newest() > Some(revision) && !was_there => {
-                KnownDigest::Digest(NO_DIGEST.to_owned())
-            }
-            None => KnownDigest::Unknown,
+        if let Some(digest) = own.and_then(|own| own.digest(revision)) {
+            return KnownDigest::Digest(digest.to_owned());
+        }
+        let others = self.claims.iter().filter(|(name, _)| *name != bundle);
+        let mut claimed = others.filter_map(|(_, claim)| claim.revisions.digest(revision));
+        if let Some(digest) = claimed.next() {
+            return KnownDigest::Claim(digest.to_owned());
+        }
+        let Some(own) = own else {
+            return match is_own {
+                true => KnownDigest::Untracked,
+                false => KnownDigest::Unknown,
+            };
+        };
+        let is_owners = !is_own && self.digest(revision).is_some();
+        let is_below = || own.first().is_none_or(|first| first > revision);
+        let was_there = (self.is_attempt || !is_own) && is_below();
+        let newest = if is_own { self.newest() } else { own.newest() };
+        match newest >= Some(revision) && !was_there && !is_owners {
+            true => KnownDigest::Digest(NO_DIGEST.to_owned()),
+            false => KnownDigest::Unknown,
         }
     }
 
@@ -144,30 +171,117 @@ impl LedgerEntry {
         self.newest() < Some(revision)
     }
 
-    /// This entry with the digest of one more revision; beyond [`MAX_REVISIONS`] those after the first go.
+    /// This entry with the digest of one more revision.
     #[must_use]
     pub fn noting(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();
-        revisions.insert(revision, digest);
-        while revisions.len() > MAX_REVISIONS {
-            // The first tells what was there before.
-            let mut known = revisions.keys().copied().skip(1);
-            let surplus = known.find(|known| *known != revision);
-            surplus.and_then(|surplus| revisions.remove(&surplus));
-        }
+        revisions.note(revision, digest);
+        self
+    }
+
+    /// This entry with the digest of one more revision of a bundle that claims the release.
+    #[must_use]
+    pub fn noting_claim(
+        mut self,
+        bundle: &str,
+        account: &str,
+        revision: i64,
+        digest: String,
+    ) -> Self {
+        let claim = self.claims.entry(bundle.to_owned()).or_default();
+        account.clone_into(&mut claim.account);
+        claim.revisions.note(revision, digest);
         self
     }
 
     /// This entry without the digest of a revision whose record is gone.
     #[must_use]
     pub fn without(mut self, revision: i64) -> Self {
-        let is_first = self.is_attempt && self.oldest() == Some(revision);
-        let is_remembered = is_first || self.newest() == Some(revision);
+        let newest = self.newest();
         if let Some(revisions) = &mut self.revisions {
-            match revisions.get_mut(&revision) {
-                Some(digest) if is_remembered => NO_DIGEST.clone_into(digest),
-                _ => drop(revisions.remove(&revision)),
-            }
+            revisions.forget(revision, self.is_attempt);
+        }
+        self.claims.retain(|_, claim| {
+            claim.revisions.forget(revision, true);
+            claim.revisions.has_digests()
+        });
+        // A claim that is over leaves nothing but that its number was given.
+        match newest.filter(|newest| self.newest() < Some(*newest)) {
+            Some(newest) => self.noting(newest, NO_DIGEST.to_owned()),
+            None => self,
+        }
+    }
+
+    /// This entry as `bundle`'s, which waited until the one that has it was gone. What was written before stays known.
+    #[must_use]
+    pub fn handed_to(mut self, bundle: &str) -> Self {
+        if let Some(claim) = self.claims.remove(bundle) {
+            let revisions = self.revisions.get_or_insert_default();
+            revisions.take_in(claim.revisions);
+        }
+        Self {
+            bundle: bundle.to_owned(),
+            is_removing: false,
+            hold: None,
+            lost: None,
+            ..self
+        }
+    }
+
+    /// This entry as `bundle`'s, whose own deploy took the release. What it had from another bundle is that one's.
+    #[must_use]
+    pub fn taken_by(mut self, bundle: &str) -> Self {
+        if self.bundle == bundle {
+            return self;
+        }
+        let claim = self.claims.remove(bundle).unwrap_or_default();
+        let former = Claim {
+            account: std::mem::replace(&mut self.account, claim.account),
+            revisions: self.revisions.replace(claim.revisions).unwrap_or_default(),
+        };
+        if former.revisions.has_digests() {
+            self.claims.insert(self.bundle.clone(), former);
+        }
+        self.handed_to(bundle)
+    }
+
+    /// What is left for a bundle that claims a release, once the one that had it is known not to: attempts.
+    #[must_use]
+    pub fn left_to(&self, bundle: &str) -> Option<Self> {
+        let claim = self.claims.get(bundle)?;
+        Some(Self {
+            bundle: bundle.to_owned(),
+            account: claim.account.clone(),
+            is_attempt: true,
+            revisions: Some(claim.revisions.clone()),
+            ..Self::default()
+        })
+    }
+
+    /// What a bundle noted of a revision.
+    pub(super) fn note_of(&self, bundle: &str, revision: i64) -> Option<&str> {
+        match bundle == self.bundle {
+            true => self.digest(revision),
+            false => self.claims.get(bundle)?.revisions.digest(revision),
+        }
+    }
+
+    /// This entry with what a bundle noted of a revision before it was about to write it, and was not the first.
+    #[must_use]
+    pub(super) fn restoring(mut self, bundle: &str, revision: i64, before: Option<String>) -> Self {
+        let (notes, are_attempts) = match bundle == self.bundle {
+            true => (self.revisions.as_mut(), self.is_attempt),
+            false => (
+                self.claims
+                    .get_mut(bundle)
+                    .map(|claim| &mut claim.revisions),
+                true,
+            ),
+        };
+        match (notes, before) {
+            (Some(notes), Some(before)) => notes.note(revision, before),
+            (Some(notes), None) => notes.forget(revision, are_attempts),
+            (None, _) => {}
         }
         self
     }
@@ -258,21 +372,16 @@ impl LedgerState {
         last
     }
 
-    /// The record of a revision is gone: its digest goes with the next write. `before` is the digest that was replaced for a record that
-    /// then was not written; that one is back.
-    pub(super) fn forget_revision(
+    /// Changes what is noted of a release, with the next write.
+    pub(super) fn note(
         &mut self,
         key: &ReleaseKey,
-        revision: i64,
-        before: Option<String>,
+        change: impl FnOnce(LedgerEntry) -> LedgerEntry,
     ) {
         let Some(entry) = self.get(key).cloned() else {
             return;
         };
-        let changed = match before {
-            Some(before) => entry.clone().noting(revision, before),
-            None => entry.clone().without(revision),
-        };
+        let changed = change(entry.clone());
         if changed != entry {
             self.pending.insert(key.clone(), Some(changed));
         }
@@ -355,6 +464,7 @@ impl LedgerState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::notes::MAX_REVISIONS;
     use super::*;
     use rstest::rstest;
 
@@ -423,22 +533,21 @@ mod tests {
     fn up_to_the_newest_ever_noted_nothing_is_believed_anew() {
         let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
         let digest = |text: &str| KnownDigest::Digest(text.into());
-        assert_eq!(noted.known_digest(1), digest(NO_DIGEST));
-        assert_eq!(noted.known_digest(3), digest("three"));
-        assert_eq!(noted.known_digest(4), KnownDigest::Unknown);
+        assert_eq!(noted.known_digest("a", 1), digest(NO_DIGEST));
+        assert_eq!(noted.known_digest("a", 3), digest("three"));
+        assert_eq!(noted.known_digest("a", 4), KnownDigest::Unknown);
         let key = key("web");
         let mut state = LedgerState::default();
         state.set(&key, noted);
         // Records are pruned; the newest one is remembered to have been.
-        state.forget_revision(&key, 2, None);
-        state.forget_revision(&key, 3, None);
+        state.note(&key, |entry| entry.without(2).without(3));
         let entry = state.get(&key).unwrap();
-        assert_eq!(entry.known_digest(2), digest(NO_DIGEST));
-        assert_eq!(entry.known_digest(3), digest(NO_DIGEST));
+        assert_eq!(entry.known_digest("a", 2), digest(NO_DIGEST));
+        assert_eq!(entry.known_digest("a", 3), digest(NO_DIGEST));
         assert_eq!((entry.digest(3), entry.may_believe(3)), (None, false));
         assert!(entry.may_believe(4));
         // What was noted for a record that another writer was faster with.
-        state.forget_revision(&key, 3, Some("three".into()));
+        state.note(&key, |entry| entry.restoring("a", 3, Some("three".into())));
         assert_eq!(state.get(&key).unwrap().digest(3), Some("three"));
     }
 
@@ -446,12 +555,14 @@ mod tests {
     fn what_lay_there_before_an_attempt_is_somebody_elses() {
         let attempt = LedgerEntry {
             is_attempt: true,
-            ..entry("a").noting(3, "three".into()).noting(5, "five".into())
+            ..entry("a")
+                .noting(3, "three".into())
+                .noting(5, "five".into())
         };
         let spent = KnownDigest::Digest(NO_DIGEST.into());
         let check = |entry: &LedgerEntry| {
-            assert_eq!(entry.known_digest(2), KnownDigest::Unknown);
-            assert_eq!(entry.known_digest(4), spent);
+            assert_eq!(entry.known_digest("a", 2), KnownDigest::Unknown);
+            assert_eq!(entry.known_digest("a", 4), spent);
             assert!(!entry.may_believe(2));
         };
         check(&attempt);
@@ -464,7 +575,56 @@ mod tests {
             is_attempt: false,
             ..attempt
         };
-        assert_eq!(owned.known_digest(2), spent);
+        assert_eq!(owned.known_digest("a", 2), spent);
+    }
+
+    #[test]
+    fn what_a_claimant_writes_is_its_own_and_no_revision_of_the_owners() {
+        let claimed =
+            entry("a")
+                .noting(1, "one".into())
+                .noting_claim("b", "tenant", 2, "two".into());
+        let digest = |text: &str| KnownDigest::Digest(text.into());
+        let claim = |text: &str| KnownDigest::Claim(text.into());
+        let known = |entry: &LedgerEntry, bundle: &str| {
+            [1, 2, 3].map(|revision| entry.known_digest(bundle, revision))
+        };
+        let unknown = KnownDigest::Unknown;
+        let owners = [digest("one"), claim("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "a"), owners);
+        let claimants = [unknown.clone(), digest("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "b"), claimants);
+        let thirds = [unknown.clone(), claim("two"), unknown.clone()];
+        assert_eq!(known(&claimed, "c"), thirds);
+        assert_eq!((claimed.digest(2), claimed.may_believe(2)), (None, false));
+        assert!(claimed.is_claim(2, "two") && !claimed.is_claim(1, "one"));
+
+        let taken = claimed.clone().taken_by("b");
+        assert_eq!((taken.bundle.as_str(), taken.digest(2)), ("b", Some("two")));
+        let takers = [claim("one"), digest("two"), unknown.clone()];
+        assert_eq!(known(&taken, "b"), takers);
+        let handed = claimed.clone().handed_to("b");
+        let heirs = [digest("one"), digest("two"), unknown.clone()];
+        assert_eq!(known(&handed, "b"), heirs);
+        assert!(handed.claims.is_empty());
+
+        let left = claimed.left_to("b").unwrap();
+        assert_eq!((left.is_attempt, left.account.as_str()), (true, "tenant"));
+        assert_eq!(known(&left, "b"), [unknown.clone(), digest("two"), unknown]);
+        assert_eq!(claimed.left_to("c"), None);
+
+        // Its record goes; that there was one is remembered.
+        let gone = claimed.without(2);
+        assert!(gone.claims.is_empty() && !gone.may_believe(2));
+    }
+
+    #[test]
+    fn a_claimant_that_was_not_the_first_to_write_a_revision_changes_nothing_of_it() {
+        let before = entry("a").noting(1, "one".into()).noting(2, "two".into());
+        let claimed = before.clone().noting_claim("b", "", 2, "other".into());
+        let restored = claimed.restoring("b", 2, None);
+        assert_eq!(restored.digest(2), Some("two"));
+        assert!(!restored.is_claim(2, "other"));
     }
 
     #[test]

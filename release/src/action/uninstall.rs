@@ -15,7 +15,7 @@ use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, t
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Storage, StorageError, StoredRevision, last};
+use crate::storage::{Origin, Storage, StorageError, StoredRevision, last};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -162,14 +162,15 @@ struct Loaded {
     /// The newest record that was written here; without any, the newest that can be read.
     release: Release,
     is_proven: bool,
-    /// Others whose objects may be in the cluster.
-    others: Vec<Release>,
+    /// Others whose objects may be in the cluster, and what taking those away is: of another claimant's attempt only
+    /// what it created goes.
+    others: Vec<(Release, Operation)>,
 }
 
 impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
     async fn load(&self, storage: &Storage) -> Result<Loaded, StorageError> {
-        let mut readable: Vec<(i64, Release, bool)> = Vec::new();
+        let mut readable: Vec<(&StoredRevision, Release, bool)> = Vec::new();
         let mut unreadable = None;
         let gone = [Status::Superseded, Status::Uninstalled];
         for head in self.history.iter().rev() {
@@ -181,7 +182,7 @@ impl Records {
             match storage.get_unverified(&self.name, revision).await {
                 Ok(release) => {
                     let is_proven = storage.proves(&self.name, revision, &release);
-                    readable.push((revision, release, is_proven));
+                    readable.push((head, release, is_proven));
                 }
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
@@ -200,10 +201,16 @@ impl Records {
             return Err(damaged.err().unwrap_or(StorageError::NotFound));
         }
         let proven = readable.iter().position(|(_, _, is_proven)| *is_proven);
-        let (revision, release, is_proven) = readable.remove(proven.unwrap_or_default());
-        let others = readable.into_iter().map(|(_, release, _)| release);
+        let (head, release, is_proven) = readable.remove(proven.unwrap_or_default());
+        let others = readable.into_iter().map(|(head, release, _)| {
+            let operation = match head.origin {
+                Origin::Spent => Operation::Undo,
+                _ => Operation::Remove,
+            };
+            (release, operation)
+        });
         Ok(Loaded {
-            revision,
+            revision: head.revision,
             release,
             is_proven,
             others: others.collect(),
@@ -224,20 +231,22 @@ async fn delete_objects(
     cluster: &Cluster,
     spec: &UninstallSpec,
     release: &Release,
-    others: &[Release],
+    others: &[(Release, Operation)],
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
     let discovery = cluster
         .fresh_discovery()
         .await
         .map_err(UninstallError::Discovery)?;
-    let mut objects: Vec<Object> = Vec::new();
-    for (index, one) in std::iter::once(release).chain(others).enumerate() {
+    let mut objects: Vec<(Object, Operation)> = Vec::new();
+    let others = others.iter().map(|(other, operation)| (other, *operation));
+    let all = std::iter::once((release, Operation::Remove)).chain(others);
+    for (index, (one, operation)) in all.enumerate() {
         match build_stored(&one.manifest, &spec.namespace, &discovery) {
             Ok(built) => {
                 for object in built {
-                    if !objects.iter().any(|known| known.key() == object.key()) {
-                        objects.push(object);
+                    if !objects.iter().any(|(known, _)| known.key() == object.key()) {
+                        objects.push((object, operation));
                     }
                 }
             }
@@ -245,17 +254,16 @@ async fn delete_objects(
             Err(error) => tracing::warn!(release = spec.name, %error, "unreadable manifest"),
         }
     }
-    let (kept, mut objects): (Vec<Object>, Vec<Object>) = objects
+    let (kept, mut objects): (Vec<_>, Vec<_>) = objects
         .into_iter()
-        .partition(|object| stored_policy(&object.body).is_some());
+        .partition(|(object, _)| stored_policy(&object.body).is_some());
+    let kept = kept.iter().map(|(object, _)| object);
     let keep = |object: &&Object| stored_policy(&object.body).as_deref() == Some("keep");
-    done.kept = kept.iter().filter(keep).map(Object::key).collect();
-    sort_by_kind(&mut objects, UNINSTALL_ORDER, |object| {
+    done.kept = kept.filter(keep).map(Object::key).collect();
+    sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
     let owner = Owner::new(&spec.name, &spec.namespace);
-    let objects = objects.into_iter();
-    let objects = objects.map(|object| (object, Operation::Remove)).collect();
     let removed = delete_all(cluster, &owner, objects)
         .await
         .map_err(|failures| UninstallError::Delete {

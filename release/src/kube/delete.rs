@@ -4,8 +4,11 @@
 //! [`judge`](crate::state::ownership::judge) says whether it may go. The deletion names uid and version of what was
 //! looked at: what somebody recreated or adopted in between is looked at again.
 
+use std::time::Duration;
+
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::Object;
+use tokio::time::sleep;
 
 use super::client::Cluster;
 use super::error::ApiError;
@@ -13,8 +16,17 @@ use super::ownership::{Created, Owner};
 use super::transport::PARALLEL;
 use crate::state::ownership::{ObjectState, Operation};
 
-/// How often an object that is written all the time is looked at before it is deleted.
-const LOOKS: usize = 20;
+/// How often an object that is written all the time is looked at before it is deleted, and the pauses between looks: some ten seconds
+/// in all.
+const LOOKS: u32 = 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+
+/// The pause after so many looks.
+fn pause(looks: u32) -> Duration {
+    let grown = FIRST_PAUSE * 2_u32.saturating_pow(looks.min(10) - 1);
+    grown.min(LONGEST_PAUSE)
+}
 
 /// What became of one object that was to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +178,10 @@ async fn delete_owned(
             Ok(()) => return Ok(Removal::Deleted),
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // It is another one by now, or has changed: whose it is has to be seen again.
-            Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+            Err(error) if error.is_conflict() && looks < LOOKS => {
+                sleep(pause(looks)).await;
+                looks += 1;
+            }
             Err(error) => return Err(error),
         }
     }
@@ -220,7 +235,10 @@ pub(crate) async fn delete_hook(
             Ok(()) => return Ok(Removal::Deleted),
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // A Job tells its status all the time.
-            Err(error) if error.is_conflict() && looks < LOOKS => looks += 1,
+            Err(error) if error.is_conflict() && looks < LOOKS => {
+                sleep(pause(looks)).await;
+                looks += 1;
+            }
             Err(error) => return Err(failed(error)),
         }
     }

@@ -202,7 +202,13 @@ fn is_operation(status: &Status) -> bool {
 /// agent, which is helm's library: of the two agents only one is ever at work, so that what the other has begun was
 /// cut off.
 fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
-    if matches!(head.origin, Origin::Agent | Origin::Noted) {
+    let is_cut_off = match head.origin {
+        Origin::Noted => true,
+        // A person's rollback takes along the chart, and with it what an agent wrote into that.
+        Origin::Agent => head.status != Status::PendingRollback,
+        Origin::Untracked | Origin::Foreign | Origin::Spent => false,
+    };
+    if is_cut_off {
         return false;
     }
     let limit = SignedDuration::try_from(FOREIGN_OPERATION_LIMIT).unwrap_or(SignedDuration::MAX);

@@ -24,6 +24,9 @@ pub enum KnownDigest {
     Unknown,
     /// The [`digest`] of what was written. An empty one is none's: nothing in this place is to be believed.
     Digest(String),
+    /// The digest of what another of those that share the digests wrote, in an attempt at the release: what that
+    /// created may be taken back, but nothing of it is applied and no hook is run.
+    Claim(String),
 }
 
 /// Keeps digests of records. Names of releases are those of one namespace.
@@ -41,6 +44,8 @@ pub trait DigestStore: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), BoxError>>;
     /// A revision is gone. Its digest goes with the next one that is stored, not at once.
     fn forget(&self, release: &str, revision: i64);
+    /// A revision whose digest was stored was not written after all: somebody else was first.
+    fn withdraw(&self, release: &str, revision: i64);
 }
 
 /// The digest of what of a record can reach a cluster: whose it is, its manifest and its hooks. Status,

@@ -35,7 +35,8 @@ pub enum Origin {
     Noted,
     /// There never was a digest of it, and it stands in the place of none: another client's, or forged.
     Foreign,
-    /// It stands in the place of what was written here, and its digest is not known: it is never believed.
+    /// It stands in the place of what was written here, and its digest is not known, or is of another claimant's attempt: it is never
+    /// believed.
     Spent,
     /// Another agent wrote it for the bundle that is deployed, as its record says.
     Agent,

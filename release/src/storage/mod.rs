@@ -197,6 +197,7 @@ impl Storage {
             head.origin = match self.known_digest(release, head.revision) {
                 KnownDigest::Untracked => Origin::Untracked,
                 KnownDigest::Digest(none) if none.is_empty() => Origin::Spent,
+                KnownDigest::Claim(_) => Origin::Spent,
                 KnownDigest::Digest(_) => Origin::Noted,
                 KnownDigest::Unknown => Origin::Foreign,
             };
@@ -212,7 +213,7 @@ impl Storage {
     pub async fn get(&self, release: &str, revision: i64) -> Result<Release, StorageError> {
         let found = self.get_unverified(release, revision).await?;
         let is_another = match self.known_digest(release, revision) {
-            KnownDigest::Digest(known) => known != digest(&found),
+            KnownDigest::Digest(known) | KnownDigest::Claim(known) => known != digest(&found),
             KnownDigest::Unknown | KnownDigest::Untracked => false,
         };
         match is_another {
@@ -246,7 +247,7 @@ impl Storage {
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
         match self.known_digest(name, revision) {
             KnownDigest::Untracked => true,
-            KnownDigest::Unknown => false,
+            KnownDigest::Unknown | KnownDigest::Claim(_) => false,
             KnownDigest::Digest(known) => known == digest(release),
         }
     }
@@ -289,8 +290,8 @@ impl Storage {
     pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
         self.store_digest(release).await?;
         let created = self.driver.create(release).await;
-        if matches!(created, Err(StorageError::Exists)) {
-            self.forget_digest(&release.name, release.revision);
+        if let (Err(StorageError::Exists), Some(digests)) = (&created, &self.digests) {
+            digests.withdraw(&release.name, release.revision);
         }
         created
     }

@@ -38,7 +38,7 @@ impl Digests {
 impl DigestStore for Digests {
     fn known(&self, _: &str, revision: i64) -> KnownDigest {
         let entry = self.entry();
-        let known = entry.as_ref().map(|entry| entry.known_digest(revision));
+        let known = entry.as_ref().map(|entry| entry.known_digest("", revision));
         known.unwrap_or(KnownDigest::Unknown)
     }
 
@@ -71,6 +71,10 @@ impl DigestStore for Digests {
     fn forget(&self, _: &str, revision: i64) {
         let mut entry = self.entry();
         *entry = entry.take().map(|entry| entry.without(revision));
+    }
+
+    fn withdraw(&self, release: &str, revision: i64) {
+        self.forget(release, revision);
     }
 }
 
@@ -320,18 +324,24 @@ async fn a_forged_record_does_not_keep_our_hooks_from_running() -> Result<()> {
     Ok(())
 }
 
-/// What another agent left pending was cut off; what a person's helm has begun is waited for. Both write as `Helm`.
+/// What another agent left pending was cut off; what a person's helm has begun is waited for. Both write as `Helm`, and a rollback takes
+/// over what the agent wrote into the chart.
 #[tokio::test]
 async fn a_pending_record_of_another_agent_is_finished_at_once() -> Result<()> {
     let writer = Writer {
         annotations: [("example.com/agent".to_owned(), "ours".to_owned())].into(),
     };
-    for is_agents in [true, false] {
+    let cases = [
+        (true, Status::PendingUpgrade, true),
+        (true, Status::PendingRollback, false),
+        (false, Status::PendingUpgrade, false),
+    ];
+    for (is_agents, pending, is_finished) in cases {
         let (world, _, plain) = with_digests().await?;
         world.deploy(&config_map("a", "1")).await?;
         let mut record = plain.get("web", 1).await?;
         record.revision = 2;
-        record.set_status(Status::PendingUpgrade, "Preparing upgrade");
+        record.set_status(pending, "Preparing upgrade");
         let mut chart = record.chart.as_deref().cloned().unwrap_or_default();
         if is_agents {
             chart.metadata.annotations = Some(writer.annotations.clone().into_iter().collect());
@@ -365,11 +375,11 @@ async fn a_pending_record_of_another_agent_is_finished_at_once() -> Result<()> {
         };
         let template = Template::new(&config_map("a", "2"));
         let done = world.deploy_with(&template, options).await;
-        match is_agents {
+        match is_finished {
             true => assert_eq!(done?.release.revision, 3),
             false => assert!(matches!(done.unwrap_err(), DeployError::Locked)),
         }
-        let expected = if is_agents { "2" } else { "1" };
+        let expected = if is_finished { "2" } else { "1" };
         assert_eq!(world.value("a").await?, expected);
     }
     Ok(())

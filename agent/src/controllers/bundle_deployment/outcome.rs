@@ -145,6 +145,13 @@ impl Halt {
         move |failed| Self::new(cause, error::chain(&failed))
     }
 
+    /// Adds a sentence that status says however long the message is.
+    pub fn followed_by(self, sentence: &str) -> Self {
+        let room = MAX_MESSAGE_BYTES.saturating_sub(sentence.len() + 2);
+        let message = format!("{}; {sentence}", events::cut(self.message, room));
+        Self { message, ..self }
+    }
+
     /// Leaves out what the message quotes of values and Secrets.
     pub fn redacted(self, secrets: &SensitiveData) -> Self {
         let message = secrets.redact(&self.message);
@@ -839,6 +846,19 @@ mod tests {
             conditions(&report)[0].len(),
             "Deployed=False ".len() + MAX_MESSAGE_BYTES
         );
+    }
+
+    #[test]
+    fn what_follows_a_message_without_end_is_said() {
+        let until = Timestamp::from_second(1_000).unwrap();
+        let again = again_after_undo(until);
+        let mut report = report();
+        let halt = Halt::new(Cause::FillIn, "x".repeat(1 << 20)).followed_by(&again);
+        report.halt(&halt, false);
+        let said = conditions(&report);
+        assert!(said[0].ends_with(&again), "{}", said[0].len());
+        report.waits_after_undo(until, Duration::from_secs(1));
+        assert_eq!(conditions(&report), said);
     }
 
     #[test]

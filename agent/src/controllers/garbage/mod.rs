@@ -357,13 +357,7 @@ impl Collector {
         let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
         copies.await?;
         // Its next deploy is an upgrade.
-        let entry = LedgerEntry {
-            bundle: next_owner.clone(),
-            is_removing: false,
-            hold: None,
-            lost: None,
-            ..entry.clone()
-        };
+        let entry = entry.clone().handed_to(&next_owner);
         let written = self.ledger.own(key.clone(), entry, &release.proof).await;
         written.map_err(RemovalError::Ledger)?;
         self.queue.wake(&next_owner, ReconcileKind::Full);
@@ -377,11 +371,16 @@ impl Collector {
         removal: Removal<'_>,
         text: String,
     ) -> Result<(), RemovalError> {
-        self.uninstaller.give_up(key, entry, removal).await?;
+        let next_owner = match self.next_owner(&entry.bundle, key) {
+            NextOwner::Bundle(next_owner) => Some(next_owner),
+            NextOwner::Unknown(_) | NextOwner::Nobody => None,
+        };
+        let left = next_owner.as_deref().and_then(|next| entry.left_to(next));
+        self.uninstaller.give_up(key, entry, removal, left).await?;
         tracing::warn!(bundle = entry.bundle, "{text}");
         self.events
             .emit(Reason::ReleaseNotProven, &entry.bundle, text);
-        if let NextOwner::Bundle(waiting) = self.next_owner(&entry.bundle, key) {
+        if let Some(waiting) = next_owner {
             self.queue.wake(&waiting, ReconcileKind::Full);
         }
         Ok(())

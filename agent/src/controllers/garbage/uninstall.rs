@@ -214,7 +214,8 @@ impl Uninstaller {
             .map_err(RemovalError::DownstreamResources)
     }
 
-    /// Forgets a release that is not the bundle's. Copies that were made for the bundle beside it go.
+    /// Forgets a release that is not the bundle's, but for what is `left` to a bundle that tried to take it. Copies that were made for the
+    /// bundle beside it go.
     ///
     /// # Errors
     /// They cannot be deleted, or the ledger not be written.
@@ -223,13 +224,21 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         removal: Removal<'_>,
+        left: Option<LedgerEntry>,
     ) -> Result<(), RemovalError> {
         if !self.keeps(entry) {
             let impersonated = self.identities.account(&entry.account)?;
             self.remove_copies(key, entry, &impersonated, removal)
                 .await?;
         }
-        self.forget(key).await
+        match left {
+            None => self.forget(key).await,
+            Some(left) => {
+                self.ledger.attempt(key.clone(), left);
+                let settled = self.ledger.settle(key).await;
+                settled.map_err(RemovalError::Ledger)
+            }
+        }
     }
 
     /// Whether a bundle's objects are to stay.

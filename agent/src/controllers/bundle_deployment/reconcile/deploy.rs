@@ -96,7 +96,7 @@ impl Reconciler {
             if plan::is_installed_once(&state.bundle, facts) {
                 state.report.installed_once();
             }
-            self.confirm(state, impersonated).await;
+            self.confirm(state, impersonated, stored.as_ref()).await;
             return Ok(Current::stored(stored));
         };
         let content = undone_content(&state.bundle, filled.digest.as_deref());
@@ -222,14 +222,20 @@ impl Reconciler {
     }
 
     /// Nothing to deploy: what was reported as failed before is fine now.
-    async fn confirm(&self, state: &mut ReconcileState, impersonated: &DeploymentClient) {
+    async fn confirm(
+        &self,
+        state: &mut ReconcileState,
+        impersonated: &DeploymentClient,
+        stored: Option<&Release>,
+    ) {
         if state.bundle.metadata.deletion_timestamp.is_some() {
             return;
         }
         state.report.confirmed();
         if let Some(id) = ReleaseId::parse(&state.report.status().release) {
             // It was read and proven a moment ago; what the spec says of it counts from now on.
-            let settled = self.confirm_owner(state, impersonated, id.key()).await;
+            let settled = self.confirm_owner(state, impersonated, &id, stored);
+            let settled = settled.await;
             self.note(state, settled);
             let collector = &self.context.collector;
             let removed = collector

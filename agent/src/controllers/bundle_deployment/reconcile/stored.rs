@@ -1,7 +1,5 @@
 //! The release of a bundle as it is in storage, and what the ledger says of it.
 
-use std::collections::BTreeMap;
-
 use objects::manifest::documents;
 use release::model::{Release, Status};
 use release::storage::{Storage, StorageError};
@@ -13,7 +11,7 @@ use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::manifest_bytes;
-use crate::ledger::{LedgerEntry, Proof, ReleaseKey, records};
+use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
 
 /// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
 const RECORD: u64 = 8 << 20;
@@ -147,17 +145,26 @@ impl Reconciler {
         recorded.map_err(Halt::at(Cause::Ledger))
     }
 
-    /// Nothing was to be deployed of a release that the ledger has: what the spec says of it counts from now on.
+    /// Nothing was to be deployed of a release that the ledger has: what the spec says of it counts from now on. `stored` is the revision that
+    /// the status names. That it was deployed may not have been written down.
     pub(super) async fn confirm_owner(
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
-        key: ReleaseKey,
+        id: &ReleaseId,
+        stored: Option<&Release>,
     ) -> Result<(), Halt> {
-        let is_own = |entry: &LedgerEntry| entry.bundle == state.bundle.name() && !entry.is_attempt;
-        let ledger = &self.context.ledger;
-        if !ledger.get(&key).as_ref().is_some_and(is_own) {
+        let (ledger, key) = (&self.context.ledger, id.key());
+        let known = ledger.get(&key);
+        let Some(known) = known.filter(|known| known.bundle == state.bundle.name()) else {
             return Ok(());
+        };
+        if known.is_attempt {
+            let proof = stored.and_then(|stored| Proof::told(&known, id.revision, stored));
+            return match proof {
+                Some(proof) => self.own(state, impersonated, key, &proof).await,
+                None => Ok(()),
+            };
         }
         let entry = self.entry(state, impersonated, &key, true);
         let confirmed = ledger.confirm(key, entry).await;
@@ -173,16 +180,15 @@ impl Reconciler {
     ) -> LedgerEntry {
         let known = self.context.ledger.get(key);
         let known = known.unwrap_or_else(|| LedgerEntry {
-            revisions: Some(BTreeMap::new()),
+            revisions: Some(Notes::default()),
             ..LedgerEntry::default()
         });
         let keeps = state.bundle.spec.options.keep_resources;
         LedgerEntry {
-            bundle: state.bundle.name().to_owned(),
             account: impersonated.account().to_owned(),
             // Until the new spec is deployed, the last one has a say.
             keep_resources: keeps || !is_deployed && known.keep_resources,
-            ..known
+            ..known.taken_by(state.bundle.name())
         }
     }
 }

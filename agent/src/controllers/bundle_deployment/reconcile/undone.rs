@@ -55,11 +55,7 @@ impl Reconciler {
             let error = error::text(&failed);
             tracing::warn!(bundle = name, error, "cannot write down an undone attempt");
         }
-        let halt = Halt {
-            message: format!("{}; {}", halt.message, again_after_undo(until)),
-            ..halt
-        };
-        self.report(state, &halt);
+        self.report(state, &halt.followed_by(&again_after_undo(until)));
         state.report.waits_after_undo(until, pause);
     }
 
