@@ -260,7 +260,7 @@ impl DeployError {
             Self::Discovery(source) | Self::Namespace { source, .. } => source.reason(),
             Self::Storage(StorageError::Api { source, .. }) => source.reason(),
             Self::Storage(StorageError::Encode {
-                source: RecordError::DoesNotFit { .. },
+                source: RecordError::DoesNotFit { .. } | RecordError::TooLarge(_),
                 ..
             }) => "RecordTooLarge",
             Self::Storage(_) => "Storage",

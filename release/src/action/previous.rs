@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use objects::manifest::build_stored;
 use objects::{Discovery, Object, ObjectKey};
+use serde_json::Value;
 
 use super::error::DeployError;
 use super::retained::Retained;
@@ -22,7 +23,7 @@ pub(super) struct PreviousObjects {
     pub(super) good: BTreeMap<ObjectKey, Object>,
     /// The order of its manifest.
     order: Vec<ObjectKey>,
-    /// Those of later revisions that failed, with the revision, for deletion only.
+    /// Those of later revisions that failed, with the revision and without their bodies, for deletion only.
     others: Vec<(i64, Object)>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
@@ -31,21 +32,19 @@ pub(super) struct PreviousObjects {
 }
 
 impl PreviousObjects {
-    /// The objects of `good` and, for deletion only, of `others`.
+    /// The objects of `good` and, for deletion only, `others` of later revisions.
     pub(super) fn new(
         good: Option<&Release>,
-        others: &[Cow<'_, Release>],
+        others: Vec<(i64, Object)>,
         discovery: &Discovery,
     ) -> Self {
-        let mut previous = Self::default();
+        let mut previous = Self {
+            others,
+            ..Self::default()
+        };
         for object in good.map_or(Vec::new(), |good| stored_objects(good, discovery)) {
             previous.order.push(object.key());
             previous.good.insert(object.key(), object);
-        }
-        for release in others {
-            let objects = stored_objects(release, discovery).into_iter();
-            let with_revision = objects.map(|object| (release.revision, object));
-            previous.others.extend(with_revision);
         }
         previous
     }
@@ -161,16 +160,17 @@ pub(super) async fn previous_objects(
     read: Option<&Release>,
 ) -> Result<PreviousObjects, DeployError> {
     let good = action.from().unwrap_or_default();
-    let later = history
+    let later: Vec<&StoredRevision> = history
         .iter()
-        .filter(|head| head.revision > good && head.revision != action.revision());
-    let others = read_unfinished(storage, name, later, read).await?;
-    if from.is_none() && others.is_empty() {
+        .filter(|head| head.revision > good && head.revision != action.revision())
+        .collect();
+    if from.is_none() && later.is_empty() {
         return Ok(PreviousObjects::default());
     }
     let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+    let others = unfinished_objects(storage, name, &later, read, &discovery).await?;
     let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
-    Ok(PreviousObjects::new(from, &others, &discovery).proven(is_proven))
+    Ok(PreviousObjects::new(from, others, &discovery).proven(is_proven))
 }
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
@@ -195,14 +195,15 @@ pub(super) async fn read_if_possible(
     }
 }
 
-/// Those of `revisions` that can be read and whose objects may still be in the cluster. What was `read`
-/// before is not read again.
-pub(super) async fn read_unfinished<'r>(
+/// The objects, without their bodies, of those of `revisions` that can be read and whose objects may still be in the
+/// cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
+pub(super) async fn unfinished_objects(
     storage: &Storage,
     name: &str,
-    revisions: impl Iterator<Item = &StoredRevision>,
-    read: Option<&'r Release>,
-) -> Result<Vec<Cow<'r, Release>>, StorageError> {
+    revisions: &[&StoredRevision],
+    read: Option<&Release>,
+    discovery: &Discovery,
+) -> Result<Vec<(i64, Object)>, StorageError> {
     let mut unfinished = Vec::new();
     for StoredRevision {
         revision, status, ..
@@ -211,12 +212,15 @@ pub(super) async fn read_unfinished<'r>(
         if matches!(status, Status::Superseded | Status::Uninstalled) {
             continue;
         }
-        match read.filter(|read| read.revision == *revision) {
-            Some(read) => unfinished.push(Cow::Borrowed(read)),
-            None => {
-                let release = read_if_possible(storage, name, *revision).await?;
-                unfinished.extend(release.map(Cow::Owned));
-            }
+        let release = match read.filter(|read| read.revision == *revision) {
+            Some(read) => Some(Cow::Borrowed(read)),
+            None => read_if_possible(storage, name, *revision)
+                .await?
+                .map(Cow::Owned),
+        };
+        for object in release.map_or(Vec::new(), |release| stored_objects(&release, discovery)) {
+            let body = Value::Null;
+            unfinished.push((*revision, Object { body, ..object }));
         }
     }
     Ok(unfinished)

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
 use super::previous::{
-    PreviousObjects, Pruning, read_if_possible, read_unfinished, stored_objects,
+    PreviousObjects, Pruning, read_if_possible, stored_objects, unfinished_objects,
 };
 use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
@@ -74,10 +74,11 @@ pub(super) async fn rollback_locked(
         .await
         .map_err(DeployError::Discovery)?;
     let others = history.iter().filter(|head| head.revision != newest);
-    let others = read_unfinished(storage, &spec.name, others, Some(&target))
+    let others: Vec<_> = others.collect();
+    let others = unfinished_objects(storage, &spec.name, &others, Some(&target), &discovery)
         .await
         .map_err(DeployError::Storage)?;
-    let mut previous = PreviousObjects::new(current.as_ref(), &others, &discovery);
+    let mut previous = PreviousObjects::new(current.as_ref(), others, &discovery);
     let head = last(&history).map(|head| &head.status);
     let was_good = matches!(head, Some(Status::Deployed | Status::Superseded));
     previous = match is_undo || !was_good {

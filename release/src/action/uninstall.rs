@@ -3,10 +3,13 @@
 //! The record says `uninstalling` before the first object goes, and is the last thing to go, so that
 //! a removal that was cut off is found and finished. Mirrors `pkg/action/uninstall.go`.
 
+use std::collections::HashSet;
+
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
 use objects::manifest::build_stored;
 use objects::{Object, ObjectKey};
+use serde_json::Value;
 
 use super::error::UninstallError;
 use super::hooks::{HookRun, carried_on};
@@ -123,7 +126,10 @@ pub(super) async fn uninstall_locked(
             .map_err(UninstallError::Hook)?;
     }
     match extent {
-        Extent::All => delete_objects(cluster, spec, &release, &others, &mut done).await?,
+        Extent::All => {
+            let deleting = delete_objects(cluster, storage, spec, &release, &others, &mut done);
+            deleting.await?;
+        }
         Extent::Created(created) => {
             let owner = Owner::new(&spec.name, &spec.namespace);
             let back = take_back(cluster, &owner, created.iter().rev()).await;
@@ -162,27 +168,35 @@ struct Loaded {
     /// The newest record that was written here; without any, the newest that can be read.
     release: Release,
     is_proven: bool,
-    /// Others whose objects may be in the cluster, and what taking those away is: of another claimant's attempt only
-    /// what it created goes.
-    others: Vec<(Release, Operation)>,
+    /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
+    /// attempt only what it created goes. They are read one by one, as anybody may have written them.
+    others: Vec<(i64, Operation)>,
 }
 
 impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
     async fn load(&self, storage: &Storage) -> Result<Loaded, StorageError> {
-        let mut readable: Vec<(&StoredRevision, Release, bool)> = Vec::new();
+        let mut subject: Option<(&StoredRevision, Release, bool)> = None;
+        let mut others = Vec::new();
         let mut unreadable = None;
         let gone = [Status::Superseded, Status::Uninstalled];
         for head in self.history.iter().rev() {
-            let is_enough = readable.iter().any(|(_, _, is_proven)| *is_proven);
-            if is_enough && gone.contains(&head.status) {
+            let is_found = subject.as_ref().is_some_and(|(.., is_proven)| *is_proven);
+            if is_found && gone.contains(&head.status) {
                 continue;
             }
             let revision = head.revision;
             match storage.get_unverified(&self.name, revision).await {
                 Ok(release) => {
                     let is_proven = storage.proves(&self.name, revision, &release);
-                    readable.push((head, release, is_proven));
+                    match &subject {
+                        Some((former, ..)) if is_proven && !is_found => {
+                            others.push(*former);
+                            subject = Some((head, release, is_proven));
+                        }
+                        Some(_) => others.push(head),
+                        None => subject = Some((head, release, is_proven)),
+                    }
                 }
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
@@ -193,21 +207,19 @@ impl Records {
                 Err(error) => return Err(error),
             }
         }
-        if readable.is_empty() {
+        let Some((head, release, is_proven)) = subject else {
             // Every record is damaged: what they held cannot be known.
             let damaged = storage
                 .get(&self.name, unreadable.unwrap_or_default())
                 .await;
             return Err(damaged.err().unwrap_or(StorageError::NotFound));
-        }
-        let proven = readable.iter().position(|(_, _, is_proven)| *is_proven);
-        let (head, release, is_proven) = readable.remove(proven.unwrap_or_default());
-        let others = readable.into_iter().map(|(head, release, _)| {
+        };
+        let others = others.into_iter().map(|head| {
             let operation = match head.origin {
                 Origin::Spent => Operation::Undo,
                 _ => Operation::Remove,
             };
-            (release, operation)
+            (head.revision, operation)
         });
         Ok(Loaded {
             revision: head.revision,
@@ -229,37 +241,54 @@ impl Records {
 
 async fn delete_objects(
     cluster: &Cluster,
+    storage: &Storage,
     spec: &UninstallSpec,
     release: &Release,
-    others: &[(Release, Operation)],
+    others: &[(i64, Operation)],
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
     let discovery = cluster
         .fresh_discovery()
         .await
         .map_err(UninstallError::Discovery)?;
+    let mut seen = HashSet::new();
     let mut objects: Vec<(Object, Operation)> = Vec::new();
-    let others = others.iter().map(|(other, operation)| (other, *operation));
-    let all = std::iter::once((release, Operation::Remove)).chain(others);
-    for (index, (one, operation)) in all.enumerate() {
-        match build_stored(&one.manifest, &spec.namespace, &discovery) {
-            Ok(built) => {
-                for object in built {
-                    if !objects.iter().any(|(known, _)| known.key() == object.key()) {
-                        objects.push((object, operation));
-                    }
+    let mut take = |built: Vec<Object>, operation| {
+        for mut object in built {
+            if !seen.insert(object.key()) {
+                continue;
+            }
+            match stored_policy(&object.body).as_deref() {
+                Some("keep") => done.kept.push(object.key()),
+                Some(_) => {}
+                None => {
+                    // What it says is of no interest any more.
+                    object.body = Value::Null;
+                    objects.push((object, operation));
                 }
             }
-            Err(source) if index == 0 => return Err(UninstallError::Corrupted(source)),
+        }
+    };
+    let built = build_stored(&release.manifest, &spec.namespace, &discovery);
+    take(
+        built.map_err(UninstallError::Corrupted)?,
+        Operation::Remove,
+    );
+    for (revision, operation) in others {
+        let other = match storage.get_unverified(&spec.name, *revision).await {
+            Ok(other) => other,
+            // It was there a moment ago.
+            Err(StorageError::NotFound | StorageError::Decode { .. }) => continue,
+            Err(source) => {
+                let name = spec.name.clone();
+                return Err(UninstallError::Load { name, source });
+            }
+        };
+        match build_stored(&other.manifest, &spec.namespace, &discovery) {
+            Ok(built) => take(built, *operation),
             Err(error) => tracing::warn!(release = spec.name, %error, "unreadable manifest"),
         }
     }
-    let (kept, mut objects): (Vec<_>, Vec<_>) = objects
-        .into_iter()
-        .partition(|(object, _)| stored_policy(&object.body).is_some());
-    let kept = kept.iter().map(|(object, _)| object);
-    let keep = |object: &&Object| stored_policy(&object.body).as_deref() == Some("keep");
-    done.kept = kept.filter(keep).map(Object::key).collect();
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });

@@ -16,8 +16,9 @@ use crate::model::Release;
 /// How much a Secret may hold, all its values together.
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
-/// How much JSON a payload may unpack to.
-const MAX_JSON_BYTES: u64 = 256 * 1024 * 1024;
+/// How much JSON a payload may unpack to. An object holds 768 KiB of gzip at most, and what charts are made of packs to a fourth or a
+/// tenth, so that the largest real record is some 8 MiB; gzip itself would go to 768 MiB.
+const MAX_JSON_BYTES: u64 = 32 * 1024 * 1024;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
 
@@ -116,9 +117,12 @@ pub fn to_json(release: &Release) -> Result<Vec<u8>, RecordError> {
 /// # Errors
 /// Never for releases that were built or decoded by this crate.
 pub fn encode(release: &Release) -> Result<String, RecordError> {
+    pack(&to_json(release)?)
+}
+
+fn pack(json: &[u8]) -> Result<String, RecordError> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(&to_json(release)?)
-        .map_err(RecordError::Compress)?;
+    gzip.write_all(json).map_err(RecordError::Compress)?;
     Ok(golib::base64::encode(
         gzip.finish().map_err(RecordError::Compress)?,
     ))
@@ -129,14 +133,25 @@ pub fn encode(release: &Release) -> Result<String, RecordError> {
 /// `helm` command works on such a record. The second value says whether something was left out.
 ///
 /// # Errors
-/// Even the smallest form takes more than `limit` bytes.
+/// Even the smallest form takes more than `limit` bytes, or unpacks to more than is read.
 pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), RecordError> {
-    let whole = encode(release)?;
-    if whole.len() <= limit {
-        return Ok((whole, false));
-    }
+    let packed = |release: &Release| -> Result<Result<String, RecordError>, RecordError> {
+        let json = to_json(release)?;
+        if json.len() as u64 > MAX_JSON_BYTES {
+            return Ok(Err(RecordError::TooLarge(MAX_JSON_BYTES)));
+        }
+        let payload = pack(&json)?;
+        let size = payload.len();
+        Ok(match size <= limit {
+            true => Ok(payload),
+            false => Err(RecordError::DoesNotFit { size, limit }),
+        })
+    };
+    let mut problem = match packed(release)? {
+        Ok(whole) => return Ok((whole, false)),
+        Err(problem) => problem,
+    };
     let mut slim = release.clone();
-    let mut size = whole.len();
     let leave_out: [fn(&mut chart::Chart); 2] = [
         |chart| chart.files = Vec::new().into(),
         |chart| chart.templates = Vec::new().into(),
@@ -145,13 +160,12 @@ pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), 
         if let Some(chart) = &mut slim.chart {
             leave_out(Arc::make_mut(chart));
         }
-        let payload = encode(&slim)?;
-        size = payload.len();
-        if size <= limit {
-            return Ok((payload, true));
-        }
+        problem = match packed(&slim)? {
+            Ok(payload) => return Ok((payload, true)),
+            Err(problem) => problem,
+        };
     }
-    Err(RecordError::DoesNotFit { size, limit })
+    Err(problem)
 }
 
 /// Reads a payload. Labels are not in it; the caller adds them.
@@ -166,6 +180,7 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
         data
     };
     let value = golib::json::decode(&json).map_err(|error| RecordError::Json(error.to_string()))?;
+    drop(json);
     fields::release(&value)
 }
 
@@ -183,5 +198,36 @@ fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
             std::io::ErrorKind::InvalidInput => RecordError::Checksum,
             _ => RecordError::Gzip,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_not_be_read_is_not_written() {
+        let limit = usize::try_from(MAX_JSON_BYTES).unwrap();
+        let mut release = Release {
+            name: "web".to_owned(),
+            manifest: "a".repeat(limit / 2),
+            ..Release::default()
+        };
+        let files = vec![chart::File::new("zeros", vec![0; limit / 2])];
+        release.chart = Some(Arc::new(chart::Chart {
+            files: files.into(),
+            ..chart::Chart::default()
+        }));
+        let (payload, is_slim) = encode_within(&release, MAX_PAYLOAD_BYTES).unwrap();
+        assert!(is_slim);
+        let read = decode(payload.as_bytes()).unwrap();
+        assert_eq!(read.manifest.len(), limit / 2);
+        release.manifest = "a".repeat(limit);
+        let refused = encode_within(&release, MAX_PAYLOAD_BYTES).unwrap_err();
+        assert!(matches!(refused, RecordError::TooLarge(_)), "{refused}");
+        let bomb = encode(&release).unwrap();
+        assert!(bomb.len() < MAX_PAYLOAD_BYTES);
+        let refused = decode(bomb.as_bytes()).unwrap_err();
+        assert!(matches!(refused, RecordError::TooLarge(_)), "{refused}");
     }
 }
