@@ -270,7 +270,9 @@ async fn prepare<'a>(
         recorded.extend(objects.iter().map(Object::key));
     }
     let others = objects[unchecked..].iter();
-    let unproven: Vec<&Object> = others.filter(|object| !previous.proves(object)).collect();
+    let is_proven =
+        |object: &&Object| previous.proves(object) && !spec.options.is_contested(object);
+    let unproven: Vec<&Object> = others.filter(|object| !is_proven(object)).collect();
     let mut open: HashMap<ObjectKey, Option<Value>> = objects[..unchecked]
         .iter()
         .chain(unproven.iter().copied())

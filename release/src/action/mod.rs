@@ -28,8 +28,8 @@ pub use install::check_name;
 pub use rollback::{record_failed_rollback, rollback};
 pub use uninstall::uninstall;
 
-use objects::ObjectKey;
 use objects::conflict::FieldConflict;
+use objects::{Object, ObjectKey};
 
 use crate::error::BoxError;
 use crate::kube::{ApiError, Cluster, ClusterLookup};
@@ -148,6 +148,9 @@ pub struct DeployOptions {
     pub create_namespace: bool,
     /// Take objects that belong to others.
     pub take_ownership: bool,
+    /// Objects of the release that another one is known to have by now: they are looked at before they are written,
+    /// though the last good revision has them.
+    pub contested: Vec<Contested>,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
     pub check_ownership_first: bool,
@@ -182,6 +185,7 @@ impl Default for DeployOptions {
             writer: Writer::default(),
             create_namespace: true,
             take_ownership: false,
+            contested: Vec::new(),
             check_ownership_first: false,
             force: false,
             atomic: false,
@@ -197,7 +201,26 @@ impl Default for DeployOptions {
     }
 }
 
+/// An object by what people call it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contested {
+    /// Its kind, of whatever group.
+    pub kind: String,
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
 impl DeployOptions {
+    fn is_contested(&self, object: &Object) -> bool {
+        let is_it = |one: &Contested| {
+            (&one.kind, &one.namespace, &one.name)
+                == (&object.resource.kind, &object.namespace, &object.name)
+        };
+        self.contested.iter().any(is_it)
+    }
+
     fn limit(&self) -> Duration {
         self.timeout
             .filter(|timeout| !timeout.is_zero())

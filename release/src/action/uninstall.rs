@@ -270,10 +270,7 @@ async fn delete_objects(
         }
     };
     let built = build_stored(&release.manifest, &spec.namespace, &discovery);
-    take(
-        built.map_err(UninstallError::Corrupted)?,
-        Operation::Remove,
-    );
+    take(built.map_err(UninstallError::Corrupted)?, Operation::Remove);
     for (revision, operation) in others {
         let other = match storage.get_unverified(&spec.name, *revision).await {
             Ok(other) => other,

@@ -1,5 +1,6 @@
 //! Whose a release is: only what is proven counts. What a person, another bundle or another agent has stays, whatever a deploy tried.
 
+use agent::ledger::LEDGER_NAME;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -90,6 +91,23 @@ async fn entry(agent: &TestAgent<'_>, release: &str) -> Result<Option<Value>> {
     Ok(text.map(serde_json::from_str).transpose()?)
 }
 
+/// Waits until the ledger says so of a release.
+async fn wait_entry(
+    agent: &TestAgent<'_>,
+    release: &str,
+    what: &str,
+    is_wanted: impl Fn(Option<&Value>) -> bool,
+) -> Result<()> {
+    wait_until(&format!("{release} {what}"), PATIENCE, async || {
+        let entry = entry(agent, release).await.map_err(|e| e.to_string())?;
+        match is_wanted(entry.as_ref()) {
+            true => Ok(()),
+            false => Err(format!("{entry:?}")),
+        }
+    })
+    .await
+}
+
 /// A bundle whose release would be an administrator's never gets as far as to deploy: it is deleted, or its release name is put right.
 #[tokio::test]
 async fn a_refused_deploy_over_a_helm_release_takes_nothing_along() -> Result<()> {
@@ -138,13 +156,7 @@ async fn a_failed_deploy_over_a_helm_release_takes_nothing_along() -> Result<()>
         .await?;
     ensure!(installed(&agent, "web").await?.0.len() == 2);
     agent.delete("failing").await?;
-    wait_until("our record to go", PATIENCE, async || {
-        match entry(&agent, "web").await.map_err(|e| e.to_string())? {
-            None => Ok(()),
-            Some(entry) => Err(entry.to_string()),
-        }
-    })
-    .await?;
+    wait_entry(&agent, "web", "to be forgotten", |entry| entry.is_none()).await?;
     ensure!(
         installed(&agent, "web").await? == before,
         "{}",
@@ -220,13 +232,7 @@ async fn a_stale_ledger_deletes_nothing() -> Result<()> {
     install(&agent, "web", &Chart::small(&unique("web"), "1.0.0"))?;
     let before = installed(&agent, "web").await?;
     agent.process()?.restart()?;
-    wait_until("the ledger to forget", PATIENCE, async || {
-        match entry(&agent, "web").await.map_err(|e| e.to_string())? {
-            None => Ok(()),
-            Some(entry) => Err(entry.to_string()),
-        }
-    })
-    .await?;
+    wait_entry(&agent, "web", "to be forgotten", |entry| entry.is_none()).await?;
     ensure!(
         installed(&agent, "web").await? == before,
         "{}",
@@ -362,7 +368,13 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
         .await?;
     agent.wait_ready("zeta").await?;
     let before = uid(&agent, "common").await?;
-    let claimant = BundleDeployment::content("alpha", with_refused("common"))
+    let mut files = with_refused("common");
+    let hook = "  annotations: {helm.sh/hook: pre-delete}\n";
+    files.push((
+        "hook.yaml".to_owned(),
+        (map("claimants-hook") + hook).into(),
+    ));
+    let claimant = BundleDeployment::content("alpha", files)
         .release("shared", &target(&agent))
         .helm("takeOwnership", json!(true));
     agent.apply(&claimant).await?;
@@ -371,11 +383,67 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
         .await?;
     let owner = entry(&agent, "shared").await?.context("an entry")?;
     ensure!(owner["bundle"] == "zeta", "{owner}");
+    let owned = owner["revisions"].as_object().context("revisions")?;
+    ensure!(owned.len() == 1, "{owner}");
     agent.delete("alpha").await?;
     let_removals_pass(&agent, "next").await?;
     ensure!(uid(&agent, "common").await? == before && uid(&agent, "zeta").await?.is_some());
     agent.delete("zeta").await?;
-    gone(&agent, &["zeta".to_owned(), "common".to_owned()], PATIENCE).await
+    gone(&agent, &["zeta".to_owned(), "common".to_owned()], PATIENCE).await?;
+    let_removals_pass(&agent, "last").await?;
+    ensure!(uid(&agent, "claimants-hook").await?.is_none());
+    Ok(())
+}
+
+/// Its bundle is paused from before this agent began until it is deleted.
+#[tokio::test]
+async fn a_release_of_another_agent_goes_with_a_bundle_that_was_never_deployed_here() -> Result<()>
+{
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&app(&agent, "web")).await?;
+    agent.wait_ready("web").await?;
+    agent.process()?.kill();
+    // What the Go agent leaves: records that name the bundle, and no ledger.
+    let ledger = agent.objects("v1", "ConfigMap", &agent.system_namespace);
+    ledger.delete(LEDGER_NAME, &DeleteParams::default()).await?;
+    let pause = json!({ "spec": { "paused": true } });
+    agent
+        .bundle_deployments()?
+        .patch("web", &PatchParams::default(), &Patch::Merge(&pause))
+        .await?;
+    agent.process()?.restart()?;
+    wait_entry(&agent, "web", "to be entered", |entry| {
+        entry.is_some_and(|entry| entry["bundle"] == "web" && entry["isAttempt"].is_null())
+    })
+    .await?;
+    agent.delete("web").await?;
+    gone(&agent, &["web".to_owned()], PATIENCE).await
+}
+
+/// A deploy succeeded, and the write that was to say so was lost.
+#[tokio::test]
+async fn what_was_deployed_is_confirmed_though_the_ledger_missed_it() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&app(&agent, "web")).await?;
+    agent.wait_ready("web").await?;
+    agent.process()?.kill();
+    let mut known = entry(&agent, "web").await?.context("an entry")?;
+    known["isAttempt"] = json!(true);
+    let key = format!("{}_web", target(&agent));
+    let change = json!({ "data": { key: known.to_string() } });
+    agent
+        .objects("v1", "ConfigMap", &agent.system_namespace)
+        .patch(LEDGER_NAME, &PatchParams::default(), &Patch::Merge(&change))
+        .await?;
+    agent.process()?.restart()?;
+    wait_entry(&agent, "web", "to be the bundle's", |entry| {
+        entry.is_some_and(|entry| entry["bundle"] == "web" && entry["isAttempt"].is_null())
+    })
+    .await
 }
 
 /// A Content that went (a restore, a purge) is no reason to deploy what the bundle's chart address has by now.

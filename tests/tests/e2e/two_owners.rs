@@ -121,6 +121,19 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
     ensure!(wait_told(&agent, "former", &expected).await? == one);
     agent.wait_ready("taker").await?;
 
+    // Nor does a new version take it back.
+    let version = "  labels: {version: two}\n";
+    let both = maps(&agent, "former", &["moved", "own"], version).correct_drift();
+    agent.apply(&both).await?;
+    agent
+        .wait_for("former", "to be refused", |bundle| {
+            let installed = condition(bundle, "Installed");
+            let message = installed.and_then(|installed| installed["message"].as_str());
+            message.is_some_and(|message| message.contains("invalid ownership metadata"))
+        })
+        .await?;
+    ensure!(by(&agent, "moved").await?.as_deref() == Some("taker"));
+
     let next = maps(&agent, "former", &["own"], "").correct_drift();
     agent.apply(&next).await?;
     agent.wait_ready("former").await?;

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
+use super::ownership::OwnershipConflicts;
 use super::plan::DeployReason;
 use super::rendering::{Rendering, SensitiveInputs};
 use super::status::DEPLOYED;
@@ -308,6 +309,7 @@ impl Deployer {
                 },
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
+                contested: OwnershipConflicts::read(bundle.name(), &bundle.status).objects(),
                 check_ownership_first: bundle.status.condition(DEPLOYED) == "False",
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,

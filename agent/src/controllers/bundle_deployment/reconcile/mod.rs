@@ -69,6 +69,8 @@ pub struct Reconciler {
     /// Since when bundles wait for something that upstream has not delivered.
     waiting: Mutex<HashMap<String, Instant>>,
     corrections: Mutex<HashMap<String, Attempts>>,
+    /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
+    looked_at: Mutex<HashMap<String, String>>,
     release_locks: ReleaseLocks,
 }
 
@@ -128,6 +130,7 @@ impl Reconciler {
             observation_cache: ObservationCache::default(),
             waiting: Mutex::default(),
             corrections: Mutex::default(),
+            looked_at: Mutex::default(),
             release_locks: ReleaseLocks::default(),
         }
     }
@@ -137,7 +140,7 @@ impl Reconciler {
     /// # Expected flow
     /// The steps of `bundledeployment_controller.go`, in its order (numbers are those of `tests/fixtures/requirements.tsv`):
     /// 1. A BundleDeployment that is not there may have releases to remove (4.6).
-    /// 2. One that is paused, off schedule or waiting for values is left alone (4.7).
+    /// 2. What another agent deployed for it is entered into the ledger, once. One that is paused, off schedule or waiting for values is left alone (4.7).
     /// 3. [`ReconcileKind::Full`]: `${ }` is filled in; names, target namespace, release and account are checked (4.8 to 4.12); downstream
     ///    resources are copied (4.13); dependencies are checked (4.18); what changed is deployed (4.23).
     /// 4. Live objects are compared with the release, and corrected where that is wanted (4.28 to 4.34).
@@ -162,10 +165,11 @@ impl Reconciler {
             return self.gone(name).await;
         };
         self.context.collector.is_back(&bundle).await;
+        let entered = self.enter(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             tracing::debug!(name, ?reason, "suspended");
             self.context.drift.clear(name);
-            return Requeue::IDLE;
+            return entered;
         }
         let held = self.observation_cache.take_held(&bundle);
         let status = held.unwrap_or_else(|| bundle.status.clone());
@@ -338,8 +342,12 @@ impl Reconciler {
         self.context.deployer.forget(name);
         self.context.values_watches.forget(name);
         self.forget(name);
-        self.corrections
-            .lock()
+        let corrections = self.corrections.lock();
+        corrections
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
+        let looked_at = self.looked_at.lock();
+        looked_at
             .unwrap_or_else(PoisonError::into_inner)
             .remove(name);
     }

@@ -81,7 +81,7 @@ impl Reconciler {
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
         if !bundle.spec.options.downstream_resources.is_empty() && ledger.get(&key).is_none() {
             // Whatever comes of the deploy, copies go with the bundle.
-            ledger.attempt(key.clone(), self.entry(state, impersonated, &key, false));
+            ledger.attempt(key.clone(), self.entry(bundle, impersonated, &key, false));
             let settled = ledger.settle(&key).await;
             settled.map_err(Halt::at(Cause::Ledger))?;
         }

@@ -1,5 +1,7 @@
 //! The release of a bundle as it is in storage, and what the ledger says of it.
 
+use std::sync::PoisonError;
+
 use objects::manifest::documents;
 use release::model::{Release, Status};
 use release::storage::{Storage, StorageError};
@@ -7,10 +9,11 @@ use release::storage::{Storage, StorageError};
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::bundle::SetId;
-use crate::client::identity::DeploymentClient;
+use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::manifest_bytes;
+use crate::controllers::queue::Requeue;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
 
 /// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
@@ -53,13 +56,13 @@ impl Reconciler {
         };
         if known.digest(id.revision).is_none() {
             let Some(proof) = self
-                .named(state, &release)
+                .named(&state.bundle, &release)
                 .filter(|_| known.may_believe(id.revision))
             else {
                 state.report.record_changed(&id);
                 return Ok(None);
             };
-            self.adopt(state, impersonated, &id, &release, &proof);
+            self.adopt(&state.bundle, impersonated, &id, &release, &proof);
         }
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
@@ -70,23 +73,69 @@ impl Reconciler {
         Ok(Some(release))
     }
 
+    /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger knows
+    /// nothing of it: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once. When it is to
+    /// be tried again.
+    pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Requeue {
+        let named = &bundle.status.release;
+        let Some(id) = ReleaseId::parse(named) else {
+            return Requeue::IDLE;
+        };
+        let was_looked_at = {
+            let looked_at = self.looked_at.lock();
+            let looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
+            looked_at.get(bundle.name()) == Some(named)
+        };
+        let ledger = &self.context.ledger;
+        if was_looked_at || ledger.get(&id.key()).is_some() {
+            return Requeue::IDLE;
+        }
+        let (identities, account) = (
+            &self.context.identities,
+            &bundle.spec.options.service_account,
+        );
+        let impersonated = match identities.deployment(account, Purpose::Monitor).await {
+            Ok(impersonated) => impersonated,
+            Err(failed) if failed.is_missing() => return Requeue::IDLE,
+            Err(_) => return Requeue::RETRY,
+        };
+        let _turn = self.context.deployer.memory().reserve(RECORD).await;
+        let storage = self.records(bundle, &impersonated, &id.namespace);
+        match storage.get_unverified(&id.name, id.revision).await {
+            Ok(release) => {
+                if let Some(proof) = self.named(bundle, &release) {
+                    self.adopt(bundle, &impersonated, &id, &release, &proof);
+                    if ledger.settle(&id.key()).await.is_err() {
+                        return Requeue::RETRY;
+                    }
+                }
+            }
+            Err(failed) if failed.is_retryable() => return Requeue::RETRY,
+            Err(_) => {}
+        }
+        let looked_at = self.looked_at.lock();
+        let mut looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
+        looked_at.insert(bundle.name().to_owned(), named.clone());
+        Requeue::IDLE
+    }
+
     /// What shows that a record of another agent's is of this bundle.
-    fn named(&self, state: &ReconcileState, release: &Release) -> Option<Proof> {
+    fn named(&self, bundle: &BundleDeployment, release: &Release) -> Option<Proof> {
         let namespace = self.context.collector.system_namespace();
-        Proof::named(release, state.bundle.name(), namespace)
+        Proof::named(release, bundle.name(), namespace)
     }
 
     /// Believes a record that another agent wrote.
     fn adopt(
         &self,
-        state: &ReconcileState,
+        bundle: &BundleDeployment,
         impersonated: &DeploymentClient,
         id: &ReleaseId,
         release: &Release,
         proof: &Proof,
     ) {
         let key = id.key();
-        let entry = self.entry(state, impersonated, &key, false);
+        let entry = self.entry(bundle, impersonated, &key, false);
         let entry = entry.noting(id.revision, release::storage::digest(release));
         self.context.ledger.adopt(key, entry, proof);
     }
@@ -106,10 +155,10 @@ impl Reconciler {
             let newest = release::storage::last(&history).map(|head| head.revision);
             if let Some(revision) = newest
                 && let Ok(release) = storage.get_unverified(&key.name, revision).await
-                && self.named(state, &release).is_some()
+                && self.named(&state.bundle, &release).is_some()
             {
                 // Nothing but itself names it: it may be removed, but nothing is applied or run from it.
-                let entry = self.entry(state, impersonated, key, false);
+                let entry = self.entry(&state.bundle, impersonated, key, false);
                 ledger.attempt(key.clone(), entry);
             }
         }
@@ -140,7 +189,7 @@ impl Reconciler {
         key: ReleaseKey,
         proof: &Proof,
     ) -> Result<(), Halt> {
-        let entry = self.entry(state, impersonated, &key, true);
+        let entry = self.entry(&state.bundle, impersonated, &key, true);
         let recorded = self.context.ledger.own(key, entry, proof).await;
         recorded.map_err(Halt::at(Cause::Ledger))
     }
@@ -166,14 +215,14 @@ impl Reconciler {
                 None => Ok(()),
             };
         }
-        let entry = self.entry(state, impersonated, &key, true);
+        let entry = self.entry(&state.bundle, impersonated, &key, true);
         let confirmed = ledger.confirm(key, entry).await;
         confirmed.map_err(Halt::at(Cause::Ledger))
     }
 
     pub(super) fn entry(
         &self,
-        state: &ReconcileState,
+        bundle: &BundleDeployment,
         impersonated: &DeploymentClient,
         key: &ReleaseKey,
         is_deployed: bool,
@@ -183,12 +232,12 @@ impl Reconciler {
             revisions: Some(Notes::default()),
             ..LedgerEntry::default()
         });
-        let keeps = state.bundle.spec.options.keep_resources;
+        let keeps = bundle.spec.options.keep_resources;
         LedgerEntry {
             account: impersonated.account().to_owned(),
             // Until the new spec is deployed, the last one has a say.
             keep_resources: keeps || !is_deployed && known.keep_resources,
-            ..known.taken_by(state.bundle.name())
+            ..known.taken_by(bundle.name())
         }
     }
 }
