@@ -3,6 +3,7 @@
 
 mod changes;
 mod disk;
+mod faults;
 mod hosts;
 mod logins;
 mod matrix;

@@ -79,7 +79,16 @@ impl Server {
         clients: Option<&Ca>,
         reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        let acceptor = authority.acceptor(clients);
+        let acceptor = authority.acceptor(clients, false);
+        Self::start(Some((acceptor, authority.pem.clone())), reply).await
+    }
+
+    /// Its certificate was good until a while ago.
+    pub(crate) async fn expired(
+        authority: &Ca,
+        reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let acceptor = authority.acceptor(None, true);
         Self::start(Some((acceptor, authority.pem.clone())), reply).await
     }
 
@@ -188,22 +197,25 @@ impl Ca {
         }
     }
 
-    fn issue(&self) -> (rcgen::Certificate, rcgen::KeyPair) {
+    fn issue(&self, is_expired: bool) -> (rcgen::Certificate, rcgen::KeyPair) {
         let names = ["localhost", "charts.example", "127.0.0.1"].map(str::to_owned);
         let key = rcgen::KeyPair::generate().unwrap();
         let issuer = rcgen::Issuer::from_params(&self.params, &self.key);
-        let params = rcgen::CertificateParams::new(names.to_vec()).unwrap();
+        let mut params = rcgen::CertificateParams::new(names.to_vec()).unwrap();
+        if is_expired {
+            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        }
         (params.signed_by(&key, &issuer).unwrap(), key)
     }
 
     /// A client's certificate.
     pub(crate) fn client(&self) -> chart::source::Identity {
-        let (certificate, key) = self.issue();
+        let (certificate, key) = self.issue(false);
         chart::source::Identity::new(certificate.pem().into_bytes(), key.serialize_pem())
     }
 
-    fn acceptor(&self, clients: Option<&Ca>) -> TlsAcceptor {
-        let (certificate, key) = self.issue();
+    fn acceptor(&self, clients: Option<&Ca>, is_expired: bool) -> TlsAcceptor {
+        let (certificate, key) = self.issue(is_expired);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -237,7 +249,7 @@ impl Proxy {
     pub(crate) async fn start(authority: Option<&Ca>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let acceptor = authority.map(|authority| authority.acceptor(None));
+        let acceptor = authority.map(|authority| authority.acceptor(None, false));
         let scheme = if acceptor.is_some() { "https" } else { "http" };
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
