@@ -53,6 +53,8 @@ struct Reader {
     watched: BTreeSet<(String, Source)>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
+    /// Something it reads has changed since it was last asked.
+    is_woken: bool,
 }
 
 struct Watched {
@@ -113,7 +115,7 @@ impl ValuesWatches {
         state.bundles.remove(bundle);
     }
 
-    /// An object was read at this version.
+    /// An object was read at this version; at none where it could not be.
     pub fn was_read(&self, reference: &Reference, version: Option<String>) {
         let mut state = self.shared.lock();
         let version = version.unwrap_or_default();
@@ -131,6 +133,13 @@ impl ValuesWatches {
             Some(recorded) => recorded != digest,
             None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
         }
+    }
+
+    /// Whether something that a bundle reads has changed since this was last asked.
+    pub fn take_wake(&self, bundle: &str) -> bool {
+        let mut state = self.shared.lock();
+        let reader = state.bundles.get_mut(bundle);
+        reader.is_some_and(|reader| std::mem::take(&mut reader.is_woken))
     }
 
     fn start(&self, client: Client, key: (String, Source)) -> JoinHandle<()> {
@@ -219,7 +228,7 @@ impl Shared {
                 }
             }
             tokio::time::sleep(refresh).await;
-            self.wake(key);
+            self.wake(key, false);
         }
     }
 
@@ -231,17 +240,24 @@ impl Shared {
             state.read.get(&key.1).is_none_or(|read| read == version)
         };
         if !is_known {
-            self.wake(key);
+            self.wake(key, true);
         }
     }
 
-    fn wake(&self, key: &(String, Source)) {
+    /// Has the bundles that read an object look again.
+    fn wake(&self, key: &(String, Source), is_changed: bool) {
         let bundles = {
-            let state = self.lock();
+            let mut state = self.lock();
             let watched = state.watches.get(key);
-            watched
+            let bundles = watched
                 .map(|watched| watched.bundles.clone())
-                .unwrap_or_default()
+                .unwrap_or_default();
+            for bundle in &bundles {
+                if let Some(reader) = state.bundles.get_mut(bundle) {
+                    reader.is_woken |= is_changed;
+                }
+            }
+            bundles
         };
         for bundle in bundles {
             tracing::debug!(

@@ -175,9 +175,10 @@ impl ValuesReader {
         impersonated: &DeploymentClient,
         reference: &Reference,
     ) -> Result<Option<Vec<u8>>, InputError> {
-        let (content, version) = read(impersonated, reference).await?;
+        let found = read(impersonated, reference).await;
+        let version = found.as_ref().ok().and_then(|(_, version)| version.clone());
         self.watches.was_read(reference, version);
-        Ok(content)
+        found.map(|(content, _)| content)
     }
 
     /// The values Secret the controller writes next to the BundleDeployment, a moment after it.

@@ -100,7 +100,9 @@ impl Reconciler {
             return Ok(Current::stored(stored));
         };
         let content = undone_content(&state.bundle, filled.digest.as_deref());
-        if self.waits_after_undo(state, &content) {
+        // With other values the same content may well go.
+        let has_new_values = self.context.values_watches.take_wake(state.bundle.name());
+        if !has_new_values && self.waits_after_undo(state, &content) {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
