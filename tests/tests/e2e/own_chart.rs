@@ -125,6 +125,8 @@ async fn what_sites_set_reaches_the_pod() -> Result<()> {
         "--set=proxy=http://proxy.example:3128,proxyCACert=PEM",
         "--set=fleetAgent.hostNetwork=true,fleetAgent.ports.probes=9081",
         "--set=agentTLSMode=",
+        "--set-string=chartCacheMiB=0",
+        "--set=fleetAgent.temporaryVolume.persistentVolumeClaim.claimName=charts",
     ])
     .await?;
     let deployment = of_kind(&objects, "Deployment").context("a Deployment")?;
@@ -137,10 +139,15 @@ async fn what_sites_set_reaches_the_pod() -> Result<()> {
         ("HTTPS_PROXY", "http://proxy.example:3128"),
         ("PROXY_CA_BUNDLE", "PEM"),
         ("FLEET_AGENT_PROBE_BIND_ADDRESS", ":9081"),
+        ("FLEET_AGENT_CACHE_MIB", "0"),
     ] {
         let found = variable(deployment, name).context(name)?;
         assert_eq!(found["value"], value, "{name}");
     }
+    let volume = &pod["volumes"][0];
+    assert_eq!(volume["persistentVolumeClaim"]["claimName"], "charts");
+    assert_eq!(volume["emptyDir"], Value::Null);
+    assert_eq!(pod["securityContext"]["fsGroup"], 1000);
     // Two pods on a node would want the same ports of it, whether they are named or not.
     assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
     assert_eq!(pod["containers"][0]["ports"], Value::Null);
