@@ -10,11 +10,11 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record kustomize-diff compare check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
-		printf '  make %-14s %s\n' "$$name" "$$text"; done
+		printf '  make %-18s %s\n' "$$name" "$$text"; done
 
 demo: tools ## Watch the agent at work on two real clusters (KEEP=1 leaves them running)
 	@echo "demo: building the agent and the demo"
@@ -64,6 +64,9 @@ record: tools ## Record anew what real API servers answer, for the simulated one
 			cargo run --quiet --package testbed --bin record -- "$$folder"/*/$$side/audit.log > "tests/fixtures/recordings/$$name.$$side.jsonl"; \
 		done; rm -rf "$$folder"; \
 	done
+
+record-signatures: tools ## Sign a chart anew with the real cosign, helm and gpg, for tests to hold our checks against
+	@tests/tools/record-signatures.sh
 
 kustomize-diff: tools ## Build kustomizations made up by chance beside the real kustomize (ARGS="COUNT=20000 SEED=7", or CASE=9)
 	@env $(or $(ARGS),COUNT=20000) cargo test --quiet --package kustomize --test generated -- --nocapture

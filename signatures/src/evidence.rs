@@ -1,0 +1,68 @@
+//! Which chart was fetched, and what was found beside it.
+
+use std::collections::BTreeMap;
+
+/// A fetched chart. What is vouched for is its digest alone, so that what was checked is what is deployed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The names it goes by, each an address with scheme: what the bundle asked for, and where it was fetched from.
+    pub addresses: Vec<String>,
+    /// SHA-256 of the archive, `sha256:…`.
+    pub archive: String,
+    /// Digest of the manifest that names it, where it came from a registry.
+    pub manifest: Option<String>,
+    /// `registry/repository`, where it came from a registry.
+    pub repository: Option<String>,
+    /// What a provenance file calls it: `name-version.tgz`.
+    pub file_name: String,
+}
+
+impl Subject {
+    /// The digest that signatures in a registry are about.
+    pub(crate) fn signed_digest(&self) -> Option<&str> {
+        self.manifest.as_deref()
+    }
+}
+
+/// A signature as `cosign` attaches it: a layer of the image under the tag `sha256-….sig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// What is signed, a simple signing document.
+    pub payload: Vec<u8>,
+    /// The layer's annotations, which hold the signature, and certificate and log entry where there are any.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What was found beside a chart. Nothing in it is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// The provenance file: the address with `.prov`, or the layer of that type.
+    pub provenance: Option<Vec<u8>>,
+    /// Attached signatures.
+    pub attached: Vec<Attached>,
+    /// Sigstore bundles that refer to the manifest, as JSON.
+    pub bundles: Vec<Vec<u8>>,
+}
+
+impl Evidence {
+    /// For errors: what there is, in words.
+    pub(crate) fn cosign_in_words(&self) -> String {
+        match (self.attached.len(), self.bundles.len()) {
+            (0, 0) => "no signature".to_owned(),
+            (attached, 0) => count(attached, "attached signature"),
+            (0, bundles) => count(bundles, "signature bundle"),
+            (attached, bundles) => format!(
+                "{} and {}",
+                count(attached, "attached signature"),
+                count(bundles, "signature bundle")
+            ),
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    }
+}

@@ -1,0 +1,369 @@
+//! A keyring: keys, the names and subkeys they vouch for, and whether they count now.
+
+use super::armor;
+use super::cleartext::Cleartext;
+use super::packet::{self, PublicKey, packets};
+use super::signature::{Signature, kind};
+use super::{PgpError, Signer};
+
+/// Keys of a keyring, and signatures of a text, that are looked at.
+const MAX_KEYS: usize = 1_000;
+const MAX_SIGNATURES: usize = 16;
+/// How far clocks may differ, in seconds.
+const SKEW: i64 = 300;
+const MAY_SIGN: u8 = 0x02;
+
+/// Public keys that may sign.
+#[derive(Clone, Debug)]
+pub struct Keyring {
+    certificates: Vec<Certificate>,
+}
+
+/// A primary key with what it vouches for, as it stands in the keyring.
+#[derive(Clone, Debug)]
+struct Certificate {
+    primary: PublicKey,
+    /// Signatures over the key itself.
+    direct: Vec<Vec<u8>>,
+    users: Vec<Part<Vec<u8>>>,
+    subkeys: Vec<Part<PublicKey>>,
+}
+
+#[derive(Clone, Debug)]
+struct Part<T> {
+    what: T,
+    signatures: Vec<Vec<u8>>,
+}
+
+impl Keyring {
+    /// Reads public keys, as `gpg --export` writes them, armored or not.
+    ///
+    /// # Errors
+    /// There is none, or they are malformed.
+    pub fn parse(bytes: &[u8]) -> Result<Self, PgpError> {
+        const KIND: &str = "PGP PUBLIC KEY BLOCK";
+        let text = std::str::from_utf8(bytes).ok();
+        let blocks = match text {
+            Some(text) if text.contains(&format!("-----BEGIN {KIND}-----")) => {
+                armor::blocks(text, KIND)?
+            }
+            _ if bytes.get(8..12) == Some(b"KBXf") => {
+                let hint = ": it is GnuPG's keybox, whose keys gpg --export writes";
+                return Err(PgpError::EmptyKeyring(hint));
+            }
+            _ => vec![bytes.to_vec()],
+        };
+        let mut certificates = Vec::new();
+        for block in &blocks {
+            read(block, &mut certificates)?;
+        }
+        match certificates.len() {
+            0 => Err(PgpError::EmptyKeyring("")),
+            1..=MAX_KEYS => Ok(Self { certificates }),
+            _ => Err(PgpError::Malformed(format!(
+                "the keyring has more than {MAX_KEYS} keys"
+            ))),
+        }
+    }
+
+    /// Who of the keyring signed the text.
+    ///
+    /// # Errors
+    /// Nobody, with the reason for each signature.
+    pub fn verify(&self, text: &Cleartext) -> Result<Signer, PgpError> {
+        self.verify_at(text, jiff::Timestamp::now().as_second())
+    }
+
+    /// [`Keyring::verify`] at another time, seconds since 1970.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_at(&self, text: &Cleartext, now: i64) -> Result<Signer, PgpError> {
+        let packets = packets(text.signatures())?;
+        if packets.len() > MAX_SIGNATURES {
+            let problem = format!("there are more than {MAX_SIGNATURES} signatures");
+            return Err(PgpError::NotSigned(vec![problem]));
+        }
+        let mut problems = Vec::new();
+        for packet in &packets {
+            if packet.tag != packet::SIGNATURE {
+                let problem = "there is something else than signatures beside the text";
+                return Err(PgpError::Malformed(problem.to_owned()));
+            }
+            match self.signer(packet.body, text, now) {
+                Ok(signer) => return Ok(signer),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() {
+            problems.push("there is no signature".to_owned());
+        }
+        Err(PgpError::NotSigned(problems))
+    }
+
+    fn signer(&self, body: &[u8], text: &Cleartext, now: i64) -> Result<Signer, String> {
+        let signature = Signature::parse(body)?;
+        if !matches!(signature.kind, kind::TEXT | kind::BINARY) {
+            return Err(format!(
+                "a signature of type {:#04x} is none of a text",
+                signature.kind
+            ));
+        }
+        let named = signature.issuer_in_words();
+        if signature.has_weak_hash() {
+            return Err(format!(
+                "the signature by {named} uses SHA-1, which does not count"
+            ));
+        }
+        let mut problem =
+            format!("signature made by unknown entity: {named} is not in the keyring");
+        for certificate in &self.certificates {
+            for (key, subkey) in certificate.keys() {
+                if !signature.names(key) {
+                    continue;
+                }
+                let checked = signature
+                    .verify(key, &[text.canonical()])
+                    .map_err(|problem| format!("invalid signature: {problem} ({named})"))
+                    .and_then(|()| certificate.counts(subkey, now))
+                    .and_then(|users| {
+                        dates(&signature, key, now)?;
+                        Ok(users)
+                    });
+                match checked {
+                    Ok(users) => {
+                        return Ok(Signer {
+                            fingerprint: hex(&certificate.primary.fingerprint),
+                            users,
+                        });
+                    }
+                    Err(found) => problem = found,
+                }
+            }
+        }
+        Err(problem)
+    }
+}
+
+/// Whether the signature's dates are possible, and it has not ended.
+fn dates(signature: &Signature<'_>, key: &PublicKey, now: i64) -> Result<(), String> {
+    if i64::from(signature.created) > now + SKEW {
+        return Err("the signature is from the future".to_owned());
+    }
+    if signature.created < key.created {
+        return Err("the signature is older than its key".to_owned());
+    }
+    if signature.has_expired(now) {
+        return Err("signature expired".to_owned());
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    golib::hex::encode(bytes).to_uppercase()
+}
+
+/// Packets to certificates. Keys that cannot be read are left out together with what belongs to them.
+fn read(block: &[u8], certificates: &mut Vec<Certificate>) -> Result<(), PgpError> {
+    enum At {
+        Nothing,
+        Key,
+        User,
+        Subkey,
+    }
+    let mut at = At::Nothing;
+    for packet in packets(block)? {
+        match packet.tag {
+            packet::PUBLIC_KEY => {
+                at = match PublicKey::parse(packet.body) {
+                    Ok(primary) => {
+                        certificates.push(Certificate {
+                            primary,
+                            direct: Vec::new(),
+                            users: Vec::new(),
+                            subkeys: Vec::new(),
+                        });
+                        At::Key
+                    }
+                    Err(_) => At::Nothing,
+                };
+                continue;
+            }
+            // A secret key's parts must not be taken for the key's before it.
+            5 => at = At::Nothing,
+            _ => {}
+        }
+        let Some(certificate) = certificates
+            .last_mut()
+            .filter(|_| !matches!(at, At::Nothing))
+        else {
+            continue;
+        };
+        match packet.tag {
+            packet::USER_ID | packet::USER_ATTRIBUTE => {
+                // Pictures are nobody's name, but their signatures must not be taken for others'.
+                let what = match packet.tag {
+                    packet::USER_ID => packet.body.to_vec(),
+                    _ => Vec::new(),
+                };
+                certificate.users.push(Part {
+                    what,
+                    signatures: Vec::new(),
+                });
+                at = At::User;
+            }
+            packet::PUBLIC_SUBKEY => {
+                let Ok(what) = PublicKey::parse(packet.body) else {
+                    at = At::Nothing;
+                    continue;
+                };
+                certificate.subkeys.push(Part {
+                    what,
+                    signatures: Vec::new(),
+                });
+                at = At::Subkey;
+            }
+            packet::SIGNATURE => {
+                let signatures = match at {
+                    At::Key => Some(&mut certificate.direct),
+                    At::User => certificate
+                        .users
+                        .last_mut()
+                        .map(|user| &mut user.signatures),
+                    At::Subkey => certificate
+                        .subkeys
+                        .last_mut()
+                        .map(|subkey| &mut subkey.signatures),
+                    At::Nothing => None,
+                };
+                if let Some(signatures) = signatures {
+                    signatures.push(packet.body.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Certificate {
+    /// The primary key, and the subkeys by number.
+    fn keys(&self) -> impl Iterator<Item = (&PublicKey, Option<usize>)> {
+        let subkeys = self.subkeys.iter().enumerate();
+        std::iter::once((&self.primary, None))
+            .chain(subkeys.map(|(at, subkey)| (&subkey.what, Some(at))))
+    }
+
+    /// Whether the key counts now for signing, the primary one or a subkey; its users' names.
+    fn counts(&self, subkey: Option<usize>, now: i64) -> Result<Vec<String>, String> {
+        let fingerprint = hex(&self.primary.fingerprint);
+        let hashed = self.primary.hashed();
+        let of_key = self.own(&self.direct, &[&hashed]);
+        if of_key.iter().any(|one| one.kind == kind::KEY_REVOCATION) {
+            return Err(format!("key {fingerprint} is revoked"));
+        }
+        let mut users = Vec::new();
+        let mut best: Option<Signature<'_>> = None;
+        for user in self.users.iter().filter(|user| !user.what.is_empty()) {
+            let length = u32::try_from(user.what.len()).unwrap_or(u32::MAX);
+            let name = [&[0xb4], &length.to_be_bytes()[..], &user.what].concat();
+            let own = self.own(&user.signatures, &[&hashed, &name]);
+            let latest = latest(own.iter(), |one| kind::CERTIFICATIONS.contains(&one.kind));
+            let Some(latest) = latest.filter(|latest| !latest.has_expired(now)) else {
+                continue;
+            };
+            let is_revoked = own
+                .iter()
+                .any(|one| one.kind == kind::USER_REVOCATION && one.created >= latest.created);
+            if is_revoked {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&user.what);
+            let text: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
+            let is_better = best.as_ref().is_none_or(|best| {
+                (latest.is_primary_user, latest.created) > (best.is_primary_user, best.created)
+            });
+            match is_better {
+                true => users.insert(0, text),
+                false => users.push(text),
+            }
+            if is_better {
+                best = Some(latest);
+            }
+        }
+        let best = best.ok_or_else(|| {
+            format!(
+                "key {fingerprint} has no user name that it vouches for and that is not revoked"
+            )
+        })?;
+        let direct = latest(of_key.iter(), |one| one.kind == kind::DIRECT);
+        let key_expires = best
+            .key_expires
+            .or(direct.as_ref().and_then(|direct| direct.key_expires));
+        not_expired(&self.primary, key_expires, now)?;
+        let flags = match subkey {
+            None => best.flags.or(direct.and_then(|direct| direct.flags)),
+            Some(at) => Some(self.subkey_flags(at, &hashed, now)?),
+        };
+        match flags {
+            Some(flags) if flags & MAY_SIGN != 0 => Ok(users),
+            _ => Err(format!("key {fingerprint} is not made for signing")),
+        }
+    }
+
+    /// What a subkey may be used for, if it belongs to the key and counts now.
+    fn subkey_flags(&self, at: usize, hashed: &[u8], now: i64) -> Result<u8, String> {
+        let subkey = &self.subkeys[at];
+        let id = hex(&subkey.what.fingerprint);
+        let own_hashed = subkey.what.hashed();
+        let own = self.own(&subkey.signatures, &[hashed, &own_hashed]);
+        if own.iter().any(|one| one.kind == kind::SUBKEY_REVOCATION) {
+            return Err(format!("subkey {id} is revoked"));
+        }
+        let binding = latest(own.iter(), |one| one.kind == kind::SUBKEY_BINDING)
+            .filter(|binding| !binding.has_expired(now))
+            .ok_or_else(|| format!("subkey {id} is not bound to its key"))?;
+        not_expired(&subkey.what, binding.key_expires, now)?;
+        let flags = binding.flags.unwrap_or_default();
+        if flags & MAY_SIGN != 0 {
+            // Else somebody could adopt another one's subkey and its signatures.
+            let problem = || format!("subkey {id} has not signed for its key");
+            let embedded = binding.embedded.ok_or_else(problem)?;
+            let back = Signature::parse(embedded).map_err(|_| problem())?;
+            if back.kind != kind::PRIMARY_BINDING || back.has_expired(now) {
+                return Err(problem());
+            }
+            back.verify(&subkey.what, &[hashed, &own_hashed])
+                .map_err(|_| problem())?;
+        }
+        Ok(flags)
+    }
+
+    /// Those signatures that the primary key made over the parts.
+    fn own<'s>(&self, signatures: &'s [Vec<u8>], parts: &[&[u8]]) -> Vec<Signature<'s>> {
+        let parsed = signatures
+            .iter()
+            .filter_map(|body| Signature::parse(body).ok());
+        parsed
+            .filter(|one| one.names(&self.primary) && one.verify(&self.primary, parts).is_ok())
+            .collect()
+    }
+}
+
+fn latest<'a, 's: 'a>(
+    signatures: impl Iterator<Item = &'a Signature<'s>>,
+    is_wanted: impl Fn(&Signature<'s>) -> bool,
+) -> Option<Signature<'s>> {
+    signatures
+        .filter(|one| is_wanted(one))
+        .max_by_key(|one| one.created)
+        .cloned()
+}
+
+fn not_expired(key: &PublicKey, seconds: Option<u32>, now: i64) -> Result<(), String> {
+    let end = seconds.map(|seconds| i64::from(key.created) + i64::from(seconds));
+    match end {
+        Some(end) if end <= now => Err(format!("key {} has expired", hex(&key.fingerprint))),
+        _ => Ok(()),
+    }
+}
