@@ -22,6 +22,7 @@ use super::oci::{self, Reference, Registry, Wanted};
 use super::reference::{ChartRef, Location};
 use super::repository::{self, Checksum};
 use super::safe_url::SafeUrl;
+use super::vouchers::Vouchers;
 use super::{Artifact, Memory, Settings, Strictness, archive};
 
 /// A chart as it was downloaded; cheap to clone.
@@ -46,7 +47,7 @@ pub struct FetchedChart {
 /// Fetches charts. Clones share connections and what is remembered.
 #[derive(Clone)]
 pub struct Fetcher {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 pub(super) struct Shared {
@@ -55,6 +56,7 @@ pub(super) struct Shared {
     pub(super) disk: Option<Arc<Disk>>,
     pub(super) indexes: Cache<IndexKey, KeptIndex>,
     pub(super) archives: Cache<Key, Kept<FetchedChart>>,
+    pub(super) vouchers: Cache<Key, Vouchers>,
     /// What the next downloads of indexes are to be about.
     wanted: Mutex<HashMap<IndexKey, WantedOfIndex>>,
     index_flights: Flights<IndexKey, Result<KeptIndex, FetchError>>,
@@ -195,6 +197,7 @@ impl Fetcher {
             wanted: Mutex::default(),
             indexes: Cache::new(settings.cache_bytes),
             archives: Cache::new(settings.cache_bytes),
+            vouchers: Cache::new(settings.cache_bytes / 4),
             index_flights: Flights::default(),
             chart_flights: Flights::default(),
             archive_flights: Flights::default(),
@@ -745,7 +748,11 @@ impl Shared {
                 oci::resolve(registry, reference, &constraint).await?
             }
         };
-        let (layer, manifest) = oci::layer(registry, &named).await?;
+        let oci::Found {
+            layer,
+            named: manifest,
+            ..
+        } = oci::layer(registry, &named).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
         let (bytes, unpacked_bytes) = match self.recall(&blob).await {
             Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),

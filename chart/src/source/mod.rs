@@ -43,6 +43,7 @@ mod safe_url;
 mod schemas;
 mod sieve;
 mod tls;
+mod vouchers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,7 @@ pub use reference::ChartRef;
 pub use safe_url::SafeUrl;
 pub use schemas::SchemaFetcher;
 pub use tls::proxy_trust;
+pub use vouchers::{Attached, VoucherKinds, Vouchers};
 
 /// What is the same for every fetch.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ use super::registry::{Descriptor, Manifest, Registry};
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const LEGACY_LAYER: &str = "application/tar+gzip";
+const PROVENANCE_LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
 /// An index of indexes is nobody's chart.
 const MAX_INDEX_DEPTH: usize = 2;
 const MAX_INDEX_MANIFESTS: usize = 64;
@@ -125,12 +126,21 @@ pub(in crate::source) async fn resolve(
     reference.with_tag(&pick(&tags, constraint).map_err(not_found)?)
 }
 
-/// The chart layer of an artifact, and the digest of what the reference names; an index is followed to the first
-/// manifest that has one.
+/// A chart in a registry.
+pub(in crate::source) struct Found {
+    /// Its archive.
+    pub(in crate::source) layer: Descriptor,
+    /// Its provenance file, if it was pushed with one.
+    pub(in crate::source) provenance: Option<Descriptor>,
+    /// Digest of what the reference names.
+    pub(in crate::source) named: String,
+}
+
+/// The chart of an artifact; an index is followed to the first manifest that has one.
 pub(in crate::source) async fn layer(
     registry: &Registry<'_>,
     reference: &Reference,
-) -> Result<(Descriptor, String), FetchError> {
+) -> Result<Found, FetchError> {
     let mut waiting = vec![(reference.wire_name(), 0)];
     let mut seen = 0;
     let mut named = None;
@@ -148,7 +158,16 @@ pub(in crate::source) async fn layer(
             continue;
         }
         match find(&manifest) {
-            Ok(layer) => return Ok((layer.clone(), digest.clone())),
+            Ok(layer) => {
+                let mut layers = manifest.layers.iter();
+                return Ok(Found {
+                    layer: layer.clone(),
+                    provenance: layers
+                        .rfind(|layer| layer.media_type == PROVENANCE_LAYER)
+                        .cloned(),
+                    named: digest.clone(),
+                });
+            }
             Err(problem) => last = Some(problem),
         }
     }

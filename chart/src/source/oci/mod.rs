@@ -9,6 +9,6 @@ mod reference;
 mod registry;
 
 pub use chart::pick;
-pub(super) use chart::{Wanted, layer, resolve, versions, wanted};
+pub(super) use chart::{Found, Wanted, layer, resolve, versions, wanted};
 pub use reference::Reference;
-pub(super) use registry::Registry;
+pub(super) use registry::{Descriptor, Registry};

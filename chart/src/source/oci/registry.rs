@@ -29,6 +29,8 @@ const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::source) struct Descriptor {
     pub(in crate::source) media_type: String,
+    /// Of an entry of an index.
+    pub(in crate::source) artifact_type: String,
     pub(in crate::source) digest: String,
     pub(in crate::source) size: u64,
     pub(in crate::source) annotations: std::collections::BTreeMap<String, String>,
@@ -229,6 +231,46 @@ impl<'a> Registry<'a> {
         }
         manifest.digest = digest;
         Ok(manifest)
+    }
+
+    /// The manifest, or `None` where there is none.
+    pub(in crate::source) async fn manifest_if_any(
+        &self,
+        name: &str,
+    ) -> Result<Option<Manifest>, FetchError> {
+        match self.manifest(name).await {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(FetchError::Registry { status: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What refers to a manifest: the referrers API, or the tag that stands for it where a registry has no such API. The first page.
+    pub(in crate::source) async fn referrers(
+        &self,
+        digest: &str,
+    ) -> Result<Vec<Descriptor>, FetchError> {
+        let url = self.url(&format!("referrers/{digest}"))?;
+        let answer = self
+            .send(url.clone(), MAX_MANIFEST_BYTES, Some(OCI_INDEX))
+            .await?;
+        match answer.status.as_u16() {
+            200 => {
+                let index: Manifest =
+                    serde_json::from_slice(&answer.body).map_err(|error| FetchError::Artifact {
+                        reference: self.reference.to_string(),
+                        problem: format!("its referrers cannot be read: {error}"),
+                    })?;
+                Ok(index.manifests)
+            }
+            // Registries that do not know the address answer whatever they like.
+            400 | 404 | 405 | 501 => {
+                let tag = digest.replace(':', "-");
+                let index = self.manifest_if_any(&tag).await?;
+                Ok(index.map_or_else(Vec::new, |index| index.manifests))
+            }
+            _ => Err(self.refused(url, &answer)),
+        }
     }
 
     /// A blob, checked against size and digest.

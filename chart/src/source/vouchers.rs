@@ -1,0 +1,308 @@
+//! What lies beside a chart to vouch for it: a provenance file, signatures in the registry. Nothing of it is checked here.
+//!
+//! Mirrors where `helm pull --verify` and `cosign verify` look. Bounded: whoever may push to a repository may attach as much as he likes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use reqwest::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::credentials::Access;
+use super::error::FetchError;
+use super::fetcher::{FetchedChart, Fetcher, Shared};
+use super::http::{Request, authorize};
+use super::oci::{self, Descriptor, Reference, Registry};
+use super::reference::{ChartRef, Location};
+use super::safe_url::SafeUrl;
+
+/// Signatures of one chart that are fetched, each way.
+const MAX_SIGNATURES: usize = 50;
+/// Largest signature or provenance file, and all of one chart, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_ALL_BYTES: u64 = 4 << 20;
+
+const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
+
+/// Kind of the notes on disk.
+const NOTE: &str = "vouchers";
+
+/// Vouchers as they are kept on disk: all of them are texts.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    provenance: Option<String>,
+    attached: Vec<(String, BTreeMap<String, String>)>,
+    bundles: Vec<String>,
+}
+
+impl Note {
+    /// `None` where something is no text: nobody signs so, and it is not kept.
+    fn of(found: &Vouchers) -> Option<Self> {
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).ok();
+        let provenance = match &found.provenance {
+            Some(file) => Some(text(file)?),
+            None => None,
+        };
+        let attached = found.attached.iter();
+        let attached = attached.map(|one| Some((text(&one.payload)?, one.annotations.clone())));
+        Some(Self {
+            provenance,
+            attached: attached.collect::<Option<_>>()?,
+            bundles: found.bundles.iter().map(text).collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl From<Note> for Vouchers {
+    fn from(note: Note) -> Self {
+        let attached = note.attached.into_iter();
+        Self {
+            provenance: note.provenance.map(Bytes::from),
+            attached: attached
+                .map(|(payload, annotations)| Attached {
+                    payload: payload.into(),
+                    annotations,
+                })
+                .collect(),
+            bundles: note.bundles.into_iter().map(Bytes::from).collect(),
+        }
+    }
+}
+
+/// Which vouchers are wanted; each kind is requests of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VoucherKinds {
+    /// Provenance files.
+    pub provenance: bool,
+    /// Signatures in the registry; charts from elsewhere have none.
+    pub cosign: bool,
+}
+
+/// A signature that `cosign` attached under the tag `sha256-….sig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// What is signed.
+    pub payload: Bytes,
+    /// The layer's annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What was found beside a chart; cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vouchers {
+    /// The provenance file.
+    pub provenance: Option<Bytes>,
+    /// Attached signatures.
+    pub attached: Vec<Attached>,
+    /// Sigstore bundles that refer to the chart's manifest, as JSON.
+    pub bundles: Vec<Bytes>,
+}
+
+impl Fetcher {
+    /// What is remembered of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
+    /// believed than that.
+    pub async fn known_vouchers(
+        &self,
+        fetched: &FetchedChart,
+        access: &Access,
+        kinds: VoucherKinds,
+    ) -> Option<Vouchers> {
+        let key = (key(fetched, kinds), access.fingerprint());
+        if let Some(known) = self.shared.vouchers.get(&key) {
+            return Some(known);
+        }
+        let disk = self.shared.disk.clone()?;
+        let note = tokio::task::spawn_blocking(move || {
+            let name = disk.name(NOTE, &key.0, key.1);
+            disk.note::<Note>(&name)
+        });
+        note.await.ok()?.map(Vouchers::from)
+    }
+
+    /// Fetches what vouches for a chart that was fetched as `chart` with this access. What is not there is left out.
+    ///
+    /// # Errors
+    /// [`FetchError`] where it cannot be known what there is, or where the manifest does not name the archive.
+    pub async fn vouchers(
+        &self,
+        chart: &ChartRef,
+        fetched: &FetchedChart,
+        access: &Access,
+        kinds: VoucherKinds,
+    ) -> Result<Vouchers, FetchError> {
+        let location = chart.locate()?;
+        let found = match &fetched.manifest {
+            Some(manifest) => {
+                let mut reference = Reference::parse(fetched.url.as_str())?;
+                reference.digest = Some(manifest.clone());
+                let access = match location {
+                    // The credentials are the repository's, not the registry's.
+                    Location::Repository { .. } => &Access {
+                        credentials: None,
+                        ..access.clone()
+                    },
+                    _ => access,
+                };
+                let registry = Registry::new(&self.shared.http, access, &reference)?;
+                pulled(&registry, &reference, fetched, kinds).await?
+            }
+            None => {
+                let origin = match location {
+                    Location::Repository { repo, .. } => repo,
+                    _ => fetched.url.clone(),
+                };
+                Vouchers {
+                    provenance: match kinds.provenance {
+                        true => downloaded(&self.shared, &fetched.url, &origin, access).await?,
+                        false => None,
+                    },
+                    ..Vouchers::default()
+                }
+            }
+        };
+        let key = (key(fetched, kinds), access.fingerprint());
+        let bytes = found.size_bytes();
+        self.shared.vouchers.put(key.clone(), found.clone(), bytes);
+        if let (Some(disk), Some(note)) = (self.shared.disk.clone(), Note::of(&found)) {
+            let written = tokio::task::spawn_blocking(move || {
+                let name = disk.name(NOTE, &key.0, key.1);
+                disk.put_note(&name, &note);
+            });
+            // What cannot be kept is asked for again.
+            let _ = written.await;
+        }
+        Ok(found)
+    }
+}
+
+fn key(fetched: &FetchedChart, kinds: VoucherKinds) -> String {
+    let manifest = fetched.manifest.as_deref().unwrap_or_default();
+    let VoucherKinds { provenance, cosign } = kinds;
+    format!(
+        "{} {} {manifest} {provenance} {cosign}",
+        fetched.url.as_str(),
+        fetched.digest
+    )
+}
+
+impl Vouchers {
+    fn size_bytes(&self) -> usize {
+        let attached = self.attached.iter().map(|one| {
+            let texts = one.annotations.iter();
+            one.payload.len()
+                + texts
+                    .map(|(key, text)| key.len() + text.len())
+                    .sum::<usize>()
+        });
+        let bundles = self.bundles.iter().map(Bytes::len);
+        self.provenance.as_ref().map_or(0, Bytes::len)
+            + attached.sum::<usize>()
+            + bundles.sum::<usize>()
+    }
+}
+
+/// What a registry has. The manifest is read again, by its digest, so that what is vouched for is the archive that was fetched, wherever
+/// that was remembered meanwhile.
+async fn pulled(
+    registry: &Registry<'_>,
+    reference: &Reference,
+    fetched: &FetchedChart,
+    kinds: VoucherKinds,
+) -> Result<Vouchers, FetchError> {
+    let chart = oci::layer(registry, reference).await?;
+    if chart.layer.digest != fetched.digest {
+        return Err(FetchError::Artifact {
+            reference: reference.to_string(),
+            problem: format!(
+                "its manifest names the archive {}, and {} was fetched",
+                chart.layer.digest, fetched.digest
+            ),
+        });
+    }
+    let mut room = MAX_ALL_BYTES;
+    let mut found = Vouchers::default();
+    if let Some(provenance) = chart.provenance.filter(|_| kinds.provenance) {
+        found.provenance = small(registry, &provenance, &mut room).await?;
+    }
+    if !kinds.cosign {
+        return Ok(found);
+    }
+    let tag = format!("{}.sig", chart.named.replace(':', "-"));
+    let layers = registry.manifest_if_any(&tag).await?;
+    let layers = layers.map_or_else(Vec::new, |manifest| manifest.layers);
+    let signatures = layers
+        .into_iter()
+        .filter(|layer| layer.media_type == SIMPLE_SIGNING);
+    for layer in signatures.take(MAX_SIGNATURES) {
+        if let Some(payload) = small(registry, &layer, &mut room).await? {
+            found.attached.push(Attached {
+                payload,
+                annotations: layer.annotations,
+            });
+        }
+    }
+    let referrers = registry.referrers(&chart.named).await?;
+    let bundles = referrers
+        .iter()
+        .filter(|referrer| referrer.artifact_type.starts_with(BUNDLE));
+    for referrer in bundles.take(MAX_SIGNATURES) {
+        let Some(manifest) = registry.manifest_if_any(&referrer.digest).await? else {
+            continue;
+        };
+        let mut layers = manifest.layers.iter();
+        if let Some(layer) = layers.find(|layer| layer.media_type.starts_with(BUNDLE))
+            && let Some(bundle) = small(registry, layer, &mut room).await?
+        {
+            found.bundles.push(bundle);
+        }
+    }
+    Ok(found)
+}
+
+/// A blob that is small enough, of those that there still is room for. A larger one is no signature.
+async fn small(
+    registry: &Registry<'_>,
+    layer: &Descriptor,
+    room: &mut u64,
+) -> Result<Option<Bytes>, FetchError> {
+    if layer.size > MAX_BYTES.min(*room) {
+        tracing::warn!(
+            digest = layer.digest,
+            "a signature is too large, it does not count"
+        );
+        return Ok(None);
+    }
+    match registry.blob(layer, MAX_BYTES.min(*room)).await {
+        Ok(bytes) => {
+            *room -= bytes.len() as u64;
+            Ok(Some(bytes))
+        }
+        Err(FetchError::Registry { status: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file beside an archive.
+async fn downloaded(
+    shared: &Shared,
+    archive: &SafeUrl,
+    origin: &SafeUrl,
+    access: &Access,
+) -> Result<Option<Bytes>, FetchError> {
+    let mut url = (**archive).clone();
+    url.set_path(&format!("{}.prov", archive.path()));
+    let shown = SafeUrl::from(url.clone());
+    let here = access.at(&url, origin);
+    let request = authorize(Request::get(url, MAX_BYTES, &here), &here);
+    let answer = shared.http.send(request).await?;
+    match answer.status {
+        StatusCode::OK => Ok(Some(answer.body)),
+        StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
+        status => Err(FetchError::Status {
+            shown: access.shown(&shown, origin),
+            url: shown,
+            status: status.as_u16(),
+        }),
+    }
+}
