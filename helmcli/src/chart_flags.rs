@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use chart::source::{Access, ChartRef, Credentials};
+use chart::source::{Access, ChartRef, Credentials, FetchedChart};
 use chart::{Chart, Warning, loader};
 use golib::strconv::quote;
 
@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::fetch_errors::told;
 use crate::helm_home::HelmFlags;
 use crate::repositories;
+use crate::verify;
 
 /// Flags that tell where a chart comes from; names and meanings are helm's.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -63,11 +64,11 @@ pub struct ChartFlags {
     #[arg(long)]
     pub plain_http: bool,
 
-    /// Refused: signatures are not checked
+    /// Take the chart only with a provenance file that a key of the keyring signed
     #[arg(long)]
     pub verify: bool,
 
-    /// Accepted and ignored without --verify
+    /// Public keys for --verify, as gpg --export writes them; ~/.gnupg/pubring.gpg without the flag
     #[arg(long, default_value = "", hide_default_value = true)]
     pub keyring: String,
 }
@@ -103,27 +104,25 @@ impl ChartFlags {
         if self.repo.is_empty() {
             let path = Path::new(reference);
             if path.exists() {
-                if self.verify && path.is_dir() {
-                    return Err("unpacked charts cannot be verified".to_owned());
-                }
-                self.refuse_verify()?;
                 let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
                 let cleaned = golib::path::clean(absolute.as_os_str().as_encoded_bytes());
-                return Ok(Located::Path(OsString::from_vec(cleaned).into()));
+                let cleaned = PathBuf::from(OsString::from_vec(cleaned));
+                return match self.verify {
+                    // What was verified is what is rendered, whoever writes to the file meanwhile.
+                    true => verify::file(&cleaned, &self.keyring).map(Located::Archive),
+                    false => Ok(Located::Path(cleaned)),
+                };
             }
             if path.is_absolute() || reference.starts_with('.') {
                 return Err(format!("path {} not found", quote(reference)));
             }
         }
-        self.refuse_verify()?;
-        self.fetch(reference, helm).map(Located::Archive)
-    }
-
-    fn refuse_verify(&self) -> Result<(), String> {
-        match self.verify {
-            true => Err("--verify is not supported: signatures are not checked".to_owned()),
-            false => Ok(()),
+        let client = Client::new()?;
+        let fetched = self.fetch(&client, reference, helm)?;
+        if self.verify {
+            verify::fetched(&client, &fetched, &self.keyring)?;
         }
+        Ok(Located::Archive(fetched.archive.bytes))
     }
 
     fn version(&self) -> String {
@@ -151,13 +150,12 @@ impl ChartFlags {
         })
     }
 
-    fn fetch(&self, reference: &str, helm: &HelmFlags) -> Result<bytes::Bytes, String> {
+    fn fetch(&self, client: &Client, reference: &str, helm: &HelmFlags) -> Result<Fetched, String> {
         let access = self.access()?;
         let version = self.version();
-        let client = Client::new()?;
         if !self.repo.is_empty() {
             let (url, digest) =
-                repositories::find_at(&client, &self.repo, reference, &version, &access)?;
+                repositories::find_at(client, &self.repo, reference, &version, &access)?;
             // Whoever has the archive in an index that is kept has a say in how to get it.
             let owner = match url.starts_with("oci://") {
                 true => None,
@@ -166,9 +164,9 @@ impl ChartFlags {
             return match owner {
                 Some(owner) => {
                     let access = overridden(access, &owner)?;
-                    self.listed(&client, helm, &owner.url, &url, &digest, &access)
+                    self.listed(client, helm, &owner.url, &url, &digest, &access)
                 }
-                None => self.listed(&client, helm, &self.repo, &url, &digest, &access),
+                None => self.listed(client, helm, &self.repo, &url, &digest, &access),
             };
         }
         let has_host = |scheme: &str| {
@@ -178,30 +176,29 @@ impl ChartFlags {
         };
         if has_host("oci://") {
             let access = registry_access(helm, reference, &access);
-            let pulled = client.pull(reference, &version, &access);
-            return pulled.map(|chart| chart.bytes);
+            let archive = client.pull(reference, &version, &access)?;
+            return Ok(Fetched::new(reference, "", archive, access));
         }
         check_address(reference)?;
         if has_host("http://") || has_host("https://") {
             if let Some(owner) = repositories::owner(helm, reference)? {
                 let access = overridden(access, &owner)?;
-                return self.listed(&client, helm, &owner.url, reference, "", &access);
+                return self.listed(client, helm, &owner.url, reference, "", &access);
             }
             let chart = ChartRef {
                 chart: reference.to_owned(),
                 ..ChartRef::default()
             };
             let fetched = client.run(async |fetcher| fetcher.fetch(&chart, &access).await);
-            return fetched
-                .map(|chart| chart.bytes)
-                .map_err(|error| told(&error));
+            let archive = fetched.map_err(|error| told(&error))?;
+            return Ok(Fetched::new("", reference, archive, access));
         }
         // Go's URLs forget the slashes of an empty host.
         let reference = reference.strip_suffix("//").unwrap_or(reference);
         let listed = repositories::find(helm, reference, &version)?;
         let access = overridden(access, &listed.repository)?;
         let origin = &listed.repository.url;
-        self.listed(&client, helm, origin, &listed.url, &listed.digest, &access)
+        self.listed(client, helm, origin, &listed.url, &listed.digest, &access)
     }
 
     /// Gets an archive that an index names.
@@ -213,19 +210,45 @@ impl ChartFlags {
         url: &str,
         digest: &str,
         access: &Access,
-    ) -> Result<bytes::Bytes, String> {
-        let fetched = match url.starts_with("oci://") {
+    ) -> Result<Fetched, String> {
+        match url.starts_with("oci://") {
             true => {
                 // The credentials are the repository's, not the registry's.
                 let access = Access {
                     credentials: None,
                     ..access.clone()
                 };
-                client.quietly(url, "", &registry_access(helm, url, &access))
+                let access = registry_access(helm, url, &access);
+                let archive = client.quietly(url, "", &access)?;
+                Ok(Fetched::new(url, "", archive, access))
             }
-            false => client.archive(repository, url, digest, access),
+            false => {
+                let archive = client.archive(repository, url, digest, access)?;
+                Ok(Fetched::new(repository, url, archive, access.clone()))
+            }
+        }
+    }
+}
+
+/// An archive, and whom to ask for what vouches for it.
+pub(crate) struct Fetched {
+    pub(crate) chart: ChartRef,
+    pub(crate) archive: FetchedChart,
+    pub(crate) access: Access,
+}
+
+impl Fetched {
+    fn new(repo: &str, chart: &str, archive: FetchedChart, access: Access) -> Self {
+        let chart = ChartRef {
+            repo: repo.to_owned(),
+            chart: chart.to_owned(),
+            version: String::new(),
         };
-        fetched.map(|chart| chart.bytes)
+        Self {
+            chart,
+            archive,
+            access,
+        }
     }
 }
 

@@ -22,3 +22,4 @@ pub mod pflag;
 mod repositories;
 pub mod template;
 pub mod value_flags;
+mod verify;
