@@ -23,6 +23,7 @@ pub mod proxy;
 pub mod recording;
 pub mod registry;
 pub mod repository;
+pub mod signed;
 pub mod soak;
 pub mod tools;
 pub mod wait;

@@ -14,6 +14,7 @@ use crate::chart::{Chart, identity};
 use crate::ports;
 use crate::process::{Process, ProcessGroup};
 use crate::repository::Access;
+use crate::signed::{Signatures, SignedChart};
 use crate::tools::Tool;
 use crate::wait::wait_until;
 
@@ -145,6 +146,32 @@ impl Registry {
             .await
     }
 
+    /// Pushes an archive and its provenance file as `helm push` does.
+    ///
+    /// # Errors
+    /// When the registry refuses.
+    pub async fn push_with_provenance(
+        &self,
+        repository: &str,
+        version: &str,
+        archive: Vec<u8>,
+        file: Vec<u8>,
+    ) -> Result<String> {
+        const PROVENANCE: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
+        let config = self
+            .push_blob(repository, CONFIG_TYPE, b"{}".to_vec())
+            .await?;
+        let layer = self.push_blob(repository, CHART_TYPE, archive).await?;
+        let provenance = self.push_blob(repository, PROVENANCE, file).await?;
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": config,
+            "layers": [layer, provenance],
+        });
+        self.push_manifest(repository, version, &manifest).await
+    }
+
     /// Pushes bundle contents the way Fleet stores them in a registry: one layer, annotated with its manifest ID.
     ///
     /// # Errors
@@ -179,13 +206,91 @@ impl Registry {
             .map(drop)
     }
 
+    /// Copies a chart of [`crate::signed`] to a repository, manifest and all: its digest stays what it is.
+    ///
+    /// # Errors
+    /// When the registry refuses.
+    pub async fn mirror(&self, repository: &str, chart: &SignedChart) -> Result<String> {
+        for (kind, blob) in [(CONFIG_TYPE, &chart.config), (CHART_TYPE, &chart.archive)] {
+            self.push_blob(repository, kind, blob.clone()).await?;
+        }
+        let manifest = chart.manifest.clone();
+        self.push_bytes(repository, "1.1.0", MANIFEST_TYPE, manifest)
+            .await
+    }
+
+    /// Gives a chart of [`crate::signed`] that is in a repository another tag.
+    ///
+    /// # Errors
+    /// When the registry refuses.
+    pub async fn tag(&self, repository: &str, tag: &str, chart: &SignedChart) -> Result<String> {
+        let manifest = chart.manifest.clone();
+        self.push_bytes(repository, tag, MANIFEST_TYPE, manifest)
+            .await
+    }
+
+    /// Puts signatures beside the manifest with this digest, as `cosign` does where a registry has no referrers API.
+    ///
+    /// # Errors
+    /// When the registry refuses.
+    pub async fn attach(&self, repository: &str, digest: &str, found: &Signatures) -> Result<()> {
+        const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+        const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+        const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+        let tag = digest.replace(':', "-");
+        let config = self.push_blob(repository, EMPTY, b"{}".to_vec()).await?;
+        let manifest = |layers: Vec<Value>| json!({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers});
+        if !found.attached.is_empty() {
+            let mut layers = Vec::new();
+            for (payload, annotations) in &found.attached {
+                let kind = "application/vnd.dev.cosign.simplesigning.v1+json";
+                let mut layer = self
+                    .push_blob(repository, kind, payload.clone().into_bytes())
+                    .await?;
+                layer["annotations"] = annotations.clone();
+                layers.push(layer);
+            }
+            self.push_manifest(repository, &format!("{tag}.sig"), &manifest(layers))
+                .await?;
+        }
+        let mut referrers = Vec::new();
+        for bundle in &found.bundles {
+            let layer = self
+                .push_blob(repository, BUNDLE, bundle.clone().into_bytes())
+                .await?;
+            let manifest = manifest(vec![layer]);
+            let size = manifest.to_string().len();
+            let digest = self::digest(manifest.to_string().as_bytes());
+            self.push_manifest(repository, &digest, &manifest).await?;
+            referrers.push(json!({
+                "mediaType": MANIFEST_TYPE, "digest": digest, "size": size, "artifactType": BUNDLE,
+            }));
+        }
+        if !referrers.is_empty() {
+            let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": referrers});
+            let index = index.to_string().into_bytes();
+            self.push_bytes(repository, &tag, INDEX, index).await?;
+        }
+        Ok(())
+    }
+
     async fn push_manifest(&self, repository: &str, tag: &str, manifest: &Value) -> Result<String> {
         let body = manifest.to_string().into_bytes();
+        self.push_bytes(repository, tag, MANIFEST_TYPE, body).await
+    }
+
+    async fn push_bytes(
+        &self,
+        repository: &str,
+        tag: &str,
+        kind: &str,
+        body: Vec<u8>,
+    ) -> Result<String> {
         let digest = digest(&body);
         let url = format!("{}/v2/{repository}/manifests/{tag}", self.base);
         let request = self
             .request(reqwest::Method::PUT, &url)
-            .header("content-type", MANIFEST_TYPE);
+            .header("content-type", kind);
         expect(request.body(body).send().await?, StatusCode::CREATED).await?;
         Ok(digest)
     }

@@ -165,6 +165,12 @@ impl ChartRepository {
         self.publish(name, version, &path, &path, content);
     }
 
+    /// Publishes a provenance file beside the archive of a chart.
+    pub fn add_provenance(&self, name: &str, version: &str, file: Vec<u8>) {
+        let path = format!("charts/{name}-{version}.tgz.prov");
+        self.lock().files.insert(path, file.into());
+    }
+
     fn publish(&self, name: &str, version: &str, path: &str, url: &str, content: Vec<u8>) {
         let digest = Sha256::digest(&content)
             .iter()

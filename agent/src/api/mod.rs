@@ -75,6 +75,9 @@ pub const ANNOTATION_CLUSTER_VALUES: &str = "fleet.cattle.io/cluster-values";
 pub const ANNOTATION_RELEASE_NAME: &str = "fleet.cattle.io/release-name";
 /// On a BundleDeployment: `true` to install once and never upgrade (not upstream's).
 pub const ANNOTATION_INSTALL_ONCE: &str = "fleet.cattle.io/install-once";
+/// What a bundle asks of its chart besides the agent's signature policy; `docs/signatures.md` has the format. On a deployed chart: who
+/// vouched for it.
+pub const ANNOTATION_SIGNATURES: &str = "fleet.cattle.io/signatures";
 
 /// Label or annotation on a BundleDeployment: with another value than before, content whose last attempt was undone is tried again at
 /// once (not upstream's).

@@ -18,12 +18,15 @@ mod post_render;
 mod raw_yaml;
 mod source;
 mod style;
+mod verification;
 
 use std::fmt;
 
 use ::chart::archive::ArchiveError;
 use ::chart::loader::LoadError;
 use ::chart::source::{FetchError, SafeUrl};
+
+use crate::api::ANNOTATION_SIGNATURES;
 
 pub use access::{Storage, helm_access, source_hosts, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
@@ -34,6 +37,7 @@ pub use objects::ObjectsError;
 pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
 pub use source::{Bundle, Fetching, Source, Upstream, load};
 pub use style::Style;
+pub use verification::Requirements;
 
 /// A kind of object upstream that a bundle is read from; prints as the API server calls its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,12 @@ pub enum BundleError {
     /// The chart or the stored files cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
+    /// What the bundle asks of its chart cannot be read.
+    #[error("{}", ANNOTATION_SIGNATURES)]
+    SignatureRule(#[source] signatures::PolicyError),
+    /// The chart is not vouched for as it must be.
+    #[error(transparent)]
+    Refused(signatures::Refusal),
     /// The fetched archive cannot be unpacked.
     #[error("failed to read chart archive {url}")]
     Archive {
@@ -142,6 +152,8 @@ impl BundleError {
             Self::Content { .. } => "InvalidContent",
             Self::Overlay { .. } => "InvalidOverlay",
             Self::Fetch(error) => error.reason(),
+            Self::SignatureRule(_) => "InvalidSignatureRule",
+            Self::Refused(_) => "SignatureRefused",
             Self::Archive { .. } => "InvalidArchive",
             Self::Load(_) => "InvalidChart",
             Self::Incomplete(_) => "DependenciesMissing",

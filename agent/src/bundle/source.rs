@@ -10,11 +10,17 @@ use std::sync::Arc;
 
 use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher, Hosts};
 use k8s_openapi::api::core::v1::Secret;
+use signatures::{Policy, Verified};
 use tokio::time::Instant;
 
 use super::manifest::EMPTY_MANIFEST_ID;
-use super::{BundleError, Identity, Manifest, Package, UpstreamKind, access, chart};
-use crate::api::{BundleDeployment, BundleHelmOptions, Content, HelmOptions, LABEL_COMMIT};
+use super::{
+    BundleError, Identity, Manifest, Package, Requirements, UpstreamKind, access, chart,
+    verification,
+};
+use crate::api::{
+    ANNOTATION_SIGNATURES, BundleDeployment, BundleHelmOptions, Content, HelmOptions, LABEL_COMMIT,
+};
 
 /// Name of the storage Secret of a bundle without manifest ID.
 const DEFAULT_STORAGE_SECRET: &str = "ocistorage";
@@ -126,8 +132,8 @@ pub trait Upstream: Sync {
 pub enum Bundle {
     /// The bundle's own files.
     Files(Manifest),
-    /// A chart as it was fetched.
-    Chart(FetchedChart),
+    /// A chart as it was fetched, and who vouched for it, if somebody had to.
+    Chart(FetchedChart, Option<Verified>),
 }
 
 impl Bundle {
@@ -141,7 +147,7 @@ impl Bundle {
                     .map(|one| one.content.len() as u64);
                 sizes.sum()
             }
-            Self::Chart(fetched) => fetched.unpacked_bytes,
+            Self::Chart(fetched, _) => fetched.unpacked_bytes,
         }
     }
 
@@ -162,7 +168,15 @@ impl Bundle {
         let options = &bundle_deployment.spec.options;
         match self {
             Self::Files(manifest) => chart::from_manifest(manifest, options, identity),
-            Self::Chart(fetched) => chart::from_archive(fetched, options, identity),
+            Self::Chart(fetched, None) => chart::from_archive(fetched, options, identity),
+            Self::Chart(fetched, Some(verified)) => {
+                let mut package = chart::from_archive(fetched, options, identity)?;
+                let metadata = &mut package.chart.metadata;
+                verification::check_identity(fetched, options.helm.as_ref(), metadata)?;
+                let annotations = metadata.annotations.get_or_insert_default();
+                annotations.insert(ANNOTATION_SIGNATURES.to_owned(), verified.to_string());
+                Ok(package)
+            }
         }
     }
 }
@@ -175,15 +189,11 @@ pub struct Fetching<'f> {
     pub hosts: Option<Arc<Hosts>>,
     /// A chart's source is asked again where it was asked before.
     pub since: Option<Instant>,
+    /// Who must vouch for charts.
+    pub policy: &'f Policy,
 }
 
 impl Fetching<'_> {
-    async fn chart(&self, chart: &ChartRef, access: Access) -> Result<FetchedChart, BundleError> {
-        let access = self.over(access);
-        let fetched = self.fetcher.fetch_since(chart, &access, self.since);
-        Ok(fetched.await?)
-    }
-
     fn over(&self, access: Access) -> Access {
         Access {
             hosts: self.hosts.clone(),
@@ -192,7 +202,7 @@ impl Fetching<'_> {
     }
 }
 
-/// Gets a bundle's files from wherever they are.
+/// Gets a bundle's files from wherever they are; a chart that is fetched, only if it is vouched for as the policy asks.
 ///
 /// # Errors
 /// [`BundleError`]; `is_retryable` tells what may pass by itself.
@@ -205,11 +215,19 @@ pub async fn load<U: Upstream>(
     fetching: &Fetching<'_>,
 ) -> Result<Bundle, BundleError> {
     let namespace = bundle_deployment.namespace();
+    let requirements = Requirements::of(bundle_deployment, fetching.policy)?;
+    let fetch = async |chart: &ChartRef, access: Access| {
+        let access = fetching.over(access);
+        let fetched = requirements.fetch(fetching.fetcher, chart, &access, fetching.since);
+        let (fetched, verified) = fetched.await?;
+        Ok::<_, BundleError>(Bundle::Chart(fetched, verified))
+    };
     match Source::of(bundle_deployment)? {
         Source::Storage {
             secret,
             manifest_id,
         } => {
+            requirements.check_content()?;
             let secret = required_secret(upstream, namespace, &secret).await?;
             let storage = access::storage(&secret, &manifest_id)?;
             let access = fetching.over(storage.access);
@@ -225,14 +243,12 @@ pub async fn load<U: Upstream>(
                 name => Some(required_secret(upstream, namespace, name).await?),
             };
             let access = access::helm_access(&options, secret.as_ref())?;
-            Ok(Bundle::Chart(fetching.chart(&chart, access).await?))
+            fetch(&chart, access).await
         }
         Source::Content {
             name,
             chart: Some(chart),
-        } if name.is_empty() || name == EMPTY_MANIFEST_ID => Ok(Bundle::Chart(
-            fetching.chart(&chart, Access::default()).await?,
-        )),
+        } if name.is_empty() || name == EMPTY_MANIFEST_ID => fetch(&chart, Access::default()).await,
         Source::Content { name, chart } => {
             let content = upstream
                 .content(&name)
@@ -248,10 +264,11 @@ pub async fn load<U: Upstream>(
             })?;
             let manifest = Manifest::from_content(&content)?;
             match chart.filter(|_| manifest.resources.is_empty()) {
-                Some(chart) => Ok(Bundle::Chart(
-                    fetching.chart(&chart, Access::default()).await?,
-                )),
-                None => Ok(Bundle::Files(manifest)),
+                Some(chart) => fetch(&chart, Access::default()).await,
+                None => {
+                    requirements.check_content()?;
+                    Ok(Bundle::Files(manifest))
+                }
             }
         }
     }
@@ -344,6 +361,7 @@ mod tests {
             fetcher: &fetcher,
             hosts: None,
             since: None,
+            policy: &Policy::default(),
         };
         let load = async |spec| {
             let error = load(&deployment(spec), &Nothing, &fetching)

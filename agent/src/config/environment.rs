@@ -14,6 +14,8 @@ pub(super) const CLUSTER_VALUES_VARIABLE: &str = "FLEET_AGENT_CLUSTER_VALUES";
 pub(super) const CACHE_VARIABLE: &str = "FLEET_AGENT_CACHE";
 /// What it may take, in MiB.
 pub(super) const CACHE_SIZE_VARIABLE: &str = "FLEET_AGENT_CACHE_MIB";
+/// `required`: nothing is deployed where there is no signature policy. `optional`, the default, deploys then.
+pub(super) const SIGNATURES_VARIABLE: &str = "FLEET_AGENT_SIGNATURES";
 /// Overrides intervals, e.g. `drift-delay=100ms,credential-poll=50ms`. For tests and experiments.
 pub(super) const TIMING_VARIABLE: &str = "FLEET_AGENT_TIMING";
 
@@ -124,6 +126,8 @@ pub enum SettingsError {
     RenewDeadlineTooShort,
     #[error("{SITE_VARIABLE} is {0:?}, not namespace/name")]
     Site(String),
+    #[error("{SIGNATURES_VARIABLE} is {0:?}, not optional or required")]
+    Signatures(String),
     #[error("{CLUSTER_VALUES_VARIABLE} is {0:?}, not auto, always or never")]
     ClusterValues(String),
     #[error("{CACHE_SIZE_VARIABLE} is {0:?}, not a number of MiB")]

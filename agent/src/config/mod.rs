@@ -20,7 +20,7 @@ use std::time::Duration;
 use chart::source::DiskSettings;
 
 use crate::summary::ErrorMapping;
-use environment::{CLUSTER_VALUES_VARIABLE, parse_duration};
+use environment::{CLUSTER_VALUES_VARIABLE, SIGNATURES_VARIABLE, parse_duration};
 
 pub use agent_config::{AgentConfig, AgentConfigError, TlsMode};
 pub use args::AgentArgs;
@@ -83,6 +83,8 @@ pub struct Settings {
     pub remote_schemas: bool,
     /// Where fetched charts are kept for later processes.
     pub chart_cache: Option<DiskSettings>,
+    /// Whether nothing is deployed where there is no signature policy.
+    pub needs_signature_policy: bool,
     /// Which conditions of live objects mean an error.
     pub error_mapping: ErrorMapping,
 }
@@ -146,6 +148,11 @@ impl Settings {
             },
             remote_schemas: fetches_schemas(env),
             chart_cache: chart_cache::from_environment(env)?,
+            needs_signature_policy: match env.get(SIGNATURES_VARIABLE) {
+                None | Some("optional") => false,
+                Some("required") => true,
+                Some(other) => return Err(SettingsError::Signatures(other.to_owned())),
+            },
             error_mapping: error_mapping(env),
         })
     }

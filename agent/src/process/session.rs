@@ -19,6 +19,7 @@ use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::{Facts, FactsReader};
 use crate::controllers::garbage::{Collector, CollectorContext};
 use crate::controllers::queue::{Backoff, Queue};
+use crate::controllers::signature_policy::SignaturePolicy;
 use crate::controllers::source_hosts::SourceHosts;
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
@@ -153,6 +154,11 @@ impl Session {
                 (self.fetcher.clone(), Arc::clone(&source_hosts)),
                 values,
                 Arc::clone(events),
+                SignaturePolicy::new(
+                    identities.agent(),
+                    &settings.namespace,
+                    settings.needs_signature_policy,
+                ),
                 Arc::clone(&queue),
                 settings,
             ),

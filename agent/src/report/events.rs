@@ -82,6 +82,10 @@ pub enum Reason {
     OlderChart,
     /// The chart or the bundle's content cannot be had.
     SourceFailed,
+    /// A chart is vouched for as the signature policy asks.
+    SignatureVerified,
+    /// A chart is not, or the policy cannot be read.
+    SignatureRefused,
     /// The values are missing or invalid.
     ValuesFailed,
     /// The chart does not render.
@@ -135,6 +139,8 @@ impl Reason {
             Self::SourceUnreachable => "SourceUnreachable",
             Self::OlderChart => "OlderChart",
             Self::SourceFailed => "SourceFailed",
+            Self::SignatureVerified => "SignatureVerified",
+            Self::SignatureRefused => "SignatureRefused",
             Self::ValuesFailed => "ValuesFailed",
             Self::RenderFailed => "RenderFailed",
             Self::KindMissing => "KindMissing",
@@ -158,6 +164,7 @@ impl Reason {
             Self::Deployed
                 | Self::Removed
                 | Self::DriftCorrected
+                | Self::SignatureVerified
                 | Self::FieldTaken
                 | Self::FieldLeft
                 | Self::RemovalReleased

@@ -300,7 +300,7 @@ async fn downloaded(
         StatusCode::OK => Ok(Some(answer.body)),
         StatusCode::NOT_FOUND | StatusCode::GONE => Ok(None),
         status => Err(FetchError::Status {
-            shown: access.shown(&shown, origin),
+            shown: answer.shown(access.shown(&shown, origin)),
             url: shown,
             status: status.as_u16(),
         }),

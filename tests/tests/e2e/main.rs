@@ -32,6 +32,7 @@ mod release_ownership;
 mod removal;
 mod scene;
 mod shared_copies;
+mod signatures;
 mod sizes;
 mod soak;
 mod sources;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::cluster::ADMIN;
 use testbed::helm::Helm;
@@ -111,6 +111,26 @@ async fn its_pod_goes_where_fleets_goes() -> Result<()> {
     assert_eq!(deployment["spec"]["strategy"], Value::Null);
     let ports = &pod["containers"][0]["ports"];
     assert_eq!(ports[1]["containerPort"], 8081);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_signature_policy_becomes_a_map_that_must_be_there() -> Result<()> {
+    let is_required = |objects: &[Value]| {
+        let deployment = of_kind(objects, "Deployment").map(ToString::to_string);
+        deployment.is_some_and(|text| text.contains("FLEET_AGENT_SIGNATURES"))
+    };
+    ensure!(!is_required(&rendered(&[]).await?));
+    let objects = rendered(&["--set=signaturePolicy.unmatched=refuse"]).await?;
+    ensure!(is_required(&objects));
+    let maps = objects
+        .iter()
+        .filter(|object| object["kind"] == "ConfigMap");
+    let policies: Vec<&Value> = maps.map(|map| &map["data"]["policy.yaml"]).collect();
+    ensure!(
+        policies.contains(&&json!("{\"unmatched\":\"refuse\"}")),
+        "{policies:?}"
+    );
     Ok(())
 }
 

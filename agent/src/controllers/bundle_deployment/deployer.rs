@@ -17,6 +17,7 @@ use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::Storage;
 use serde_json::{Map, Value};
+use signatures::Policy;
 use templating::TemplateCache;
 use tokio::time::Instant;
 
@@ -32,10 +33,11 @@ use crate::api::{
     BundleDeploymentOptions, Content,
 };
 use crate::bundle;
-use crate::bundle::{Bundle, Fetching, Package, SetId, Source};
+use crate::bundle::{Bundle, BundleError, Fetching, Package, SetId, Source};
 use crate::client::identity::DeploymentClient;
 use crate::config::Settings;
 use crate::controllers::queue::Queue;
+use crate::controllers::signature_policy::{PolicyUnusable, SignaturePolicy};
 use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::report::events::{Events, Reason};
@@ -113,6 +115,8 @@ pub struct Deployer {
     asked: Mutex<HashMap<String, Asking>>,
     /// When the source of a bundle's chart was asked last.
     polled: Mutex<HashMap<String, Instant>>,
+    /// What vouches for charts.
+    signatures: SignaturePolicy,
     /// Knows whether the bundle has changed meanwhile.
     queue: Arc<Queue>,
     /// How long the templates of a bundle may take.
@@ -129,6 +133,7 @@ impl Deployer {
         (fetcher, hosts): (Fetcher, Arc<SourceHosts>),
         values: ValuesReader,
         events: Arc<Events>,
+        signatures: SignaturePolicy,
         queue: Arc<Queue>,
         settings: &Settings,
     ) -> Self {
@@ -142,6 +147,7 @@ impl Deployer {
             schemas: Arc::new(Schemas::new(settings.remote_schemas)),
             asked: Mutex::default(),
             polled: Mutex::default(),
+            signatures,
             queue,
             render_limit: settings.timing.render_limit,
             namespace: settings.namespace.clone(),
@@ -394,17 +400,30 @@ impl Deployer {
         let values = self.values.of(impersonated, filled).await;
         let values = values.map_err(InputError::at(Cause::Deploy(Reason::ValuesFailed)));
         let (values, values_digest) = values?;
-        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let upstream = UpstreamObjects(&self.upstream);
         let since = self.asked_since(bundle);
-        let fetching = self.fetching(bundle, since).await;
+        let policy = self.signatures.current().await;
+        let policy = policy.map_err(|unusable| {
+            let reason = match unusable {
+                PolicyUnusable::Read(_) => Reason::SourceFailed,
+                _ => Reason::SignatureRefused,
+            };
+            Halt::at(Cause::Deploy(reason))(unusable)
+        })?;
+        let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
+        let fetching = self.fetching(bundle, since, &policy).await;
         let fetching = fetching.map_err(source_failed())?;
-        let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await;
-        let loaded = loaded.map_err(InputError::from).map_err(source_failed())?;
-        if let Bundle::Chart(fetched) = &loaded {
+        let loaded = bundle::load(bundle, &upstream, &fetching);
+        let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
+        if let Bundle::Chart(_, Some(verified)) = &loaded {
+            let text = format!("the chart is vouched for: {verified}");
+            self.events
+                .emit(Reason::SignatureVerified, bundle.name(), text);
+        }
+        if let Bundle::Chart(fetched, _) = &loaded {
             self.owes_answer(bundle.name(), fetched.is_stale);
         }
-        if let Bundle::Chart(fetched) = &loaded
+        if let Bundle::Chart(fetched, _) = &loaded
             && fetched.is_stale
         {
             let FetchedChart { url, digest, .. } = fetched;
@@ -426,10 +445,13 @@ impl Deployer {
             .host()
             .work(move || loaded.package(&bundle, &namespace));
         let package = match package.await {
-            Ok(package) => package.map_err(InputError::from),
-            Err(panicked) => Err(InputError::new(panicked)),
+            Ok(package) => package.map_err(not_loaded)?,
+            Err(panicked) => {
+                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(
+                    InputError::new(panicked),
+                ));
+            }
         };
-        let package = package.map_err(source_failed())?;
         for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");
         }
@@ -441,11 +463,12 @@ impl Deployer {
         })
     }
 
-    async fn fetching(
-        &self,
+    async fn fetching<'f>(
+        &'f self,
         bundle: &BundleDeployment,
         since: Option<Instant>,
-    ) -> Result<Fetching<'_>, InputError> {
+        policy: &'f Policy,
+    ) -> Result<Fetching<'f>, InputError> {
         let is_fetched = Source::of(bundle).is_ok_and(|source| source.is_fetched());
         let hosts = match is_fetched {
             true => self.hosts.current().await.map_err(InputError::new)?,
@@ -455,6 +478,7 @@ impl Deployer {
             fetcher: &self.fetcher,
             hosts,
             since,
+            policy,
         })
     }
 
@@ -486,10 +510,12 @@ impl Deployer {
             return Ok(chart_poll::Found::Same);
         }
         let upstream = UpstreamObjects(&self.upstream);
-        let fetching = self.fetching(bundle, Some(now)).await?;
+        // What nobody vouches for is nothing to upgrade to.
+        let policy = self.signatures.current().await.map_err(InputError::new)?;
+        let fetching = self.fetching(bundle, Some(now), &policy).await?;
         let loaded = bundle::load(bundle, &upstream, &fetching);
         Ok(match Box::pin(loaded).await? {
-            Bundle::Chart(fetched) => chart_poll::compare(deployed, &fetched),
+            Bundle::Chart(fetched, _) => chart_poll::compare(deployed, &fetched),
             Bundle::Files(_) => chart_poll::Found::Same,
         })
     }
@@ -529,6 +555,15 @@ struct Inputs {
 /// Whether somebody asks for a deploy though nothing has changed.
 fn is_forced(bundle: &BundleDeployment) -> bool {
     bundle.spec.options.force_sync_generation != bundle.status.sync_generation.unwrap_or_default()
+}
+
+/// The bundle's chart cannot be had, or may not be deployed.
+fn not_loaded(failed: BundleError) -> Halt {
+    let reason = match failed {
+        BundleError::Refused(_) | BundleError::SignatureRule(_) => Reason::SignatureRefused,
+        _ => Reason::SourceFailed,
+    };
+    InputError::at(Cause::Deploy(reason))(InputError::from(failed))
 }
 
 /// What a deploy takes whose bundle has so many bytes of files, about: the files, what templates make of them, the objects read from

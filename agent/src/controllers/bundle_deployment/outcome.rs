@@ -171,7 +171,10 @@ impl Halt {
             true => StatusChange::Condition(DEPLOYED),
             false => StatusChange::None,
         };
-        let shown_as_not_ready = || SHOWN_AS_NOT_READY.is_match(&self.message);
+        // A refusal quotes what others wrote, and is a refusal whatever that is like.
+        let shown_as_not_ready = |reason| {
+            reason != Reason::SignatureRefused && SHOWN_AS_NOT_READY.is_match(&self.message)
+        };
         let (status, event, what) = match self.cause {
             Cause::FillIn => (deployed, Reason::ValuesFailed, "cannot fill in values"),
             Cause::WaitForUpstream => (
@@ -219,7 +222,7 @@ impl Halt {
                 "cannot label the namespace",
             ),
             Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
-            Cause::Deploy(reason) | Cause::Undone(reason) if shown_as_not_ready() => (
+            Cause::Deploy(reason) | Cause::Undone(reason) if shown_as_not_ready(reason) => (
                 StatusChange::DeployedButNotInstalled,
                 reason,
                 "cannot install",
@@ -685,6 +688,15 @@ mod tests {
         let mut report = report();
         report.halt(&halt, true);
         assert_eq!(conditions(&report), ["Deployed=False m"]);
+    }
+
+    #[test]
+    fn a_refusal_is_one_whatever_it_quotes() {
+        let mut report = report();
+        let cause = Cause::Deploy(Reason::SignatureRefused);
+        report.halt(&Halt::new(cause, "rules[0]: unknown field `signed`"), false);
+        let expected = ["Deployed=False rules[0]: unknown field `signed`"];
+        assert_eq!(conditions(&report), expected);
     }
 
     #[rstest]

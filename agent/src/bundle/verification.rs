@@ -1,0 +1,299 @@
+//! Whether a chart that was fetched has what the signature policy asks for.
+//!
+//! What is checked is the bytes that are deployed: they are hashed here, wherever they come from, so a chart that was remembered or cached
+//! is held against the policy that is in force now.
+
+use ::chart::Metadata;
+use ::chart::source::{Access, ChartRef, FetchedChart, Fetcher, Reference, VoucherKinds, Vouchers};
+use golib::semver::Version;
+use sha2::{Digest as _, Sha256};
+use signatures::policy::BundleRule;
+use signatures::{Attached, Demands, Evidence, Policy, Refusal, Subject, Verified};
+use tokio::time::Instant;
+
+use super::BundleError;
+use crate::api::{ANNOTATION_SIGNATURES, BundleDeployment, HelmOptions};
+
+/// What a bundle's chart must have: by the agent's policy, and by the bundle's own rule, which only adds to it.
+#[derive(Clone, Debug)]
+pub struct Requirements<'a> {
+    policy: &'a Policy,
+    own: Option<BundleRule>,
+}
+
+impl<'a> Requirements<'a> {
+    /// The requirements for this bundle.
+    ///
+    /// # Errors
+    /// [`BundleError::SignatureRule`] where the bundle's rule is malformed: it asks for something, and nobody knows for what.
+    pub fn of(
+        bundle_deployment: &BundleDeployment,
+        policy: &'a Policy,
+    ) -> Result<Self, BundleError> {
+        let own = bundle_deployment.switch(ANNOTATION_SIGNATURES);
+        let own = own.map(BundleRule::parse).transpose();
+        Ok(Self {
+            policy,
+            own: own.map_err(BundleError::SignatureRule)?,
+        })
+    }
+
+    /// Lets files through that came by way of upstream, which nobody signs.
+    ///
+    /// # Errors
+    /// The policy or the bundle asks for charts that are vouched for.
+    pub(super) fn check_content(&self) -> Result<(), BundleError> {
+        let problem = match (&self.own, self.policy.refuses_content()) {
+            (Some(_), _) => "the bundle asks for a chart that is vouched for",
+            (None, true) => "the agent's policy refuses such",
+            (None, false) => return Ok(()),
+        };
+        let subject = Subject {
+            addresses: vec!["the bundle's files".to_owned()],
+            ..Subject::default()
+        };
+        let problem =
+            format!("they came through the upstream cluster, and nobody signs those: {problem}");
+        Err(BundleError::Refused(Refusal {
+            chart: "the bundle's files".to_owned(),
+            ..subject.refused("content", problem)
+        }))
+    }
+
+    /// Fetches a chart and lets it through if it has what it needs; who vouched for it, if somebody had to. `since` as for
+    /// [`Fetcher::fetch_since`].
+    ///
+    /// # Errors
+    /// [`BundleError::Fetch`] for the chart or what vouches for it, [`BundleError::Refused`].
+    pub(super) async fn fetch(
+        &self,
+        fetcher: &Fetcher,
+        chart: &ChartRef,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<(FetchedChart, Option<Verified>), BundleError> {
+        let fetched = fetcher.fetch_since(chart, access, since).await?;
+        let subject = subject(chart, &fetched);
+        // What a registry's manifest names is checked when it is fetched, and here once more, whoever kept it meanwhile.
+        if fetched.manifest.is_some()
+            && fetched.digest.starts_with("sha256:")
+            && fetched.digest != subject.archive
+        {
+            let problem = format!("its manifest names the archive {}", fetched.digest);
+            return Err(BundleError::Refused(subject.refused("digest", problem)));
+        }
+        let demands = self
+            .policy
+            .demands(&subject, self.own.as_ref())
+            .map_err(BundleError::Refused)?;
+        if demands.are_none() {
+            return Ok((fetched, None));
+        }
+        let verified = check(fetcher, chart, access, &fetched, &subject, &demands).await?;
+        Ok((fetched, Some(verified)))
+    }
+}
+
+async fn check(
+    fetcher: &Fetcher,
+    chart: &ChartRef,
+    access: &Access,
+    fetched: &FetchedChart,
+    subject: &Subject,
+    demands: &Demands<'_>,
+) -> Result<Verified, BundleError> {
+    let kinds = VoucherKinds {
+        provenance: demands.provenance(),
+        cosign: demands.cosign() && fetched.manifest.is_some(),
+    };
+    if kinds == VoucherKinds::default() {
+        let checked = demands.check(subject, &Evidence::default());
+        return checked.map_err(BundleError::Refused);
+    }
+    // What vouched for these bytes once does so again without a request; what did not may have been added to meanwhile.
+    if let Some(known) = fetcher.known_vouchers(fetched, access, kinds).await
+        && let Ok(verified) = demands.check(subject, &evidence(known))
+    {
+        return Ok(verified);
+    }
+    let vouchers = fetcher.vouchers(chart, fetched, access, kinds).await?;
+    let checked = demands.check(subject, &evidence(vouchers));
+    checked.map_err(BundleError::Refused)
+}
+
+fn evidence(found: Vouchers) -> Evidence {
+    Evidence {
+        provenance: found.provenance.map(Vec::from),
+        attached: found
+            .attached
+            .into_iter()
+            .map(|one| Attached {
+                payload: one.payload.into(),
+                annotations: one.annotations,
+            })
+            .collect(),
+        bundles: found.bundles.into_iter().map(Vec::from).collect(),
+    }
+}
+
+/// What is known of a chart that was fetched, for the policy.
+fn subject(chart: &ChartRef, fetched: &FetchedChart) -> Subject {
+    let hex = golib::hex::encode(&Sha256::digest(&fetched.bytes));
+    let repo = chart.repo.trim();
+    let name = chart.chart.trim();
+    let asked = match (repo, name) {
+        ("", name) => name.to_owned(),
+        (repo, "") => repo.to_owned(),
+        (repo, _) if repo.starts_with("oci://") => repo.to_owned(),
+        (repo, name) => {
+            // Where the index lies; its query comes after its path.
+            let path = repo.split(['?', '#']).next().unwrap_or_default();
+            format!("{}/{name}", path.trim_end_matches('/'))
+        }
+    };
+    let reference = match &fetched.manifest {
+        Some(_) => Reference::parse(fetched.url.as_str()).ok(),
+        None => None,
+    };
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let file_name = match &reference {
+        // As Helm names what it pulled. Without a tag nobody knows; the digest decides then.
+        Some(Reference { tag: None, .. }) => String::new(),
+        Some(reference) => format!("{}-{}.tgz", last(&reference.repository), fetched.version),
+        None => last(&fetched.url.path().replace("%2B", "+").replace("%2b", "+")),
+    };
+    let fetched_from = fetched.url.to_string();
+    Subject {
+        addresses: vec![asked, fetched_from],
+        archive: format!("sha256:{hex}"),
+        manifest: fetched.manifest.clone(),
+        repository: reference
+            .map(|reference| format!("{}/{}", reference.registry, reference.repository)),
+        file_name,
+    }
+}
+
+/// Whether a chart that somebody vouched for is the one that was asked for: of the version it was fetched as, and of its name. Else an old
+/// chart or another one, whose signature is as good as ever, could be served in its place.
+///
+/// # Errors
+/// [`BundleError::Refused`].
+pub(super) fn check_identity(
+    fetched: &FetchedChart,
+    helm: Option<&HelmOptions>,
+    found: &Metadata,
+) -> Result<(), BundleError> {
+    let refused = |problem: String| {
+        let subject = Subject {
+            addresses: vec![fetched.url.to_string()],
+            archive: fetched.digest.clone(),
+            manifest: fetched.manifest.clone(),
+            ..Subject::default()
+        };
+        Err(BundleError::Refused(subject.refused("identity", problem)))
+    };
+    // A plain archive, or one by digest, is of whatever version it says.
+    if let (Ok(asked), Ok(version)) = (
+        Version::parse(&*fetched.version),
+        Version::parse(&*found.version),
+    ) && asked != version
+    {
+        return refused(format!(
+            "version {} was fetched, and the chart in it says that it is {}",
+            fetched.version, found.version
+        ));
+    }
+    let repository = match &fetched.manifest {
+        Some(_) => Reference::parse(fetched.url.as_str()).ok(),
+        None => None,
+    };
+    let asked = match (&repository, helm) {
+        (Some(reference), _) => reference.repository.rsplit('/').next(),
+        (None, Some(helm)) if !helm.repo.is_empty() => Some(helm.chart.trim()),
+        _ => None,
+    };
+    match asked {
+        Some(asked) if asked != found.name => refused(format!(
+            "chart {asked:?} was fetched, and the chart in it says that it is {:?}",
+            found.name
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::chart::source::SafeUrl;
+
+    use super::*;
+
+    fn fetched(url: &str, version: &str, manifest: Option<&str>) -> FetchedChart {
+        FetchedChart {
+            bytes: bytes::Bytes::from_static(b"archive"),
+            unpacked_bytes: 0,
+            version: version.to_owned(),
+            digest: String::new(),
+            manifest: manifest.map(str::to_owned),
+            url: SafeUrl::parse(url).unwrap(),
+            is_stale: false,
+        }
+    }
+
+    fn chart(repo: &str, chart: &str) -> ChartRef {
+        ChartRef {
+            repo: repo.into(),
+            chart: chart.into(),
+            version: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_chart_is_known_by_what_was_asked_and_what_was_fetched() {
+        let listed = fetched("https://cdn.example/a/web-1.0.0%2Bb.tgz", "1.0.0+b", None);
+        let listed = subject(&chart("https://h/charts/?token=x", "web"), &listed);
+        assert_eq!(listed.addresses[0], "https://h/charts/web");
+        assert_eq!(
+            listed.addresses[1],
+            "https://cdn.example/a/web-1.0.0%2Bb.tgz"
+        );
+        assert_eq!(listed.file_name, "web-1.0.0+b.tgz");
+        let pulled = fetched(
+            "oci://r.example/charts/web:1.0.0",
+            "1.0.0",
+            Some("sha256:0"),
+        );
+        let pulled = subject(&chart("oci://r.example/charts/web", ""), &pulled);
+        assert_eq!(pulled.repository.as_deref(), Some("r.example/charts/web"));
+        assert_eq!(pulled.file_name, "web-1.0.0.tgz");
+        assert!(pulled.archive.starts_with("sha256:") && pulled.archive.len() == 71);
+    }
+
+    #[test]
+    fn an_old_or_another_chart_is_none_that_was_asked_for() {
+        let helm = |repo: &str, chart: &str| HelmOptions {
+            repo: repo.into(),
+            chart: chart.into(),
+            ..HelmOptions::default()
+        };
+        let found = |name: &str, version: &str| Metadata {
+            name: name.into(),
+            version: version.into(),
+            ..Metadata::default()
+        };
+        let listed = fetched("https://h/web-1.1.0.tgz", "1.1.0", None);
+        let options = helm("https://h", "web");
+        check_identity(&listed, Some(&options), &found("web", "1.1.0")).unwrap();
+        check_identity(&listed, Some(&options), &found("web", "1.0.0")).unwrap_err();
+        check_identity(&listed, Some(&options), &found("db", "1.1.0")).unwrap_err();
+        let pulled = fetched("oci://r.example/charts/web:1.1", "1.1", Some("sha256:0"));
+        check_identity(&pulled, None, &found("web", "1.1.0")).unwrap();
+        check_identity(&pulled, None, &found("db", "1.1.0")).unwrap_err();
+        let plain = fetched("https://h/x.tgz", "", None);
+        check_identity(
+            &plain,
+            Some(&helm("", "https://h/x.tgz")),
+            &found("web", "3.0.0"),
+        )
+        .unwrap();
+    }
+}
