@@ -1,11 +1,11 @@
 # The image of `make image`, for those who rather build with a container engine: the same files, written by the same program.
 #
-# The base is an argument, so that who builds for others pins it by digest and from a registry of their own:
-#   docker build --build-arg RUST=docker.io/library/rust:1.95.0-bookworm@sha256:... --tag fleetagent .
+# The base is pinned by digest, and an argument for those who have a registry of their own:
+#   docker build --build-arg RUST=registry.example/rust:1.95.0-bookworm@sha256:... --tag fleetagent .
 # Other architectures: --platform linux/arm64. The digest differs from that of `make image`: engines write times and layers of their own.
-ARG RUST=docker.io/library/rust:1.95.0-bookworm
+ARG RUST=docker.io/library/rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1
 FROM ${RUST} AS build
-# The toolchain of the base; rust-toolchain.toml would fetch another one.
+# The toolchain of the base, which the name above says; rust-toolchain.toml would fetch the newest one.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 WORKDIR /src
 COPY . .

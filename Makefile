@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image
+.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -117,3 +117,6 @@ fmt: ## Format the code
 
 image: ## Build the container image and its bill of materials, without an engine (ARCH="amd64 arm64", ARGS=--help)
 	@cargo run --quiet --package image -- $(ARCH:%=--arch %) $(ARGS)
+
+image-check: ## Build the committed image twice, in two directories, and compare digest, bill of materials and size (ARCH=, ARGS=)
+	@deploy/image-check.sh target/image-check $(ARCH:%=--arch %) $(ARGS)

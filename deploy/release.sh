@@ -22,38 +22,27 @@ if [ "$push" = --push ]; then
   for tool in skopeo cosign helm; do command -v "$tool" >/dev/null || fail "there is no $tool"; done
 fi
 
-REVISION="$(git rev-parse HEAD)"
-SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)"
-export REVISION SOURCE_DATE_EPOCH
-
-work="$(mktemp -d)"
-trap 'git worktree remove --force "$work/again" 2>/dev/null || true; rm -rf "$work"' EXIT
+artifacts=target/release-artifacts
+rm -rf "$artifacts"
+mkdir -p "$artifacts"
 flags=()
 for arch in "${archs[@]}"; do flags+=(--arch "$arch"); done
-build() { # checkout output
-  (cd "$1" && cargo run --quiet --locked --package image -- "${flags[@]}" --name "$name" --tag "$version" --output "$2")
-}
-echo "release: building $name:$version"
-build . "$work/first" | tee "$work/first.log"
-echo "release: building it again, elsewhere"
-git worktree add --quiet --detach "$work/again" HEAD
-build "$work/again" "$work/second" >"$work/second.log"
-digest="$(sed -n 's/^image: digest //p' "$work/first.log")"
-again="$(sed -n 's/^image: digest //p' "$work/second.log")"
-[ -n "$digest" ] && [ "$digest" = "$again" ] || fail "two builds, two digests: $digest and $again"
-mkdir -p target/release-artifacts
-cp "$work"/first/* target/release-artifacts/
-echo "release: $name:$version is $digest, in target/release-artifacts"
+echo "release: building $name:$version twice"
+deploy/image-check.sh "$artifacts/twice" "${flags[@]}" --name "$name" --tag "$version" | tee "$artifacts/build.log"
+digest="$(sed -n 's/^image: digest //p' "$artifacts/build.log" | head -1)"
+mv "$artifacts"/twice/first/* "$artifacts/"
+rm -r "$artifacts/twice" "$artifacts/build.log"
+echo "release: $name:$version is $digest, in $artifacts"
 
 if [ "$push" != --push ]; then
   echo "release: nothing was pushed (--push does)"
   exit
 fi
-archive="$(ls target/release-artifacts/*.tar)"
+archive="$(ls "$artifacts"/*.tar)"
 skopeo copy --all "oci-archive:$archive" "docker://$name:$version"
 cosign sign --yes "$name@$digest"
-for bill in target/release-artifacts/*.cdx.json; do
+for bill in "$artifacts"/*.cdx.json; do
   cosign attest --yes --type cyclonedx --predicate "$bill" "$name@$digest"
 done
-helm package deploy/fleet-agent --destination target/release-artifacts
-helm push "target/release-artifacts/fleet-agent-$version.tgz" "oci://${name%/*}/charts"
+helm package deploy/fleet-agent --destination "$artifacts"
+helm push "$artifacts/fleet-agent-$version.tgz" "oci://${name%/*}/charts"
