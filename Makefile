@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check
+.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check tools-node
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -94,6 +94,9 @@ deny:
 
 tools: ## Build the Go programs of the test bed (10 minutes the first time)
 	@tests/tools/build.sh
+
+tools-node: ## Build what a real node needs as well: kubelet, and Fleet's own programs (FLEET=a checkout of github.com/rancher/fleet)
+	@tests/tools/build.sh --node
 
 # libFuzzer needs unstable compiler flags, which the stable compiler takes when told to bootstrap; nothing else is built so.
 FUZZ_TARGETS ?= parse execute yaml regexp printf

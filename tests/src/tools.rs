@@ -22,6 +22,50 @@ pub enum Tool {
     Registry,
     Helm3,
     Helm4,
+    Kubelet,
+    Pause,
+}
+
+/// A program of Fleet's own, or the folder of its charts, built by `make tools-node` from a checkout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is what its name says")]
+pub enum Stock {
+    Controller,
+    Agent,
+    Cli,
+    Charts,
+}
+
+impl Stock {
+    /// Where it is: of the checkout that `FLEET` names, else of the pinned commit.
+    ///
+    /// # Errors
+    /// When it was not built; the message says how to.
+    pub fn path(self) -> Result<PathBuf> {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
+        let commit = match std::env::var_os("FLEET").filter(|v| !v.is_empty()) {
+            None => std::fs::read_to_string(tools.join("fleet.commit"))?,
+            Some(checkout) => {
+                let mut git = Command::new("git");
+                let output = git.arg("-C").arg(&checkout).args(["rev-parse", "HEAD"]);
+                let output = output.output().context("running git")?;
+                ensure!(output.status.success(), "{checkout:?} is no checkout");
+                String::from_utf8(output.stdout)?
+            }
+        };
+        let name = match self {
+            Self::Controller => "fleetcontroller",
+            Self::Agent => "fleetagent",
+            Self::Cli => "fleetcli",
+            Self::Charts => "charts",
+        };
+        let path = cache()?.join(format!("fleet-{}", commit.trim())).join(name);
+        ensure!(
+            path.exists(),
+            "Fleet's {name} is not built (no {path:?}): `make tools-node FLEET=...` with a checkout of github.com/rancher/fleet"
+        );
+        Ok(path)
+    }
 }
 
 impl Tool {
@@ -37,6 +81,8 @@ impl Tool {
             Self::Registry => ("registry", "registry"),
             Self::Helm3 => ("helm3", "helm3"),
             Self::Helm4 => ("helm4", "helm4"),
+            Self::Kubelet => ("kubelet", "kubelet"),
+            Self::Pause => ("pause", "pause"),
         }
     }
 
@@ -50,7 +96,15 @@ impl Tool {
             .join("tools")
             .join(module);
         let mut hash = Sha256::new();
-        for name in ["go.mod", "go.sum"] {
+        let mut names = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+        let mut own: Vec<String> = std::fs::read_dir(&source)
+            .with_context(|| format!("reading {source:?}"))?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| name.ends_with(".go"))
+            .collect();
+        own.sort();
+        names.append(&mut own);
+        for name in names {
             let path = source.join(name);
             hash.update(std::fs::read(&path).with_context(|| format!("reading {path:?}"))?);
         }

@@ -6,6 +6,8 @@
 # the other waits, and a directory appears only when it is complete.
 #
 #   build.sh             build what is missing
+#   build.sh --demo      build what the demo needs
+#   build.sh --node      build what a real node needs as well, and Fleet's own programs from the checkout that FLEET names
 #   build.sh --list      print the directory of each module, without building
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -16,9 +18,10 @@ IFS=. read -r major minor _ <<<"${kubernetes_version#v}"
 version_package=k8s.io/component-base/version
 
 # module | binary=package ... | extra linker flags
+kubernetes_flags="-X $version_package.gitVersion=$kubernetes_version -X $version_package.gitMajor=$major -X $version_package.gitMinor=$minor"
 modules=(
   "etcd|etcd=go.etcd.io/etcd/server/v3|"
-  "kubernetes|kube-apiserver=k8s.io/kubernetes/cmd/kube-apiserver kube-controller-manager=k8s.io/kubernetes/cmd/kube-controller-manager kube-scheduler=k8s.io/kubernetes/cmd/kube-scheduler kubectl=k8s.io/kubernetes/cmd/kubectl|-X $version_package.gitVersion=$kubernetes_version -X $version_package.gitMajor=$major -X $version_package.gitMinor=$minor"
+  "kubernetes|kube-apiserver=k8s.io/kubernetes/cmd/kube-apiserver kube-controller-manager=k8s.io/kubernetes/cmd/kube-controller-manager kube-scheduler=k8s.io/kubernetes/cmd/kube-scheduler kubectl=k8s.io/kubernetes/cmd/kubectl|$kubernetes_flags"
   "kwok|kwok=sigs.k8s.io/kwok/cmd/kwok|"
   "registry|registry=github.com/distribution/distribution/v3/cmd/registry|"
   "helm4|helm4=helm.sh/helm/v4/cmd/helm|-X helm.sh/helm/v4/internal/version.version=v4.3.1"
@@ -26,6 +29,11 @@ modules=(
   "engine|engine=.|"
   "engine-speed|engine-speed=.|"
   "kustomize|kustomize-reference=.|"
+)
+demo_modules="etcd kubernetes kwok registry helm3"
+node_modules=(
+  "kubelet|kubelet=k8s.io/kubernetes/cmd/kubelet|$kubernetes_flags"
+  "pause|pause=.|"
 )
 
 source_of() { # module
@@ -56,9 +64,35 @@ build() { # module binaries ldflags
   echo "tools: $module built in $((SECONDS - started)) s"
 }
 
+# Fleet builds from a checkout only: its go.mod replaces modules by directories beside it, which Go ignores in a module that is required. Its
+# programs and charts are kept by their commit; without FLEET those of the pinned commit are taken, if they were built before.
+fleet_commit="$(cat fleet.commit)"
+fleet_programs=(fleetcontroller fleetagent fleetcli)
+
+build_fleet() {
+  local commit="$fleet_commit" directory started work program
+  if [ -n "${FLEET:-}" ]; then commit="$(git -C "$FLEET" rev-parse HEAD)"; fi
+  directory="$cache/fleet-$commit"
+  if [ ! -d "$directory" ] && [ -n "${FLEET:-}" ]; then
+    started=$SECONDS
+    work="$(mktemp -d "$cache/.building-fleet-XXXXXX")"
+    for program in "${fleet_programs[@]}"; do
+      echo "tools: building $program of Fleet, from $FLEET"
+      (cd "$FLEET" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -mod=readonly -ldflags "-s -w" -o "$work/$program" "./cmd/$program")
+    done
+    cp -r "$FLEET/charts" "$work/charts"
+    mv -T "$work" "$directory"
+    echo "tools: Fleet built in $((SECONDS - started)) s"
+  fi
+  if [ ! -d "$directory" ]; then
+    echo "tools: there are no programs of Fleet ($fleet_commit): name a checkout of github.com/rancher/fleet by FLEET=DIRECTORY" >&2
+    return 1
+  fi
+}
+
 mkdir -p "$cache"
 if [ "${1:-}" = --list ]; then
-  for row in "${modules[@]}"; do directory_of "${row%%|*}"; done
+  for row in "${modules[@]}" "${node_modules[@]}"; do directory_of "${row%%|*}"; done
   exit
 fi
 exec 9>"$cache/.lock"
@@ -67,8 +101,11 @@ if command -v flock >/dev/null && ! flock -n 9; then
   flock 9
 fi
 started=$SECONDS
+if [ "${1:-}" = --node ]; then modules+=("${node_modules[@]}"); fi
 for row in "${modules[@]}"; do
   IFS='|' read -r module binaries ldflags <<<"$row"
+  if [ "${1:-}" = --demo ] && [[ " $demo_modules " != *" $module "* ]]; then continue; fi
   build "$module" "$binaries" "$ldflags"
 done
+if [ "${1:-}" = --node ]; then build_fleet; fi
 echo "tools: ready in $cache ($((SECONDS - started)) s)"

@@ -1,0 +1,3 @@
+module fleetagent.test/tools/pause
+
+go 1.26.0
