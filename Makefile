@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check tools-node
+.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check tools-node test-node
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -26,6 +26,22 @@ test: tools ## Run every test; the end-to-end ones start their own clusters
 	cargo test --workspace --no-fail-fast --no-run
 	FLEETAGENT_BINARY="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/fleetagent" \
 		cargo test --workspace --no-fail-fast -- --test-threads=$(TEST_THREADS)
+
+# The image is the one that `make image` builds, unless IMAGE names an archive; the pods start that, not what cargo built last.
+NODE_PREPARE = cargo build --quiet --package image; \
+	image="$(IMAGE)"; \
+	if [ -z "$$image" ]; then \
+		image="$$($(MAKE) --no-print-directory image | tee /dev/stderr | sed -n 's/^image: archive \(.*\) (.*/\1/p')"; \
+	fi; \
+	export FLEETAGENT_IMAGE="$$(realpath "$$image")" FLEETAGENT_IMAGE_TOOL="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/image"
+
+test-node: ## Run the agent as a pod on a real node, installed by the unmodified Fleet (root; FLEET=its checkout the first time; ARGS=a test)
+	@tests/tools/node.sh --check || exit 0; \
+	tests/tools/build.sh --node; \
+	echo "test-node: building"; \
+	cargo test --quiet --package testbed --test node --no-run; \
+	$(NODE_PREPARE); \
+	tests/tools/node.sh cargo test --offline --package testbed --test node -- --ignored --test-threads=1 $(ARGS)
 
 bench: tools ## Measure speed and memory: templates and charts beside Go and helm, then the agent with 50 bundles
 	@echo "bench: building with full optimisation, some minutes"

@@ -17,6 +17,9 @@ use crate::repository::Access;
 /// More than any client says before it is let through.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
+/// A name that its certificate has, for clients that cannot reach it on loopback.
+pub const NAME: &str = "proxy.testbed.example";
+
 /// A running proxy; it serves until the program ends.
 #[derive(Clone)]
 pub struct ForwardProxy {
@@ -39,7 +42,10 @@ impl ForwardProxy {
         };
         let url = format!("{scheme}://{}", listener.local_addr()?);
         let tls = match access.authority {
-            Some(authority) => Some(TlsAcceptor::from(authority.issue(&[])?.server_config()?)),
+            Some(authority) => {
+                let server = authority.issue(&[NAME])?;
+                Some(TlsAcceptor::from(server.server_config()?))
+            }
             None => None,
         };
         let expected = access.basic_auth.map(|(user, password)| {

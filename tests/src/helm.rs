@@ -23,15 +23,21 @@ impl Helm {
     /// # Errors
     /// When they are not built.
     pub fn both(kubeconfig: &Path, home: &Path) -> Result<[Self; 2]> {
-        let helm = |tool: Tool| -> Result<Self> {
-            Ok(Self {
-                program: tool.path()?,
-                kubeconfig: kubeconfig.to_owned(),
-                home: home.join(format!("{tool:?}")),
-                driver: "secret",
-            })
-        };
+        let helm = |tool| Self::of(tool, kubeconfig, home);
         Ok([helm(Tool::Helm3)?, helm(Tool::Helm4)?])
+    }
+
+    /// One helm, with `home` for its own files.
+    ///
+    /// # Errors
+    /// When it is not built.
+    pub fn of(tool: Tool, kubeconfig: &Path, home: &Path) -> Result<Self> {
+        Ok(Self {
+            program: tool.path()?,
+            kubeconfig: kubeconfig.to_owned(),
+            home: home.join(format!("{tool:?}")),
+            driver: "secret",
+        })
     }
 
     /// The same helm with its records elsewhere: `secret` or `configmap`.
@@ -39,6 +45,15 @@ impl Helm {
     pub fn with_driver(mut self, driver: &'static str) -> Self {
         self.driver = driver;
         self
+    }
+
+    /// The environment by which any helm shares this one's repositories and caches.
+    pub fn home(&self) -> [(&'static str, PathBuf); 3] {
+        [
+            ("HELM_CACHE_HOME", self.home.join("cache")),
+            ("HELM_CONFIG_HOME", self.home.join("config")),
+            ("HELM_DATA_HOME", self.home.join("data")),
+        ]
     }
 
     /// Runs helm and gives its standard output.
@@ -50,9 +65,7 @@ impl Helm {
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HELM_DRIVER", self.driver)
-            .env("HELM_CACHE_HOME", self.home.join("cache"))
-            .env("HELM_CONFIG_HOME", self.home.join("config"))
-            .env("HELM_DATA_HOME", self.home.join("data"))
+            .envs(self.home())
             .output()
             .context("running helm")?;
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod forward;
 pub mod helm;
 pub mod kills;
+pub mod node;
 pub mod ports;
 pub mod process;
 pub mod proxy;

@@ -18,6 +18,10 @@ pub(super) fn write(directory: &Path, authority: &Authority) -> Result<()> {
         "kubernetes.default.svc",
         super::PROXIED_NAME,
         super::UNPROXIED_ADDRESS,
+        super::IN_CLUSTER_ADDRESS,
+        super::GATEWAY_ADDRESS,
+        super::UPSTREAM_NAME,
+        super::DOCUMENTED_NAME,
     ])?;
     let accounts = KeyPair::generate()?;
     for (name, content) in [
@@ -49,6 +53,7 @@ fn tokens() -> String {
         "controller-manager",
         "scheduler",
         "kwok",
+        "kubelet",
         "helm",
     ];
     for user in parts.into_iter().map(str::to_owned).chain(agents) {
@@ -72,7 +77,7 @@ fn audit_policy() -> Value {
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
-            { "level": "None", "users": ["controller-manager", "scheduler", "kwok", "system:apiserver"] },
+            { "level": "None", "users": ["controller-manager", "scheduler", "kwok", "kubelet", "system:apiserver"] },
             { "level": "None", "userGroups": ["system:serviceaccounts:kube-system"] },
             { "level": "Request", "verbs": ["create", "update", "patch"], "resources": [
                 { "group": "fleet.cattle.io" }, { "group": "", "resources": ["events"] },

@@ -33,6 +33,15 @@ pub const PROXIED_NAME: &str = "apiserver.example";
 /// An address of this machine that clients do not take for loopback.
 pub const UNPROXIED_ADDRESS: &str = "0.0.0.0";
 
+/// Where pods of a real node find their own API server: the first address of the service network.
+pub const IN_CLUSTER_ADDRESS: &str = "10.96.0.1";
+/// Where they find everything else.
+pub const GATEWAY_ADDRESS: &str = "10.96.0.2";
+/// A name of API servers that pods of a real node resolve.
+pub const UPSTREAM_NAME: &str = "upstream.testbed.example";
+/// The name that documents give it.
+pub const DOCUMENTED_NAME: &str = "upstream.example";
+
 /// How long a part may take to start. A busy machine is slow, not broken.
 const STARTUP: Duration = Duration::from_secs(180);
 
@@ -56,6 +65,13 @@ impl Part {
         Self::ControllerManager,
         Self::Scheduler,
         Self::Kwok,
+    ];
+    /// Everything but a node: for a real one.
+    pub const WITHOUT_NODE: &'static [Self] = &[
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
     ];
     /// Enough to store objects and answer for them.
     pub const API: &'static [Self] = &[Self::Etcd, Self::ApiServer];
@@ -141,6 +157,11 @@ impl ControlPlane {
     /// The API server's address under another name of its certificate.
     pub fn url_at(&self, host: &str) -> String {
         format!("https://{host}:{}", self.ports.api)
+    }
+
+    /// The API server's port on loopback.
+    pub fn port(&self) -> u16 {
+        self.ports.api
     }
 
     /// The certificate authority of the API server, PEM.

@@ -4,6 +4,7 @@
 pub mod bundle_deployment;
 pub mod controller;
 pub mod crds;
+pub mod stock;
 pub mod test_agent;
 
 use sha2::{Digest, Sha256};

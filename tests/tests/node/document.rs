@@ -1,0 +1,155 @@
+//! `docs/install.md`, run from top to bottom: each block by a shell, in the place it is marked for, with the names it has.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use testbed::cluster::ADMIN;
+use testbed::fleet::controller::apply;
+use testbed::node::ours;
+use testbed::tools::Tool;
+
+use testbed::node::bed::NodeBed;
+use testbed::node::site::{Agent, Site};
+
+/// What stands behind the language of a block.
+const PLACES: [&str; 4] = ["upstream", "downstream", "node", "elsewhere"];
+
+struct Block {
+    place: String,
+    line: usize,
+    commands: String,
+}
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/install.md")
+}
+
+/// The fenced blocks of a page; one that says nothing of its place is an error.
+fn blocks(text: &str) -> Result<Vec<Block>> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in text.lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some("") if is_open => is_open = false,
+            Some(words) => {
+                let place = words.strip_prefix("sh ").unwrap_or_default();
+                ensure!(
+                    !is_open && PLACES.contains(&place),
+                    "line {}: a block is marked by one of {PLACES:?}",
+                    number + 1
+                );
+                is_open = true;
+                blocks.push(Block {
+                    place: place.to_owned(),
+                    line: number + 1,
+                    commands: String::new(),
+                });
+            }
+            None if is_open => {
+                let block = blocks.last_mut().context("an open block")?;
+                block.commands += line;
+                block.commands.push('\n');
+            }
+            None => (),
+        }
+    }
+    ensure!(!is_open, "the last block does not end");
+    Ok(blocks)
+}
+
+/// Runs anywhere: no command of the page stands outside of a block that is run, but those of the tools that no test has.
+#[test]
+fn commands_of_the_page_are_in_blocks_that_are_run() -> Result<()> {
+    let text = std::fs::read_to_string(page())?;
+    let blocks = blocks(&text)?;
+    ensure!(
+        blocks
+            .iter()
+            .filter(|block| block.place != "elsewhere")
+            .count()
+            >= 10
+    );
+    for block in blocks.iter().filter(|block| block.place == "elsewhere") {
+        for line in block.commands.lines() {
+            let needs = ["skopeo ", "make image ARCH="];
+            ensure!(
+                needs.iter().any(|program| line.starts_with(program)),
+                "line {}: `{line}` could be run",
+                block.line
+            );
+        }
+    }
+    let inside: String = blocks.iter().map(|block| block.commands.as_str()).collect();
+    for program in ["helm ", "kubectl ", "ctr "] {
+        let outside = text.matches(&format!("`{program}")).count();
+        ensure!(
+            outside == 0,
+            "`{program}…` stands in the text, where nobody runs it"
+        );
+        ensure!(inside.contains(program));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs a real node: make test-node"]
+async fn the_page_on_installing_is_run() -> Result<()> {
+    let bed = NodeBed::shared().await?;
+    let place = bed.group.directory().join("page");
+    let programs = place.join("bin");
+    std::fs::create_dir_all(&programs)?;
+    for (tool, name) in [(Tool::Kubectl, "kubectl"), (Tool::Helm4, "helm")] {
+        std::os::unix::fs::symlink(tool.path()?, programs.join(name))?;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::os::unix::fs::symlink(root.join("deploy").canonicalize()?, place.join("deploy"))?;
+    std::fs::copy(ours()?, place.join("fleetagent-0.1.0-amd64.tar"))?;
+    std::fs::write(place.join("proxy-ca.pem"), bed.upstream.authority())?;
+    // The cluster that the page speaks of: Fleet's agent in its usual namespace.
+    let edge = Site::managed_as("edge-1", Agent::Stock, |spec, _| {
+        spec["agentNamespace"] = json!("");
+    })
+    .await?;
+    let mut installs_itself = false;
+    for block in blocks(&std::fs::read_to_string(page())?)? {
+        if block.commands.contains("helm install fleet-agent") && !installs_itself {
+            // What follows is about a cluster that nobody manages.
+            edge.leave().await?;
+            installs_itself = true;
+        }
+        let kubeconfig = match block.place.as_str() {
+            "elsewhere" => continue,
+            "upstream" => bed.upstream.kubeconfig(ADMIN)?,
+            _ => bed.downstream.kubeconfig(ADMIN)?,
+        };
+        let path = format!("{}:/usr/sbin:/usr/bin:/bin", programs.display());
+        let output = Command::new("timeout")
+            .args(["600", "bash", "-euxo", "pipefail", "-c", &block.commands])
+            .current_dir(&place)
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", &place)
+            .env("KUBECONFIG", kubeconfig)
+            .env("CONTAINERD_ADDRESS", bed.node.socket())
+            .envs(bed.fleet.helm.home())
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "line {}: {said}\nagent:\n{}",
+            block.line,
+            edge.logs()
+        );
+    }
+    let bootstrap = edge
+        .object("v1", "Secret", &edge.namespace, "fleet-agent")
+        .await?;
+    ensure!(bootstrap.is_none(), "the last block leaves nothing behind");
+    // Other tests name images for all clusters anew, and find their namespace as it was.
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": edge.namespace },
+    });
+    apply(&edge.downstream, namespace).await.map(drop)
+}
