@@ -16,10 +16,33 @@ help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
 		printf '  make %-18s %s\n' "$$name" "$$text"; done
 
-demo: tools ## Watch the agent at work on two real clusters (KEEP=1 leaves them running)
-	@echo "demo: building the agent and the demo"
-	@cargo build --quiet --package agent --bin fleetagent
-	@cargo run --quiet --package testbed --bin demo
+# The Go programs take minutes the first time. They are built in the background and with less right to the processors than the agent, which
+# shows what it can do without a cluster meanwhile.
+DEMO_LOG := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/demo-tools.log
+demo: ## Watch the agent at work on two real clusters (KEEP=1 leaves them running; REAL_NODE=1: as a pod that Fleet installs, as root)
+ifeq ($(REAL_NODE),1)
+	@tests/tools/node.sh --check || exit 0; \
+	echo "demo: waiting for Go programs, the kubelet and Fleet's own among them (15 minutes the first time)"; \
+	tests/tools/build.sh --node; \
+	echo "demo: waiting for the image and the demo to be built"; \
+	cargo build --quiet --package testbed --bin node_demo; \
+	$(NODE_PREPARE); \
+	tests/tools/node.sh "$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/node_demo"
+else
+	@mkdir -p "$(dir $(DEMO_LOG))"; nice tests/tools/build.sh --demo >"$(DEMO_LOG)" 2>&1 & tools=$$!; \
+	trap 'kill "$$tools" 2>/dev/null || true' EXIT; \
+	echo "demo: waiting for the agent to be built (two to three minutes the first time)"; \
+	cargo build --quiet --package agent --bin fleetagent; \
+	if kill -0 "$$tools" 2>/dev/null; then tests/tools/meanwhile.sh "$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/fleetagent"; fi; \
+	echo "demo: waiting for the demo to be built"; \
+	cargo build --quiet --package testbed --bin demo; \
+	if kill -0 "$$tools" 2>/dev/null; then \
+		echo "demo: waiting for etcd, the API server, helm and a registry to be built (eight minutes of two processors in all, once)"; \
+		tail --lines=+1 --follow --pid="$$tools" "$(DEMO_LOG)"; \
+	fi; \
+	wait "$$tools" || { echo "demo: the programs of the clusters could not be built:"; tail -n 30 "$(DEMO_LOG)"; exit 1; }; \
+	"$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/demo"
+endif
 
 test: tools ## Run every test; the end-to-end ones start their own clusters
 	@echo "test: building"

@@ -26,6 +26,7 @@ pub mod registry;
 pub mod repository;
 pub mod signed;
 pub mod soak;
+pub mod story;
 pub mod tools;
 pub mod wait;
 pub mod wire;

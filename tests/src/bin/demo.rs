@@ -2,10 +2,9 @@
 //!
 //! Nothing is prepared: the clusters are real API servers on this machine, and what is printed is read back from them.
 //! `KEEP=1` leaves everything running until Ctrl-C and says where the kubeconfigs are.
-#![expect(clippy::print_stdout, reason = "the demo talks to the person who started it")]
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::api::{Patch, PatchParams};
@@ -19,6 +18,8 @@ use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Granted;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::helm::Helm;
+use testbed::story::Story;
+use testbed::tools::Tool;
 use testbed::wait::wait_until;
 
 #[tokio::main(flavor = "current_thread")]
@@ -83,7 +84,8 @@ async fn main() -> Result<()> {
     story.done();
 
     story.step("Look at it with helm");
-    let [helm, _] = Helm::both(&bed.downstream.kubeconfig(ADMIN)?, bed.group.directory())?;
+    let kubeconfig = bed.downstream.kubeconfig(ADMIN)?;
+    let helm = Helm::of(Tool::Helm3, &kubeconfig, bed.group.directory())?;
     for line in helm.run(&["list", "--all-namespaces"])?.lines() {
         story.say(line.trim_end());
     }
@@ -163,55 +165,6 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Numbered steps with what happened in them and how long they took.
-struct Story {
-    started: Instant,
-    step_started: Instant,
-    steps: usize,
-    colour: bool,
-}
-
-impl Story {
-    fn new() -> Self {
-        use std::io::IsTerminal;
-        let now = Instant::now();
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self {
-            started: now,
-            step_started: now,
-            steps: 0,
-            colour,
-        }
-    }
-
-    fn step(&mut self, title: &str) {
-        self.steps += 1;
-        self.step_started = Instant::now();
-        println!("\n{}", self.paint("1", &format!("{}. {title}", self.steps)));
-    }
-
-    fn say(&self, line: &str) {
-        println!("   {line}");
-    }
-
-    fn done(&self) {
-        let took = self.step_started.elapsed().as_secs_f64();
-        println!(
-            "   {} {}",
-            self.paint("32", "done"),
-            self.paint("2", &format!("({took:.1} s)"))
-        );
-    }
-
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
-}
-
 /// Waits for the agent's credential; gives what it says.
 async fn registered(agent: &TestAgent<'_>) -> Result<Granted> {
     use base64::Engine;
@@ -259,7 +212,7 @@ async fn follow(story: &mut Story, agent: &TestAgent<'_>, names: &[&str]) -> Res
             let bundle = serde_json::to_value(&bundle).map_err(|e| e.to_string())?;
             let state = state(&bundle);
             if shown.get(name) != Some(&state) {
-                let after = story.step_started.elapsed().as_secs_f64();
+                let after = story.in_step().as_secs_f64();
                 story.say(&format!("{after:5.1} s  {name:<10} {state}"));
                 shown.insert(name, state.clone());
             }
@@ -331,7 +284,7 @@ fn summary(
     agent: &mut TestAgent<'_>,
     idle: testbed::process::Memory,
 ) -> Result<()> {
-    let took = story.started.elapsed();
+    let took = story.elapsed();
     let (upstream, downstream) = (agent.upstream_requests()?, agent.downstream_requests()?);
     let memory = agent.process()?.memory_kib()?;
     story.step("Summary");
