@@ -21,6 +21,7 @@ use super::credentials::{Access, Credentials, Secret, Shown};
 use super::error::{FetchError, TransportError, is_transient};
 use super::safe_url::SafeUrl;
 use super::sieve::Sieve;
+use super::stopwatch::Stopwatch;
 use super::{Reservation, Settings, tls};
 
 /// Redirects followed, as Go's client.
@@ -185,23 +186,30 @@ impl Http {
     /// Sends the request until an answer comes that is worth reporting.
     ///
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
-    /// after [`Settings::timeout`].
+    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
         let url = SafeUrl::from(request.url.clone());
         let limit = self.settings.timeout;
-        match tokio::time::timeout(limit, self.attempts(&request, &url)).await {
-            Ok(result) => result,
-            Err(_) => Err(FetchError::Transport {
-                url,
+        let watch = Stopwatch::started();
+        tokio::select! {
+            biased;
+            result = self.attempts(&request, &url, &watch) => result,
+            () = watch.runs_out(limit) => Err(FetchError::Transport {
                 source: TransportError::Timeout { limit },
+                url: url.clone(),
             }),
         }
     }
 
-    async fn attempts(&self, request: &Request<'_>, url: &SafeUrl) -> Result<Answer, FetchError> {
+    async fn attempts(
+        &self,
+        request: &Request<'_>,
+        url: &SafeUrl,
+        watch: &Stopwatch,
+    ) -> Result<Answer, FetchError> {
         let mut pause = self.settings.retry_pause;
         for left in (0..=self.settings.retries).rev() {
-            let result = self.once(request, url).await;
+            let result = self.once(request, url, watch).await;
             let wait = match &result {
                 Ok(answer) if is_transient(answer.status.as_u16()) => {
                     retry_after(&answer.headers).unwrap_or(pause)
@@ -219,7 +227,12 @@ impl Http {
         unreachable!("the last attempt returns")
     }
 
-    async fn once(&self, request: &Request<'_>, url: &SafeUrl) -> Result<Answer, FetchError> {
+    async fn once(
+        &self,
+        request: &Request<'_>,
+        url: &SafeUrl,
+        watch: &Stopwatch,
+    ) -> Result<Answer, FetchError> {
         if let Some(transport) = &self.transport {
             let answer = match &request.form {
                 None => transport.get(&request.url, &request.headers).await,
@@ -308,8 +321,11 @@ impl Http {
                     false => doubled.min(limit_bytes),
                 };
                 match &mut reservation {
-                    Some(reservation) => reservation.resize(wanted).await,
-                    None => reservation = Some(self.settings.memory.reserve(wanted).await),
+                    Some(reservation) => watch.waiting(reservation.resize(wanted)).await,
+                    None => {
+                        let turn = self.settings.memory.reserve(wanted);
+                        reservation = Some(watch.waiting(turn).await);
+                    }
                 }
             }
             body.extend_from_slice(&chunk);

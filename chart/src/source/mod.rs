@@ -42,6 +42,7 @@ mod repository;
 mod safe_url;
 mod schemas;
 mod sieve;
+mod stopwatch;
 mod tls;
 mod vouchers;
 
@@ -72,7 +73,7 @@ pub use vouchers::{Attached, VoucherKinds, Vouchers};
 pub struct Settings {
     /// `User-Agent` of every request.
     pub user_agent: String,
-    /// For a whole exchange, its retries included. Default 5 minutes, as Fleet.
+    /// For a whole exchange, its retries included, and what it waits for a turn of `memory` not. Default 5 minutes, as Fleet.
     pub timeout: Duration,
     /// How often a passing failure is tried again at once. Default 2.
     pub retries: u32,

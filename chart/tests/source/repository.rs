@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chart::source::{Access, Credentials, Fetcher, Settings, TransportError};
+use chart::source::{Access, Credentials, Fetcher, SafeUrl, Settings, TransportError};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -410,6 +410,29 @@ async fn size_is_bounded() {
     let chart = reference("", &server.url("/web.tgz"), "");
     let error = fetcher.fetch(&chart, &Access::default()).await.unwrap_err();
     assert_eq!(error.reason(), "TooLarge");
+}
+
+/// What is held up by other downloads is not given up.
+#[tokio::test]
+async fn waiting_for_a_turn_is_not_the_servers_delay() {
+    let server = Server::plain(|_| answer(200, vec![7; 1 << 20])).await;
+    let settings = Settings {
+        timeout: Duration::from_millis(500),
+        ..settings()
+    };
+    let others = settings.memory.reserve(64 << 20).await;
+    let fetcher = Fetcher::new(settings);
+    let url = SafeUrl::parse(&format!("http://{}/values.yaml", server.address)).unwrap();
+    let access = Access::default();
+    let fetched = fetcher.get(&url, &access);
+    tokio::pin!(fetched);
+    let longer = tokio::time::sleep(Duration::from_secs(1));
+    tokio::select! {
+        fetched = &mut fetched => panic!("{fetched:?}"),
+        () = longer => {}
+    }
+    drop(others);
+    assert_eq!(fetched.await.unwrap().len(), 1 << 20);
 }
 
 #[tokio::test]
