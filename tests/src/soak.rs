@@ -18,8 +18,9 @@ use crate::bed::Bed;
 use crate::cluster::kubeconfig;
 use crate::fault_proxy::{FaultProxy, refusal};
 use crate::fleet::bundle_deployment::BundleDeployment;
-use crate::fleet::test_agent::TestAgent;
+use crate::fleet::test_agent::{PATIENCE, TestAgent};
 use crate::process::Memory;
+use crate::wait::wait_until;
 
 /// How often whoever fights looks at its object.
 const FIGHTS_EVERY: Duration = Duration::from_millis(300);
@@ -217,6 +218,22 @@ pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome>
         let memory = agent.process()?.memory_kib()?;
         say(format!("{} s left, {memory:?} KiB", left.as_secs()));
     }
+    let mut findings = Vec::new();
+    // While they still are.
+    let bundles = agent.bundle_deployments()?;
+    for name in &fought {
+        let is_told = async || match bundles.get(name).await {
+            Ok(bundle) if bundle.data["status"]["nonModified"] == json!(false) => Ok(()),
+            Ok(bundle) => Err(bundle.data["status"].to_string()),
+            Err(failed) => Err(failed.to_string()),
+        };
+        let told = wait_until("the fight to be told", PATIENCE, is_told).await;
+        if let Err(failed) = told {
+            findings.push(format!(
+                "{name} is fought over and does not say so: {failed}"
+            ));
+        }
+    }
     fighters.abort_all();
 
     let mut requests = agent.upstream_requests()?.split_off(begun.0);
@@ -255,7 +272,6 @@ pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome>
         group("missing", &missing, &requests, &records, [4 * tries, 4, 0]),
     ];
     let memory = agent.process()?.memory_kib()?;
-    let mut findings = Vec::new();
     for group in &groups {
         let figures = [group.requests, group.writes, group.revisions];
         for ((what, figure), limit) in ["requests", "writes", "revisions"]
@@ -276,12 +292,6 @@ pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome>
             "{} KiB of memory, {MEMORY} are the most",
             memory.peak
         ));
-    }
-    for name in &fought {
-        let bundle = agent.bundle_deployments()?.get(name).await?;
-        if bundle.data["status"]["nonModified"] == json!(true) {
-            findings.push(format!("{name} is fought over and does not say so"));
-        }
     }
     Ok(Outcome {
         groups,
