@@ -39,6 +39,8 @@ pub struct Requeue {
     has_failed: bool,
     after: Option<Duration>,
     full_after: Option<Duration>,
+    /// It ended before it looked at live objects: looks that were planned take place.
+    keeps_looks: bool,
 }
 
 impl Requeue {
@@ -47,6 +49,7 @@ impl Requeue {
         has_failed: false,
         after: None,
         full_after: None,
+        keeps_looks: false,
     };
     /// After a back-off: something failed.
     pub const RETRY: Self = Self {
@@ -78,7 +81,21 @@ impl Requeue {
             has_failed: self.has_failed || other.has_failed,
             after: earliest(self.after, other.after),
             full_after: earliest(self.full_after, other.full_after),
+            keeps_looks: self.keeps_looks || other.keeps_looks,
         }
+    }
+
+    /// The same of a reconcile that did not look at live objects.
+    #[must_use]
+    pub fn without_look(self) -> Self {
+        Self {
+            keeps_looks: true,
+            ..self
+        }
+    }
+
+    fn is_idle(self) -> bool {
+        !self.has_failed && self.after.is_none() && self.full_after.is_none()
     }
 
     /// Whether something failed.
@@ -89,7 +106,7 @@ impl Requeue {
     /// What it counts as in the metrics.
     pub fn outcome(self) -> Outcome {
         match self {
-            Self::IDLE => Outcome::Success,
+            idle if idle.is_idle() => Outcome::Success,
             Self {
                 has_failed: true, ..
             } => Outcome::Error,
@@ -136,6 +153,8 @@ impl Backoff {
 struct Entry {
     full: Option<Instant>,
     drift: Option<Instant>,
+    /// When it was to be looked at for drift, which the running reconcile does as well if it gets that far.
+    covered: Option<Instant>,
     /// Of the reconcile that is running: cancelled when what it works on is not wanted any more.
     running: Option<CancellationToken>,
     /// In a row, of full reconciles and of those for drift.
@@ -188,9 +207,10 @@ impl Schedule {
         let since = entry.due(free)?;
         entry.running = Some(CancellationToken::new());
         let full_is_due = free.full && entry.full.is_some_and(|due| due <= now);
-        entry.drift = None;
+        let covered = entry.drift.take();
         if full_is_due {
             entry.full = None;
+            entry.covered = covered;
         }
         let kind = if full_is_due {
             ReconcileKind::Full
@@ -213,6 +233,7 @@ impl Schedule {
             return Vec::new();
         };
         entry.running = None;
+        let covered = entry.covered.take();
         let failures = &mut entry.failures[kind as usize];
         *failures = match next.has_failed {
             true => failures.saturating_add(1),
@@ -228,7 +249,8 @@ impl Schedule {
         let full = ReconcileKind::Full as usize;
         let deploy_backs_off =
             entry.failures[full] > 0 && (entry.full.is_some() || kind == ReconcileKind::Full);
-        if next == Requeue::IDLE && entry.due(FreeWorkers::ANY).is_none() {
+        let covered = covered.filter(|_| next.keeps_looks);
+        if next.is_idle() && covered.is_none() && entry.due(FreeWorkers::ANY).is_none() {
             self.entries.remove(name);
         }
         let same = retry.into_iter().chain(next.after).min();
@@ -236,6 +258,11 @@ impl Schedule {
         let full = next.full_after.filter(|_| !deploy_backs_off);
         let wishes = [(kind, same), (ReconcileKind::Full, full)];
         let mut added = Vec::new();
+        if let Some(due) = covered
+            && self.wake(name, ReconcileKind::Drift, due)
+        {
+            added.push((ReconcileKind::Drift, due > now));
+        }
         for (kind, pause) in wishes {
             let Some(pause) = pause else { continue };
             if self.wake(name, kind, now + pause) {
@@ -426,6 +453,39 @@ mod tests {
         );
         schedule.finish("b", ReconcileKind::Drift, Requeue::IDLE, now, BACKOFF);
         assert_eq!(schedule.take(now + second(9), FreeWorkers::ANY), None);
+    }
+
+    #[test]
+    fn a_full_reconcile_that_ends_early_leaves_the_look_that_was_planned() {
+        let now = Instant::now();
+        let slow = Backoff {
+            min: second(500),
+            max: second(500),
+        };
+        // What is due next after a full reconcile that a look in a minute was planned for, and perhaps one sooner while it ran.
+        let next = |outcome, sooner: Option<Duration>| {
+            let mut schedule = Schedule::default();
+            schedule.wake("b", ReconcileKind::Full, now);
+            schedule.wake("b", ReconcileKind::Drift, now + second(60));
+            schedule.take(now, FreeWorkers::ANY);
+            if let Some(sooner) = sooner {
+                schedule.wake("b", ReconcileKind::Drift, now + sooner);
+            }
+            schedule.finish("b", ReconcileKind::Full, outcome, now, slow);
+            let (_, kind, due) = schedule.take(now + second(60), FreeWorkers::ANY)?;
+            Some((kind, due - now))
+        };
+        let planned = Some((ReconcileKind::Drift, second(60)));
+        assert_eq!(next(Requeue::RETRY.without_look(), None), planned);
+        let waits = Requeue::after(second(900)).without_look();
+        assert_eq!(next(waits, None), planned);
+        assert_eq!(next(Requeue::IDLE.without_look(), None), planned);
+        let sooner = Some((ReconcileKind::Drift, second(5)));
+        let failed = Requeue::RETRY.without_look();
+        assert_eq!(next(failed, Some(second(5))), sooner);
+        // It looked itself.
+        assert_eq!(next(Requeue::RETRY, None), None);
+        assert_eq!(next(Requeue::IDLE, None), None);
     }
 
     #[test]

@@ -339,6 +339,8 @@ pub struct Report {
     requeue: Requeue,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
+    /// Whether it looked at live objects.
+    has_looked: bool,
 }
 
 impl Report {
@@ -360,6 +362,7 @@ impl Report {
             events: Vec::new(),
             requeue: Requeue::IDLE,
             is_new: false,
+            has_looked: false,
         }
     }
 
@@ -380,7 +383,11 @@ impl Report {
 
     /// The Events to be written, and how to come back.
     pub fn finish(self) -> (Vec<(Reason, String)>, Requeue) {
-        (self.events, self.requeue)
+        let requeue = match self.has_looked {
+            true => self.requeue,
+            false => self.requeue.without_look(),
+        };
+        (self.events, requeue)
     }
 
     /// Whether nothing happened but a deploy whose objects are not ready yet.
@@ -463,12 +470,7 @@ impl Report {
     /// The deployment is in the cluster. `changed`: it was not so before.
     /// `chart` is what is told of the chart it was made of.
     pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &str) {
-        let ReleaseId {
-            namespace,
-            name,
-            revision,
-        } = release;
-        let text = format!("release {namespace}/{name} revision {revision}{chart}");
+        let text = format!("{}{chart}", revision(release));
         self.events.push((Reason::Deployed, text));
         self.status.release = release.to_string();
         self.status.applied_deployment_id = self.deployment_id.clone();
@@ -486,14 +488,21 @@ impl Report {
 
     /// The record of the release is not the one that was written.
     pub fn record_changed(&mut self, release: &ReleaseId) {
-        let ReleaseId {
-            namespace,
-            name,
-            revision,
-        } = release;
-        let text = format!(
-            "the record of release {namespace}/{name} revision {revision} is not the one that was written: deploying anew"
+        let record = format!("the record of {}", revision(release));
+        self.deploys_anew(&record, "is not the one that was written");
+    }
+
+    /// The revision was superseded by somebody else, or is none of this bundle's objects.
+    pub fn revision_of_another(&mut self, release: &ReleaseId) {
+        self.deploys_anew(
+            &revision(release),
+            "is not the last one, or not this bundle's",
         );
+    }
+
+    /// What there is of a release is not gone on with.
+    fn deploys_anew(&mut self, what: &str, why: &str) {
+        let text = format!("{what} {why}: deploying anew");
         tracing::warn!(bundle = self.bundle, "{text}");
         self.events.push((Reason::RecordChanged, text));
     }
@@ -516,20 +525,7 @@ impl Report {
         }
         self.status.observe(found, force_sync_generation, self.now);
         self.set(MONITORED, Ok(()));
-    }
-
-    /// The revision was superseded by somebody else, or is none of this bundle's objects.
-    pub fn revision_of_another(&mut self, release: &ReleaseId) {
-        let ReleaseId {
-            namespace,
-            name,
-            revision,
-        } = release;
-        let text = format!(
-            "release {namespace}/{name} revision {revision} is not the last one, or not this bundle's: deploying anew"
-        );
-        tracing::warn!(bundle = self.bundle, "{text}");
-        self.events.push((Reason::RecordChanged, text));
+        self.has_looked = true;
     }
 
     /// The record of the release is gone: a full reconcile adopts the live objects.
@@ -571,8 +567,8 @@ impl Report {
     /// What others have and this bundle wants, or the other way round, as one step found it.
     pub fn ownership_conflicts(&mut self, part: Part, found: Vec<OwnershipConflict>) {
         self.ownership.set(part, found);
-        let lines = self.ownership.lines().collect();
-        self.status.set_ownership_conflicts(lines, self.now);
+        self.status
+            .set_ownership_conflicts(&self.ownership, self.now);
     }
 
     /// The earliest of all wishes counts.
@@ -590,6 +586,16 @@ pub(super) fn again_after_undo(until: Timestamp) -> String {
     format!(
         "tried again at {until:.0}, or at once when the bundle or its label {TRY_AGAIN} changes"
     )
+}
+
+/// A revision as Events name it.
+fn revision(release: &ReleaseId) -> String {
+    let ReleaseId {
+        namespace,
+        name,
+        revision,
+    } = release;
+    format!("release {namespace}/{name} revision {revision}")
 }
 
 /// Objects by their names alone: what differs in them may be secret.
@@ -676,7 +682,7 @@ mod tests {
         let (events, next) = report.finish();
         let event = event.map(|(reason, text)| (reason, text.to_owned()));
         assert_eq!(events, Vec::from_iter(event));
-        assert_eq!(next, requeue);
+        assert_eq!(next, requeue.without_look());
     }
 
     #[rstest]
@@ -734,7 +740,7 @@ mod tests {
             events,
             [(Reason::ApplyFailed, format!("{what}: {message}"))]
         );
-        assert_eq!(requeue, Requeue::RETRY);
+        assert_eq!(requeue, Requeue::RETRY.without_look());
     }
 
     /// The controller copies a Secret with credentials a moment after the BundleDeployment; the files it names were there before.
@@ -811,7 +817,7 @@ mod tests {
             conditions(&report),
             ["Deployed=False no changes in December"]
         );
-        assert_eq!(report.finish(), (Vec::new(), Requeue::IDLE));
+        assert_eq!(report.finish(), (Vec::new(), Requeue::IDLE.without_look()));
     }
 
     #[test]
@@ -835,8 +841,8 @@ mod tests {
         let pause = Duration::from_secs(120);
         let text = "tried again at 2023-11-14T22:13:20Z, or at once when the bundle or its label fleet.cattle.io/try-again changes";
         let mut first = report();
-        let failed = format!("no such image; {}", again_after_undo(until));
-        first.halt(&Halt::new(Cause::Undone(Reason::HookFailed), failed), false);
+        let failed = Halt::new(Cause::Undone(Reason::HookFailed), "no such image");
+        first.halt(&failed.followed_by(&again_after_undo(until)), false);
         first.waits_after_undo(until, pause);
         let said = [format!("Deployed=False no such image; {text}")];
         assert_eq!(conditions(&first), said);

@@ -10,6 +10,7 @@ use release::action::Contested;
 use release::kube::Owner;
 use serde_json::Value;
 
+use super::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 
 /// The condition that tells of them; there only if there are any. Ours alone: the controller takes texts from the others.
@@ -147,7 +148,11 @@ impl std::fmt::Display for OwnershipConflict {
 
 /// The conflicts of one bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnershipConflicts(Vec<OwnershipConflict>);
+pub struct OwnershipConflicts {
+    known: Vec<OwnershipConflict>,
+    /// How many there were beyond those that a status names, until whoever finds them looks again.
+    untold: usize,
+}
 
 impl OwnershipConflicts {
     /// Those that a bundle's status tells of, as many as it names.
@@ -159,16 +164,25 @@ impl OwnershipConflicts {
         let lines = told
             .map_or("", |condition| condition.message.as_str())
             .split("; ");
-        Self(
-            lines
-                .filter_map(|line| OwnershipConflict::parse(line, bundle))
-                .collect(),
-        )
+        let known: Vec<_> = lines
+            .clone()
+            .filter_map(|line| OwnershipConflict::parse(line, bundle))
+            .collect();
+        // Every look finds the others, and only a full one what is wrong with the namespace.
+        let may_miss_some = known.iter().all(|one| one.part == Part::NamespaceKeys);
+        let untold = lines.filter_map(status::untold).last();
+        Self {
+            known,
+            untold: untold.filter(|_| may_miss_some).unwrap_or(0),
+        }
     }
 
     /// Takes in what a step found, in the place of all it found before. What was known keeps its time.
     pub fn set(&mut self, part: Part, found: Vec<OwnershipConflict>) {
-        let known = std::mem::take(&mut self.0);
+        let known = std::mem::take(&mut self.known);
+        if part == Part::NamespaceKeys {
+            self.untold = 0;
+        }
         let found =
             found
                 .into_iter()
@@ -181,23 +195,28 @@ impl OwnershipConflicts {
                     None => OwnershipConflict { part, ..new },
                 });
         let found: Vec<_> = found.collect();
-        self.0 = known
+        self.known = known
             .into_iter()
             .filter(|one| one.part != part)
             .chain(found)
             .collect();
-        self.0.sort();
-        self.0.dedup();
+        self.known.sort();
+        self.known.dedup();
     }
 
     /// A sentence for each.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(ToString::to_string)
+        self.known.iter().map(ToString::to_string)
+    }
+
+    /// How many there may be beyond the first ten of these.
+    pub fn untold(&self) -> usize {
+        self.untold
     }
 
     /// The objects that another release has.
     pub fn objects(&self) -> Vec<Contested> {
-        let objects = self.0.iter().filter(|one| one.part == Part::Objects);
+        let objects = self.known.iter().filter(|one| one.part == Part::Objects);
         let contested = |one: &OwnershipConflict| {
             let (kind, path) = one.what.split_once(' ')?;
             let (namespace, name) = match path.split_once('/') {
@@ -219,7 +238,7 @@ impl OwnershipConflicts {
             (_, Part::Ours) | (Holder::Release(_), _) => None,
             (Holder::Bundle(name), _) => Some(name.clone()),
         };
-        self.0.iter().filter_map(owner).collect()
+        self.known.iter().filter_map(owner).collect()
     }
 }
 
@@ -231,7 +250,7 @@ pub fn of_others<'a>(
     let owner = Holder::Bundle(bundle.to_owned());
     let told = others
         .filter(|other| other.name() != bundle)
-        .flat_map(|other| OwnershipConflicts::read(other.name(), &other.status).0);
+        .flat_map(|other| OwnershipConflicts::read(other.name(), &other.status).known);
     told.filter(|one| one.owner == owner && one.part != Part::Ours)
         .collect()
 }
@@ -314,7 +333,7 @@ mod tests {
         conflicts.set(Part::NamespaceKeys, vec![key]);
         former
             .status
-            .set_ownership_conflicts(conflicts.lines().collect(), Timestamp::UNIX_EPOCH);
+            .set_ownership_conflicts(&conflicts, Timestamp::UNIX_EPOCH);
         assert_eq!(
             former.status.conditions[0].message,
             "label team of namespace ns: bundle taker has it since 2026-01-02T00:00:00Z, and bundle former wants it too; \
@@ -350,7 +369,7 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"name": "taker"}})).unwrap();
         taker
             .status
-            .set_ownership_conflicts(other.lines().collect(), Timestamp::UNIX_EPOCH);
+            .set_ownership_conflicts(&other, Timestamp::UNIX_EPOCH);
         assert_eq!(OwnershipConflicts::read("taker", &taker.status), other);
         // It goes no further.
         assert!(of_others("former", [&taker].into_iter()).is_empty());
@@ -359,8 +378,40 @@ mod tests {
         read.set(Part::NamespaceKeys, Vec::new());
         former
             .status
-            .set_ownership_conflicts(read.lines().collect(), Timestamp::UNIX_EPOCH);
+            .set_ownership_conflicts(&read, Timestamp::UNIX_EPOCH);
         assert!(former.status.conditions.is_empty());
+    }
+
+    /// A look at live objects knows of the namespace only what the status tells.
+    #[test]
+    fn what_is_more_than_a_status_names_stays_told_whoever_looks() {
+        let key = |n: usize| {
+            let (key, since) = (format!("key-{n:02}"), "2026-01-01T00:00:00Z".to_owned());
+            OwnershipConflict::namespace_key("label", &key, "ns", "taker", since, "former")
+        };
+        let mut full = OwnershipConflicts::default();
+        full.set(Part::NamespaceKeys, (0..12).map(key).collect());
+        full.set(Part::Objects, vec![lost("a", taker())]);
+        let mut status = BundleDeploymentStatus::default();
+        status.set_ownership_conflicts(&full, Timestamp::UNIX_EPOCH);
+        let told = status.conditions[0].message.clone();
+        assert!(told.ends_with("; and 3 more"), "{told}");
+        let mut look = OwnershipConflicts::read("former", &status);
+        look.set(Part::Objects, vec![lost("a", taker())]);
+        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
+        assert_eq!(status.conditions[0].message, told);
+        look.set(
+            Part::Objects,
+            (0..5).map(|n| lost(&n.to_string(), taker())).collect(),
+        );
+        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
+        assert!(status.conditions[0].message.ends_with("; and 5 more"));
+        // The next full look.
+        look.set(Part::NamespaceKeys, (0..2).map(key).collect());
+        look.set(Part::Objects, Vec::new());
+        status.set_ownership_conflicts(&look, Timestamp::UNIX_EPOCH);
+        assert_eq!(OwnershipConflicts::read("former", &status), look);
+        assert_eq!(look.untold(), 0);
     }
 
     #[test]

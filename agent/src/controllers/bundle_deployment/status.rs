@@ -11,7 +11,7 @@ use objects::conflict::FieldConflict;
 use release::kube::Owner;
 use serde_json::{Map, Value};
 
-use super::ownership::OWNERSHIP_CONFLICTS;
+use super::ownership::{OWNERSHIP_CONFLICTS, OwnershipConflicts};
 use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
     NonReadyStatus, ResourceCounts,
@@ -79,24 +79,26 @@ impl BundleDeploymentStatus {
     /// Sets the condition that names what was taken from other managers or left to them.
     pub fn set_conflicts(&mut self, conflicts: &[FieldConflict], now: Timestamp) {
         let lines = conflicts.iter().map(ToString::to_string).collect();
-        self.tell(FIELD_CONFLICTS, lines, now);
+        self.tell(FIELD_CONFLICTS, lines, 0, now);
     }
 
     /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
-    pub fn set_ownership_conflicts(&mut self, lines: Vec<String>, now: Timestamp) {
-        self.tell(OWNERSHIP_CONFLICTS, lines, now);
+    pub fn set_ownership_conflicts(&mut self, conflicts: &OwnershipConflicts, now: Timestamp) {
+        let lines = conflicts.lines().collect();
+        self.tell(OWNERSHIP_CONFLICTS, lines, conflicts.untold(), now);
     }
 
     /// Sets the condition that names what was corrected in vain, and until when it is left.
     pub fn set_postponed_corrections(&mut self, lines: Vec<String>, now: Timestamp) {
-        self.tell(CORRECTIONS_POSTPONED, lines, now);
+        self.tell(CORRECTIONS_POSTPONED, lines, 0, now);
     }
 
-    /// Sets a condition that is there only where there is something to tell.
-    fn tell(&mut self, type_: &str, mut lines: Vec<String>, now: Timestamp) {
-        if lines.len() > MAX_DETAILS {
-            let more = lines.split_off(MAX_DETAILS).len();
-            lines.push(format!("and {more} more"));
+    /// Sets a condition that is there only where there is something to tell. There are `untold` more than ten, or as many as there are lines.
+    fn tell(&mut self, type_: &str, mut lines: Vec<String>, untold: usize, now: Timestamp) {
+        let more = lines.len().saturating_sub(MAX_DETAILS);
+        lines.truncate(MAX_DETAILS);
+        if more.max(untold) > 0 {
+            lines.push(format!("and {} more", more.max(untold)));
         }
         let message = lines.join("; ");
         let known = self.conditions.iter().find(|c| c.type_ == type_);
@@ -178,6 +180,14 @@ impl BundleDeploymentStatus {
         self.set_condition(READY, Err(&format!("not ready: {message}")), now);
         self.set_condition(INSTALLED, Err(&format!("not installed: {message}")), now);
     }
+}
+
+/// How many more there are than a condition tells, if this is the end of its message.
+pub(super) fn untold(line: &str) -> Option<usize> {
+    line.strip_prefix("and ")?
+        .strip_suffix(" more")?
+        .parse()
+        .ok()
 }
 
 type Key<'a> = (&'a str, &'a str, &'a str, &'a str);
