@@ -39,13 +39,14 @@ pub struct UndoPauses {
 }
 
 /// What would be tried, as a digest: the deployment, the facts that are filled in, the copies it comes with, and what asks for
-/// another attempt.
+/// another attempt: a forced sync, the label and the annotation.
 pub fn content(bundle: &BundleDeployment, facts: Option<&str>) -> String {
     let spec = &bundle.spec;
     let parts = [
         spec.deployment_id.as_str(),
         facts.unwrap_or_default(),
         &spec.downstream_resources_generation.to_string(),
+        &spec.options.force_sync_generation.to_string(),
         bundle.label(TRY_AGAIN).unwrap_or_default(),
         bundle.annotation(TRY_AGAIN).unwrap_or_default(),
     ];
@@ -159,6 +160,13 @@ mod tests {
             content(&bundle(json!({"deploymentID": "y"}), json!({})), None),
             content(
                 &bundle(json!({"deploymentID": "x"}), json!({TRY_AGAIN: "1"})),
+                None,
+            ),
+            content(
+                &bundle(
+                    json!({"deploymentID": "x", "options": {"forceSyncGeneration": 1}}),
+                    json!({}),
+                ),
                 None,
             ),
             content(&one, Some("facts")),

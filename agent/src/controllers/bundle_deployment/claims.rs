@@ -89,9 +89,9 @@ fn wishes(bundle: &BundleDeployment) -> [String; 2] {
     [namespace, name]
 }
 
-/// Whether a bundle may want a release, by the texts around its `${ }`.
-fn may_want(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
-    let fits = |wish: &String, name: &String| match wish.split_once(OPENING) {
+/// Whether a text may become `name`, by what is around its `${ }`.
+fn fits(wish: &str, name: &str) -> bool {
+    match wish.split_once(OPENING) {
         None => wish == name,
         Some((before, rest)) => {
             let after = rest.rsplit_once('}').map_or("", |(_, after)| after);
@@ -99,7 +99,11 @@ fn may_want(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
                 && name.starts_with(before.trim_start())
                 && name.ends_with(after.trim_end())
         }
-    };
+    }
+}
+
+/// Whether a bundle may want a release, by the texts around its `${ }`.
+fn may_want(bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
     let names = [&key.namespace, &key.name];
     wishes(bundle)
         .iter()
@@ -116,6 +120,14 @@ pub struct Claimant {
 }
 
 impl Claimant {
+    /// Whether the bundle's release may be in a namespace: while its `${ }` were never filled in, wherever they may lead.
+    pub fn may_be_in(&self, namespace: &str) -> bool {
+        match &self.desired {
+            Some(desired) => desired.namespace == namespace,
+            None => fits(self.bundle.spec.options.release_namespace(), namespace),
+        }
+    }
+
     /// Whether the bundle still wants the release. While that is not known, what was deployed decides.
     fn holds_on(&self, key: &ReleaseKey) -> bool {
         let wants = match &self.desired {

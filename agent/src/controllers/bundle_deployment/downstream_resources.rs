@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -17,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
@@ -578,7 +578,7 @@ pub async fn remove_all(
     downstream: &DeploymentClient,
     namespace: &str,
     bundle: &str,
-    others: &[Arc<BundleDeployment>],
+    others: &[Claimant],
 ) -> kube::Result<()> {
     let heirs = Heirs {
         namespace,
@@ -600,22 +600,23 @@ pub async fn remove_all(
 struct Heirs<'a> {
     namespace: &'a str,
     bundle: &'a str,
-    others: &'a [Arc<BundleDeployment>],
+    others: &'a [Claimant],
 }
 
 impl<'a> Heirs<'a> {
     /// A bundle that needs a copy by its spec: the Go agent has taken the claims of all but one away, and a bundle that waits has made none.
     fn of(self, kind: Kind, name: &str) -> Option<&'a str> {
-        let needs = |other: &&Arc<BundleDeployment>| {
-            let options = &other.spec.options;
-            let target = options.release_namespace();
-            let mut listed = options.downstream_resources.iter();
-            other.name() != self.bundle
-                && other.metadata.deletion_timestamp.is_none()
-                && (target == self.namespace || target.contains("${"))
+        let needs = |other: &&Claimant| {
+            let mut listed = other.bundle.spec.options.downstream_resources.iter();
+            other.bundle.name() != self.bundle
+                && other.bundle.metadata.deletion_timestamp.is_none()
+                && other.may_be_in(self.namespace)
                 && listed.any(|one| one.name == name && Kind::parse(&one.kind) == Some(kind))
         };
-        self.others.iter().find(needs).map(|other| other.name())
+        self.others
+            .iter()
+            .find(needs)
+            .map(|other| other.bundle.name())
     }
 }
 
@@ -691,6 +692,8 @@ async fn remove_one<K: Copied>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use rstest::rstest;
 
     fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
@@ -757,6 +760,43 @@ mod tests {
         assert_eq!(claims.without("b", None), Some(Claims::first("a")));
         assert_eq!(left.clone().without("b", None), None);
         assert_eq!(left.without("b", Some("c")), Some(Claims::first("c")));
+    }
+
+    #[rstest]
+    #[case::there("ns", None, true)]
+    #[case::elsewhere("other", None, false)]
+    #[case::not_filled_in("${ .ClusterName }", None, true)]
+    #[case::not_filled_in_and_elsewhere("other-${ .ClusterName }", None, false)]
+    #[case::filled_in("${ .ClusterName }", Some("ns"), true)]
+    #[case::filled_in_and_elsewhere("${ .ClusterName }", Some("other"), false)]
+    fn who_needs_a_copy_is_in_its_namespace(
+        #[case] namespace: &str,
+        #[case] filled: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let bundle: BundleDeployment = serde_json::from_value(json!({
+            "metadata": {"name": "b"},
+            "spec": {"options": {"defaultNamespace": namespace, "downstreamResources": [{"kind": "Secret", "name": "s"}]}},
+        }))
+        .unwrap();
+        let desired = match filled {
+            Some(namespace) => Some(namespace),
+            None => Some(namespace).filter(|namespace| !namespace.contains("${")),
+        };
+        let other = Claimant {
+            desired: desired.map(|namespace| crate::ledger::ReleaseKey {
+                namespace: namespace.to_owned(),
+                name: "b".to_owned(),
+            }),
+            bundle: Arc::new(bundle),
+        };
+        let heirs = Heirs {
+            namespace: "ns",
+            bundle: "a",
+            others: &[other],
+        };
+        assert_eq!(heirs.of(Kind::Secret, "s"), Some("b").filter(|_| expected));
+        assert_eq!(heirs.of(Kind::ConfigMap, "s"), None);
     }
 
     #[test]

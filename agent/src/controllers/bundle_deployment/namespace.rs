@@ -211,6 +211,11 @@ fn field_manager(bundle: &str) -> String {
     }
 }
 
+/// Whether a text has `${ }` that are not filled in: only its bundle's own reconcile does that.
+fn is_template(text: &str) -> bool {
+    text.contains("${")
+}
+
 /// Another bundle that wants keys of the same namespace.
 struct Rival<'a> {
     name: &'a str,
@@ -223,7 +228,9 @@ impl<'a> Rival<'a> {
         let namespace = bundle.spec.options.release_namespace();
         let rival = |other: &'a Arc<BundleDeployment>| {
             let options = &other.spec.options;
-            let is_here = options.release_namespace() == namespace;
+            // Whether it is this namespace, its field manager there shows.
+            let is_here = options.release_namespace() == namespace
+                || is_template(options.release_namespace());
             let lives = other.metadata.deletion_timestamp.is_none();
             let desired = desired(options).filter(|_| is_here && lives)?;
             let name = other.name();
@@ -370,7 +377,9 @@ impl Keys<'_> {
                 let current = live.pointer(&format!("/metadata/{map}"));
                 let current = current.and_then(|map| map.get(key)?.as_str());
                 let has_it = |other: &&Rival<'_>| {
-                    let wants_it = of(&other.desired).get(key).map(String::as_str) == current;
+                    let wanted = of(&other.desired).get(key);
+                    let wants_it = wanted
+                        .is_some_and(|value| is_template(value) || Some(value.as_str()) == current);
                     let since = ownership::written_at(&live, map, key, |by| by == other.manager);
                     wants_it && since.is_some()
                 };
@@ -458,6 +467,18 @@ mod tests {
             (vec!["tier".to_owned()], vec![told.to_owned()])
         );
         let both = (vec!["team".to_owned(), "tier".to_owned()], Vec::new());
+        // What it wants shows when its `${ }` are filled in; that it has the key, here.
+        let templated = [bundle("a", json!({"team": "${ .ClusterLabels.team }"}))];
+        assert_eq!(
+            check(found("fleetagent-namespace-a"), &templated),
+            (vec!["tier".to_owned()], vec![told.to_owned()])
+        );
+        let mut elsewhere = bundle("a", json!({"team": "a"}));
+        Arc::make_mut(&mut elsewhere).spec.options.default_namespace = "${ .ClusterName }".into();
+        assert_eq!(
+            check(found("fleetagent-namespace-a"), &[elsewhere]),
+            (vec!["tier".to_owned()], vec![told.to_owned()])
+        );
         // Somebody else, a bundle that is gone, and one that wants it no more.
         assert_eq!(check(found("kubectl"), &theirs), both);
         assert_eq!(check(found("fleetagent-namespace-a"), &[]), both);

@@ -208,7 +208,7 @@ impl Uninstaller {
         if matches!(removal, Removal::Superseded(current) if current.namespace == key.namespace) {
             return Ok(());
         }
-        let others = self.store.all();
+        let others = self.store.claimants();
         downstream_resources::remove_all(impersonated, &key.namespace, &entry.bundle, &others)
             .await
             .map_err(RemovalError::DownstreamResources)
