@@ -37,7 +37,7 @@ pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
 pub use error::ApiError;
 pub use lookup::{ClusterLookup, LookupError};
-pub use ownership::{Owner, OwnershipError};
+pub use ownership::{Owner, OwnershipError, unnote};
 pub use wait::WaitError;
 pub use write::{ApplyOptions, ObjectFailure};
 
@@ -45,7 +45,7 @@ pub(crate) use apply::apply_all;
 pub(crate) use check::{creatable_unchecked, look_all};
 pub(crate) use delete::{delete_all, delete_hook, is_name_taken, take_back};
 pub(crate) use hook_watch::wait_for_hooks;
-pub(crate) use ownership::{Created, stored_policy, unnote};
+pub(crate) use ownership::{Created, stored_policy};
 
 pub(crate) use wait::{wait_until_gone, wait_until_ready};
 pub(crate) use write::Claim;

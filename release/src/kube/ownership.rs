@@ -285,7 +285,7 @@ impl Owner {
 }
 
 /// Takes away what a chart wrote in the place of the note on objects that were there before: it is not for charts to say.
-pub(crate) fn unnote(body: &mut Value) {
+pub fn unnote(body: &mut Value) {
     if let Some(Value::Object(annotations)) = body.pointer_mut("/metadata/annotations") {
         annotations.remove(ADOPTED_ANNOTATION);
     }

@@ -13,10 +13,9 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::core::GroupVersionKind;
 use objects::conflict::FieldConflict;
-use objects::fields::text;
 use objects::manifest::{build, build_stored, documents};
 use objects::{BuildError, Object, ObjectKey};
-use release::kube::{Applied, ApplyError, ApplyOptions, Cluster, ObjectFailure, Owner};
+use release::kube::{ApplyError, ApplyOptions, Cluster, ObjectFailure, Owner, OwnershipError};
 use release::model::Release;
 use release::storage::Storage;
 use tokio::time::Instant;
@@ -51,7 +50,12 @@ pub enum ObjectsError {
 pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>, ObjectsError> {
     let documents = documents(&release.manifest)?;
     let discovery = cluster.discovery_of(&documents, &[]).await?;
-    Ok(build(documents, &release.namespace, &discovery, &[])?)
+    let mut objects = build(documents, &release.namespace, &discovery, &[])?;
+    // What is never written is no drift.
+    objects
+        .iter_mut()
+        .for_each(|object| release::kube::unnote(&mut object.body));
+    Ok(objects)
 }
 
 /// The objects of an earlier revision that can still be there.
@@ -87,10 +91,10 @@ fn key(entry: &ModifiedStatus) -> ObjectKey {
 
 /// Applies those desired objects again that are `due`. Gives back the fields that other managers held.
 ///
-/// One that carries another release's marks by now is left alone: each is looked at, and written only as it was then.
+/// One that carries another release's marks by now is left alone, which the next look tells.
 ///
 /// # Errors
-/// The API server refuses one.
+/// The API server refuses one, or looking at it.
 ///
 /// # Cancellation
 /// Safe: the next reconcile finds what is still wrong.
@@ -108,41 +112,29 @@ pub async fn apply(
     };
     let mut tries = 1;
     loop {
-        let mut objects = Vec::new();
-        for object in desired.iter().filter(|object| due.contains(&object.key())) {
-            objects.extend(unless_taken(cluster, &owner, object).await?);
-        }
-        let applied = release::kube::reapply(cluster, &owner, objects, options).await;
-        match applied {
+        let objects = desired.iter().filter(|object| due.contains(&object.key()));
+        let objects = objects.cloned().collect();
+        let mut failed = match release::kube::reapply(cluster, &owner, objects, options).await {
             Ok(applied) => return Ok(applied.conflicts),
-            Err(failed) if tries < TRIES && failed.failures.iter().all(is_outdated) => tries += 1,
-            Err(failed) => return Err(failed),
+            Err(failed) => failed,
+        };
+        failed.failures.retain(|failure| !is_anothers(failure));
+        if failed.failures.is_empty() {
+            return Ok(failed.applied.conflicts);
         }
+        if tries == TRIES || !failed.failures.iter().all(is_outdated) {
+            return Err(failed);
+        }
+        tries += 1;
     }
 }
 
-/// An object that is to be written as it is found now, or made; none if it is another release's.
-async fn unless_taken(
-    cluster: &Cluster,
-    owner: &Owner,
-    object: &Object,
-) -> Result<Option<Object>, ApplyError> {
-    let found = cluster.get(object).await.map_err(|source| ApplyError {
-        failures: vec![ObjectFailure::Apply {
-            object: object.describe(),
-            source,
-        }],
-        applied: Applied::default(),
-    })?;
-    let version = match &found {
-        Some(live) if Owner::of(live).is_some_and(|other| other != *owner) => return Ok(None),
-        Some(live) => text(live, "/metadata/resourceVersion"),
-        // No object has this one: it is made, and not written over.
-        None => "1",
-    };
-    let mut object = object.clone();
-    object.body["metadata"]["resourceVersion"] = version.into();
-    Ok(Some(object))
+/// Whether the object is another release's.
+fn is_anothers(failure: &ObjectFailure) -> bool {
+    matches!(
+        failure,
+        ObjectFailure::NotOurs(OwnershipError::Foreign { .. })
+    )
 }
 
 /// Whether somebody wrote the object since it was looked at.
