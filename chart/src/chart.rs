@@ -107,6 +107,15 @@ impl Chart {
             .for_each(Self::forget_values_files);
     }
 
+    /// How many bytes its files take, with those of the charts in it.
+    pub fn size_bytes(&self) -> u64 {
+        let files = self.templates.iter().chain(&self.files);
+        let own = files.map(|file| file.data.len()).sum::<usize>()
+            + self.schema.as_ref().map_or(0, Bytes::len);
+        let dependencies = self.dependencies.iter().map(Self::size_bytes);
+        own as u64 + dependencies.sum::<u64>()
+    }
+
     /// The files of `crds/`, own ones first, then each dependency's.
     pub fn crds(&self) -> Vec<Crd> {
         let mut found = Vec::new();

@@ -308,15 +308,27 @@ pub fn render_and_warn(
     })?;
 
     let crds = chart.crds();
-    let mut text = String::new();
-    if request.options.include_crds {
-        for crd in &crds {
-            push_document(
-                &mut text,
-                &crd.path,
-                &String::from_utf8_lossy(&crd.file.data),
-            );
-        }
+    let included = match request.options.include_crds {
+        true => crds.as_slice(),
+        false => &[],
+    };
+    // A text that grows by and by takes up to twice its size for as long as the release is worked on.
+    let sizes = included
+        .iter()
+        .map(|crd| document_bytes(&crd.path, crd.file.data.len()));
+    let sizes = sizes.chain(
+        sorted
+            .manifests
+            .iter()
+            .map(|one| document_bytes(&one.path, one.content.len())),
+    );
+    let mut text = String::with_capacity(sizes.sum());
+    for crd in included {
+        push_document(
+            &mut text,
+            &crd.path,
+            &String::from_utf8_lossy(&crd.file.data),
+        );
     }
     for manifest in &sorted.manifests {
         let head = &manifest.head;
@@ -385,6 +397,11 @@ fn take_notes(files: &mut BTreeMap<String, String>, chart: &str, all: bool) -> S
         false
     });
     notes
+}
+
+/// How many bytes [`push_document`] adds, about.
+fn document_bytes(path: &str, content: usize) -> usize {
+    "---\n# Source: \n\n".len() + path.len() + content
 }
 
 fn push_document(text: &mut String, path: &str, content: &str) {

@@ -16,7 +16,7 @@ use super::names::manifest_id;
 use crate::api::Content;
 
 /// The most a bundle may unpack to, all files together.
-const MAX_UNPACKED_BYTES: u64 = 256 << 20;
+const MAX_UNPACKED_BYTES: u64 = 32 << 20;
 
 /// The ID of a manifest without files: `{}` and a newline, hashed.
 pub const EMPTY_MANIFEST_ID: &str =

@@ -1,4 +1,24 @@
-//! Giving memory back to the system after a burst of work.
+//! How much memory all work at once may take, and giving it back to the system after a burst.
+//!
+//! The agent is to stay below 128 MiB. It rests at some 20, remembers charts, indexes and templates for 36 at most,
+//! and work takes turns of the rest.
+
+use chart::source::{Memory, Settings};
+
+/// What downloads, deploys and looks that are under way may take together, in bytes, by estimate.
+const WORK: u64 = 48 << 20;
+
+/// The largest archive that is taken. One that large is worked on alone; large indexes are read as they come.
+const MAX_ARCHIVE: u64 = 32 << 20;
+
+/// Settings of downloads within these bounds.
+pub fn bounded(settings: Settings) -> Settings {
+    Settings {
+        memory: Memory::new(WORK),
+        max_archive_bytes: MAX_ARCHIVE,
+        ..settings
+    }
+}
 
 /// Returns free heap pages to the system. glibc keeps what a burst of rendering used (measured:
 /// 57 MB against 6 MB after this call); other C libraries return it by themselves.

@@ -23,6 +23,7 @@ use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
 use crate::ledger::Ledger;
 use crate::process::leader::Candidate;
+use crate::process::memory;
 use crate::process::server::{self, Endpoint};
 use crate::process::session::{Ended, Session};
 use crate::register::{Registrar, Upstream, UsedBootstrap};
@@ -92,10 +93,10 @@ impl World {
         Ok(Self {
             local: local_config(settings).await?,
             clients: Clients::default(),
-            fetcher: Fetcher::new(chart::source::Settings {
+            fetcher: Fetcher::new(memory::bounded(chart::source::Settings {
                 disk: settings.chart_cache.clone(),
                 ..chart::source::Settings::from_environment()
-            }),
+            })),
             host: Host::default(),
             metrics: Metrics::default(),
         })

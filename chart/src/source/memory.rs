@@ -2,7 +2,7 @@
 //!
 //! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not waits
 //! for others to end. Nothing waits for ever: work larger than all there is runs once nothing else does, what has waited long is
-//! passed by nobody, and where nothing moves the oldest begins all the same.
+//! passed by nobody, and where nothing moves for a while the oldest begins all the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,11 @@ use tokio::time::Instant;
 /// Who has waited for so long is passed by nobody any more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// So long after the last change the oldest begins though it does not fit: those who have their turns may be waiting for it.
+/// So long after the last change the oldest begins though it does not fit, where all the others rest: they may wait for something that
+/// takes minutes. Those who rest for a moment only come to an end before.
+const LULL: Duration = Duration::from_secs(2);
+
+/// The same where some do not rest: they may be waiting for it.
 const STANDSTILL: Duration = Duration::from_secs(30);
 
 /// A budget of bytes. Cheap to clone, all clones share.
@@ -66,7 +70,9 @@ impl Turns {
         let is_passed_too_often =
             oldest.is_some_and(|(_, first)| now.duration_since(first.since) >= PATIENCE);
         let fits = self.used.saturating_add(waiting.bytes) <= self.limit;
-        let nothing_moves = self.active == 0 || now.duration_since(self.changed) >= STANDSTILL;
+        let still = now.duration_since(self.changed);
+        let nothing_moves =
+            self.used == 0 || self.active == 0 && still >= LULL || still >= STANDSTILL;
         let begins = match is_oldest {
             true => fits || nothing_moves,
             false => fits && !is_passed_too_often,
@@ -203,7 +209,23 @@ impl Reservation {
         self.memory.change(|turns| turns.used -= less);
     }
 
-    /// The work is done; what it made stays for others to go on with.
+    /// Holds `bytes` from now on, whether there is room for more or not: they are taken already, and others wait for them.
+    pub fn hold(&mut self, bytes: u64) {
+        let more = bytes.saturating_sub(self.bytes);
+        self.shrink(bytes);
+        self.bytes += more;
+        self.memory
+            .change(|turns| turns.used = turns.used.saturating_add(more));
+    }
+
+    /// The work goes on: others that do not fit beside it wait for its end.
+    pub fn resume(&mut self) {
+        if !std::mem::replace(&mut self.is_active, true) {
+            self.memory.change(|turns| turns.active += 1);
+        }
+    }
+
+    /// The work is done, or waits for something else; what it made stays.
     pub fn rest(&mut self) {
         if std::mem::take(&mut self.is_active) {
             self.memory.change(|turns| turns.active -= 1);
@@ -301,6 +323,40 @@ mod tests {
         let other = memory.reserve(100).await;
         assert_eq!(memory.used(), 200);
         drop((waits_for_the_other, other));
+    }
+
+    /// What rests takes memory all the same.
+    #[tokio::test(start_paused = true)]
+    async fn of_many_that_rest_one_after_the_other_begins() {
+        let memory = Memory::new(100);
+        let mut resting = Vec::new();
+        let begun = Instant::now();
+        for _ in 0..5 {
+            let mut turn = memory.reserve(80).await;
+            turn.rest();
+            resting.push(turn);
+        }
+        assert!(begun.elapsed() >= 4 * LULL, "{:?}", begun.elapsed());
+        // One that goes on is waited for.
+        resting[0].resume();
+        let next = memory.reserve(80);
+        tokio::pin!(next);
+        let early = tokio::time::timeout(STANDSTILL / 2, next.as_mut()).await;
+        assert!(early.is_err());
+        drop(resting);
+        next.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_already_counts() {
+        let memory = Memory::new(100);
+        let mut first = memory.reserve(60).await;
+        first.hold(120);
+        assert!(memory.reserve(1).now_or_never().is_none());
+        first.hold(20);
+        assert_eq!((first.bytes(), memory.used()), (20, 20));
+        drop(first);
+        assert_eq!(memory.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -204,6 +204,8 @@ impl RealNode {
         Ok(Memory {
             now: now.with_context(|| format!("no memory among {metrics}"))?,
             peak: peak.unwrap_or_default(),
+            // Pages of files are not among the first, and cannot be told apart in the second.
+            code: 0,
         })
     }
 

@@ -7,7 +7,9 @@ use futures_util::future::try_join_all;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
+use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
+use testbed::corpus;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::helm::Helm;
@@ -123,6 +125,42 @@ async fn a_bundle_too_large_for_a_record_is_refused_until_it_shrinks() -> Result
     agent.wait_ready("huge").await.map(drop)
 }
 
+/// More than the agent has room for is refused by what it would take, and harms nobody.
+#[tokio::test]
+async fn charts_that_render_or_unpack_to_too_much_are_refused() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let mut agent = TestAgent::registered(bed).await?;
+    let id = agent.id.clone();
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n";
+    let renders = Chart::new(&format!("{id}-renders"), "1.0.0").template(
+        "map.yaml",
+        &format!("{map}data:\n  a: {{{{ repeat 900000 \"0123456789\" }}}}\n"),
+    );
+    let holds = Chart::new(&format!("{id}-holds"), "1.0.0")
+        .template("map.yaml", map)
+        .file("files/large.txt", "0".repeat(40 << 20));
+    let cases = [
+        (renders, "more than 8388608 bytes"),
+        (holds, "33554432 are the most"),
+    ];
+    for (chart, expected) in cases {
+        bed.repository.add(&chart)?;
+        let bundle =
+            BundleDeployment::helm_op(chart.name(), bed.repository.url(), chart.name(), "1.0.0");
+        agent
+            .apply(&bundle.release(chart.name(), &target(&agent)))
+            .await?;
+        agent
+            .wait_deploy_error(chart.name(), |message| message.contains(expected))
+            .await?;
+    }
+    agent.apply(&app(&agent, "other")).await?;
+    agent.wait_ready("other").await?;
+    let memory = agent.process()?.memory_kib()?;
+    ensure!(memory.peak_of_data() < DATA, "{memory:?}");
+    Ok(())
+}
+
 #[expect(clippy::print_stderr, reason = "figures are for the person who started it")]
 fn tell(figures: &str) {
     eprintln!("{figures}");
@@ -191,5 +229,65 @@ async fn five_hundred_bundles_at_once_get_ready() -> Result<()> {
         !is_read && request.resource == "configmaps" && names.contains(&request.name)
     });
     ensure!(requests.is_empty(), "{requests:#?}");
+    Ok(())
+}
+
+/// What the agent may take whatever arrives, in KiB, and what its own code takes of that where it is built for release: the rest is the
+/// same for a debug build.
+const MEMORY: u64 = 128 << 10;
+const CODE: u64 = 14 << 10;
+pub(crate) const DATA: u64 = MEMORY - CODE;
+
+/// The largest published charts, all at once: they take turns. On clusters of their own, as they bring definitions for everybody.
+#[tokio::test]
+async fn fifty_large_published_charts_at_once_stay_within_bounds() -> Result<()> {
+    const CHARTS: usize = 50;
+    let mut charts = Vec::new();
+    for path in corpus::charts()? {
+        charts.push(std::fs::read(path)?);
+    }
+    if charts.is_empty() {
+        tell("SKIPPED: the published charts are not here; `make corpus` fetches them");
+        return Ok(());
+    }
+    charts.sort_by_key(|archive| std::cmp::Reverse(archive.len()));
+    charts.truncate(CHARTS);
+    let bed = Bed::start(false).await?;
+    let mut agent = TestAgent::registered(&bed).await?;
+    let mut bundles = Vec::new();
+    for (n, archive) in charts.into_iter().enumerate() {
+        let (name, version) = testbed::chart::identity(&archive)?;
+        bed.repository.add_archive(archive)?;
+        let bundle = BundleDeployment::helm_op(
+            &format!("{name}-{n}"),
+            bed.repository.url(),
+            &name,
+            &version,
+        );
+        bundles.push(bundle.release(&name, &format!("{}-{name}-{n}", agent.id)));
+    }
+    try_join_all(bundles.iter().map(|bundle| agent.apply(bundle))).await?;
+    let all = agent.bundle_deployments()?;
+    let told = async || {
+        let list = all.list(&ListParams::default()).await;
+        let list = list.map_err(|failed| failed.to_string())?.items;
+        let says_nothing = |bundle: &&kube::api::DynamicObject| {
+            let conditions = bundle.data["status"]["conditions"].as_array();
+            !conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Deployed"))
+        };
+        let silent: Vec<_> = list.iter().filter(says_nothing).collect();
+        match silent.as_slice() {
+            [] => Ok(()),
+            silent => {
+                let names = silent.iter().filter_map(|one| one.metadata.name.clone());
+                Err(names.collect::<Vec<_>>().join(", "))
+            }
+        }
+    };
+    const LONG: Duration = Duration::from_secs(600);
+    wait_until("all to be deployed or to say why not", LONG, told).await?;
+    let memory = agent.process()?.memory_kib()?;
+    tell(&format!("{CHARTS} published charts: {memory:?} KiB"));
+    ensure!(memory.peak_of_data() < DATA, "{memory:?}");
     Ok(())
 }

@@ -25,7 +25,7 @@ use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
 use super::ownership::OwnershipConflicts;
 use super::plan::DeployReason;
-use super::rendering::{Rendering, SensitiveInputs};
+use super::rendering::{OverTurn, Rendering, SensitiveInputs, Turn};
 use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{
@@ -51,7 +51,10 @@ const PARSED: usize = 4 << 20;
 
 /// What the deploy of a small chart takes, in bytes, and how many times the size of its files one of a large chart.
 const SMALL_DEPLOY: u64 = 1 << 20;
-const DEPLOY_FACTOR: u64 = 6;
+const DEPLOY_FACTOR: u64 = 10;
+
+/// The most that the files of a bundle or a chart may take unpacked, in bytes: some seven times the largest published chart.
+const MAX_FILES: u64 = 32 << 20;
 
 /// What reading a bundle's files from upstream takes, in bytes: a Content is a mebibyte at most, packed.
 const CONTENT: u64 = 4 << 20;
@@ -228,7 +231,8 @@ impl Deployer {
         self.values.fill(bundle).await
     }
 
-    /// Brings the release to what the bundle wants; `records` are those of its namespace.
+    /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the turn that covers what was
+    /// deployed, for as long as it is looked at. `is_first`: there was no attempt before whose record is read.
     ///
     /// # Errors
     /// Whatever is in the way, to be shown and tried again.
@@ -242,11 +246,12 @@ impl Deployer {
         impersonated: &DeploymentClient,
         records: &Storage,
         known: Option<&Release>,
-    ) -> Result<Deployed, Halt> {
+        is_first: bool,
+    ) -> Result<(Deployed, Option<Reservation>), Halt> {
         let bundle = &filled.bundle;
         let superseded = self.queue.superseded(bundle.name()).unwrap_or_default();
         let inputs = superseded
-            .run_until_cancelled(self.inputs(filled, impersonated))
+            .run_until_cancelled(self.inputs(filled, impersonated, is_first))
             .await;
         let Some(inputs) = inputs else {
             return Err(superseded_halt());
@@ -257,6 +262,8 @@ impl Deployer {
             values_digest,
             package,
         } = inputs?;
+        let turn = Turn::new(turn);
+        let revisions = revisions(is_first);
         let values = Arc::new(values);
         let Package {
             mut chart,
@@ -295,7 +302,8 @@ impl Deployer {
             disable_dns: helm.disable_dns,
             limit: self.render_limit,
             superseded: superseded.clone(),
-            turn: Mutex::new(turn),
+            turn: turn.clone(),
+            revisions,
         };
         let is_forced = matches!(
             reason,
@@ -330,7 +338,18 @@ impl Deployer {
             },
             known: known.cloned(),
         };
-        let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
+        let deployed = loop {
+            let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
+            match deployed {
+                // Nothing was written: it begins anew once there is room for more.
+                Err(DeployError::Render(failed)) if failed.is::<OverTurn>() => {
+                    if superseded.run_until_cancelled(turn.grow()).await.is_none() {
+                        return Err(superseded_halt());
+                    }
+                }
+                deployed => break deployed,
+            }
+        };
         let deployed = deployed.map_err(|cause| {
             let was_rendering = matches!(cause, DeployError::Render(_));
             if was_rendering && superseded.is_cancelled() {
@@ -347,7 +366,7 @@ impl Deployer {
         }
         self.lock_polled()
             .insert(bundle.name().to_owned(), Instant::now());
-        Ok(deployed)
+        Ok((deployed, turn.take()))
     }
 
     fn emit_conflict(&self, bundle: &str, conflict: &FieldConflict) {
@@ -383,6 +402,7 @@ impl Deployer {
         &self,
         filled: &Filled,
         impersonated: &DeploymentClient,
+        is_first: bool,
     ) -> Result<Inputs, Halt> {
         let bundle = &filled.bundle;
         let memory = self.fetcher.memory();
@@ -431,7 +451,14 @@ impl Deployer {
             self.events
                 .emit(Reason::SourceUnreachable, bundle.name(), text);
         }
-        let bytes = deploy_bytes(loaded.size_bytes());
+        let files = loaded.size_bytes();
+        if files > MAX_FILES {
+            let failed = BundleError::Content {
+                problem: format!("the files take {files} bytes unpacked, {MAX_FILES} are the most"),
+            };
+            return Err(source_failed()(InputError::from(failed)));
+        }
+        let bytes = deploy_bytes(files) * revisions(is_first);
         let turn = match reading {
             Some(mut turn) => {
                 turn.resize(bytes).await;
@@ -570,6 +597,14 @@ fn not_loaded(failed: BundleError) -> Halt {
 /// that, and the record. Measured, not computed.
 fn deploy_bytes(files: u64) -> u64 {
     SMALL_DEPLOY.max(files.saturating_mul(DEPLOY_FACTOR))
+}
+
+/// How many revisions of a release a deploy has before it: its own, and the one that it builds on.
+fn revisions(is_first: bool) -> u64 {
+    match is_first {
+        true => 1,
+        false => 2,
+    }
 }
 
 fn superseded_halt() -> Halt {

@@ -3,7 +3,7 @@
 //! Mirrors the order of `bundledeployment_controller.go` and `internal/cmd/agent/deployer`; the
 //! texts are upstream's.
 
-use super::status::{self, INSTALLED};
+use super::status::{self, CORRECTIONS_POSTPONED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
 };
@@ -117,6 +117,13 @@ pub fn should_monitor(bundle: &BundleDeployment, status: &BundleDeploymentStatus
         && !status.release.is_empty()
 }
 
+/// Whether a look may read only what changed since the last one: all was in order, and nothing that was corrected in vain is told still.
+pub fn may_read_changes_alone(bundle: &BundleDeployment, status: &BundleDeploymentStatus) -> bool {
+    status.non_modified
+        && status.condition(CORRECTIONS_POSTPONED).is_empty()
+        && should_monitor(bundle, status)
+}
+
 /// Whether an event about a BundleDeployment calls for a reconcile: its spec, labels or annotations
 /// changed, or its status is neither what it was nor what we left there.
 pub fn is_relevant_change(
@@ -195,6 +202,21 @@ mod tests {
         bundle.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         assert_eq!(deploy_reason(&bundle, copied), None);
+    }
+
+    /// It goes away only where everything is looked at.
+    #[test]
+    fn what_was_corrected_in_vain_is_looked_at_until_it_is_told_no_more() {
+        let mut bundle = bundle(json!({"spec": {"deploymentID": "id"},
+            "status": {"appliedDeploymentID": "id", "release": "ns/r:1", "nonModified": true}}));
+        assert!(may_read_changes_alone(&bundle, &bundle.status));
+        let told = vec!["ConfigMap ns/a: corrected 2 times".to_owned()];
+        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        bundle.status.set_postponed_corrections(told, now);
+        assert!(!may_read_changes_alone(&bundle, &bundle.status));
+        bundle.status.set_postponed_corrections(Vec::new(), now);
+        bundle.status.non_modified = false;
+        assert!(!may_read_changes_alone(&bundle, &bundle.status));
     }
 
     #[rstest]

@@ -2,7 +2,7 @@
 //!
 //! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be told without them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chart::rendered::RenderedError;
@@ -13,7 +13,7 @@ use release::BoxError;
 use release::action::{RenderRequest, Rendered};
 use release::kube::ClusterLookup;
 use serde_json::{Map, Value};
-use templating::{Host, TemplateCache};
+use templating::{Host, Limits, TemplateCache};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,15 +31,24 @@ struct ValuesMisfit(String);
 /// What a deploy got to see of secrets besides its values, to be redacted from errors.
 #[derive(Default)]
 pub(super) struct SensitiveInputs {
-    manifest: Mutex<String>,
+    /// Documents that are Secrets, or lists that may hold some.
+    secrets: Mutex<Vec<String>>,
     looked_up: Mutex<Vec<Value>>,
 }
 
 impl SensitiveInputs {
-    fn rendered(&self, manifest: &str) {
-        if manifest.contains("Secret") {
-            manifest.clone_into(&mut self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
-        }
+    fn rendered(&self, rendered: &rendered::Rendered) {
+        let manifests = rendered.manifests.iter();
+        let manifests = manifests.map(|one| (&one.head.kind, &one.content));
+        let hooks = rendered
+            .hooks
+            .iter()
+            .map(|hook| (&hook.kind, &hook.manifest));
+        let secrets = manifests
+            .chain(hooks)
+            .filter(|(kind, _)| *kind == "Secret" || kind.ends_with("List"));
+        let secrets = secrets.map(|(_, text)| text.clone()).collect();
+        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
     fn looked_up(&self, found: &Value) {
@@ -53,7 +62,10 @@ impl SensitiveInputs {
     /// All of it, with the values.
     pub(super) fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> SensitiveData {
         let mut secrets = SensitiveData::of_values(values, chart);
-        secrets.add_manifest(&self.manifest.lock().unwrap_or_else(PoisonError::into_inner));
+        let documents = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        documents
+            .iter()
+            .for_each(|document| secrets.add_manifest(document));
         let looked_up = self
             .looked_up
             .lock()
@@ -82,13 +94,127 @@ pub(super) struct Rendering {
     pub(super) limit: Duration,
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
-    /// What it may take. Hooks and waits come after it, and take none of it from others.
-    pub(super) turn: Mutex<Reservation>,
+    /// What it may take.
+    pub(super) turn: Turn,
+    /// How many revisions are there at one time, as large as this one.
+    pub(super) revisions: u64,
 }
 
-/// What a manifest takes with the objects that are read from it, about.
-pub(super) fn manifest_bytes(manifest: &str) -> u64 {
-    manifest.len() as u64 * 6
+/// What a deploy may take, for whoever has to do with it: from reading its chart until nobody looks at its release any more.
+#[derive(Clone)]
+pub(super) struct Turn(Arc<Mutex<Granted>>);
+
+struct Granted {
+    reservation: Option<Reservation>,
+    /// The most it ever was: templates that are rendered once more, for another revision, may take as much again.
+    most: u64,
+}
+
+impl Turn {
+    pub(super) fn new(reservation: Reservation) -> Self {
+        Self(Arc::new(Mutex::new(Granted {
+            most: reservation.bytes(),
+            reservation: Some(reservation),
+        })))
+    }
+
+    /// How many bytes templates may count on.
+    fn most(&self) -> u64 {
+        self.lock().most
+    }
+
+    /// The release is rendered. Hooks and waits come now, and take no turns from others.
+    fn rendered(&self, bytes: u64) {
+        if let Some(reservation) = self.lock().reservation.as_mut() {
+            reservation.hold(bytes);
+            reservation.rest();
+        }
+    }
+
+    /// Waits for a turn that templates fit into which outgrew this one.
+    ///
+    /// # Cancellation
+    /// What there was is given back.
+    pub(super) async fn grow(&self) {
+        let Some(mut reservation) = self.take() else {
+            return;
+        };
+        let most = larger_turn(self.most());
+        reservation.resize(most).await;
+        *self.lock() = Granted {
+            reservation: Some(reservation),
+            most,
+        };
+    }
+
+    /// Takes it away from whoever has it still.
+    pub(super) fn take(&self) -> Option<Reservation> {
+        self.lock().reservation.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Granted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many times the size of its manifest a release takes: the text, the objects as they are wanted, as they are sent and as they are
+/// live. Measured, not computed.
+const MANIFEST_FACTOR: u64 = 10;
+
+/// What a release takes with the objects that are read from it and those that are live, in bytes, about.
+pub(super) fn release_bytes(manifest: &str, chart: Option<&Chart>) -> u64 {
+    manifest.len() as u64 * MANIFEST_FACTOR + chart.map_or(0, Chart::size_bytes)
+}
+
+/// The most that the templates of a bundle may leave, and the most of lists and maps that they may have at one time, in bytes. More fits
+/// no record unless it is packed eightfold, and not beside the rest of what the agent may take.
+const MAX_OUTPUT: u64 = 8 << 20;
+const MAX_BUILT: u64 = 64 << 20;
+
+/// What part of its turn the output of templates may be. A chart of nothing but definitions leaves a little more than its files are.
+const OUTPUT_PART: u64 = 8;
+
+/// A turn for templates that outgrew one of so many bytes.
+fn larger_turn(bytes: u64) -> u64 {
+    bytes
+        .saturating_mul(4)
+        .min(MAX_OUTPUT * MANIFEST_FACTOR)
+        .max(bytes)
+}
+
+/// What templates may take in a turn of so many bytes, and whether a larger one would give them more.
+fn limits(turn: u64) -> (Limits, bool) {
+    let output = turn / OUTPUT_PART;
+    if output >= MAX_OUTPUT {
+        let limits = Limits {
+            output: MAX_OUTPUT,
+            memory: MAX_BUILT,
+            ..Limits::default()
+        };
+        return (limits, false);
+    }
+    let limits = Limits {
+        output,
+        text: output,
+        memory: turn,
+        ..Limits::default()
+    };
+    (limits, true)
+}
+
+/// The templates take more than their turn covers: they are rendered once more, in a larger one.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) struct OverTurn(RenderedError);
+
+/// Whether templates were stopped because they took too much.
+fn is_limit(failed: &RenderedError) -> bool {
+    let RenderedError::Render(failed) = failed else {
+        return false;
+    };
+    failed
+        .template_error()
+        .is_some_and(templating::Error::is_limit)
 }
 
 /// Another spec came while this one was being rendered.
@@ -110,6 +236,7 @@ impl Rendering {
             limit: self.limit,
             superseded: &self.superseded,
         };
+        let (limits, may_grow) = limits(self.turn.most());
         let scopes = DiscoveredScopes(&self.discovery);
         let post_renderer = FleetPostRenderer::new(
             &self.chart,
@@ -127,23 +254,25 @@ impl Rendering {
             schemas: Some(&*self.schemas),
             options: rendered::RenderOptions {
                 skip_schema_validation: self.skip_schema_validation,
+                limits,
                 ..rendered::RenderOptions::default()
             },
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         })
         .map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
+            failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
+                BoxError::from(OverTurn(failed))
+            }
             failed => BoxError::from(failed),
         })?;
-        self.sensitive.rendered(&rendered.manifest);
+        self.sensitive.rendered(&rendered);
         if self.superseded.is_cancelled() {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        turn.shrink(manifest_bytes(&rendered.manifest));
-        turn.rest();
-        drop(turn);
+        let bytes = release_bytes(&rendered.manifest, Some(&rendered.chart));
+        self.turn.rendered(bytes * self.revisions);
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }
@@ -217,5 +346,26 @@ impl Scopes for DiscoveredScopes<'_> {
         } else {
             Scope::Cluster
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever templates a turn begins with, the last one is alone and has the most.
+    #[test]
+    fn turns_grow_until_templates_have_all_they_may() {
+        let (mut turn, mut turns) = (1 << 20, 1);
+        while let (smaller, true) = limits(turn) {
+            turn = larger_turn(turn);
+            turns += 1;
+            let (larger, _) = limits(turn);
+            assert!(larger.output > smaller.output && larger.memory > smaller.memory);
+        }
+        assert_eq!(turns, 4);
+        assert_eq!(limits(turn).0.output, MAX_OUTPUT);
+        // A large chart has it at once, and no less for being large.
+        assert_eq!(larger_turn(1 << 30), 1 << 30);
     }
 }

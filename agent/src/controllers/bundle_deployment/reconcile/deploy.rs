@@ -106,10 +106,6 @@ impl Reconciler {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
-        // A deploy waits for a turn of its own.
-        if let Some(turn) = &mut state.turn {
-            turn.rest();
-        }
         let known = stored.as_ref();
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
@@ -299,10 +295,20 @@ impl Reconciler {
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
         let deployed = deployer
-            .deploy(filled, reason, impersonated, &records, known)
+            .deploy(
+                filled,
+                reason,
+                impersonated,
+                &records,
+                known,
+                before.is_none(),
+            )
             .await;
         let deployed = match deployed {
-            Ok(deployed) => deployed,
+            Ok((deployed, turn)) => {
+                state.turn = turn;
+                deployed
+            }
             Err(halt) => {
                 let noted = self.note_failed(state, impersonated, &key).await;
                 self.note(state, noted);

@@ -85,6 +85,10 @@ impl Reconciler {
                 }
             }
         };
+        if let Some(turn) = &mut state.turn {
+            // What it is compared with is read now, which takes no longer than any look.
+            turn.resume();
+        }
         let observed = self.observe(state, &impersonated, &release, applied).await;
         let observed = observed.map_err(|message| {
             Halt::new(Cause::Monitor, message).redacted(&SensitiveData::of_release(&release))
@@ -164,7 +168,7 @@ impl Reconciler {
         let bundle = Arc::clone(&state.bundle);
         let name = bundle.name();
         let status = state.report.status();
-        if !status.non_modified || !plan::should_monitor(&bundle, status) {
+        if !plan::may_read_changes_alone(&bundle, status) {
             return false;
         }
         let (Some(changes), Some(cached)) = (

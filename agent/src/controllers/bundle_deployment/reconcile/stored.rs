@@ -12,7 +12,7 @@ use crate::bundle::SetId;
 use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
-use crate::controllers::bundle_deployment::rendering::manifest_bytes;
+use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
 
@@ -39,10 +39,11 @@ impl Reconciler {
             None => self.context.deployer.memory().reserve(RECORD).await,
         };
         let stored = storage.get(&key.name, id.revision).await;
-        let bytes = stored
-            .as_ref()
-            .map_or(0, |release| manifest_bytes(&release.manifest));
-        turn.shrink(bytes);
+        let bytes = stored.as_ref().map_or(0, |release| {
+            release_bytes(&release.manifest, release.chart.as_deref())
+        });
+        // Its objects are read next, and the live ones beside them.
+        turn.resize(bytes).await;
         turn.rest();
         state.turn = Some(turn);
         let release = match stored {
