@@ -88,6 +88,8 @@ pub(super) struct Attempt<'a> {
     /// What it created, and whether it met something that was there before.
     pub(super) created: Vec<(Object, Created)>,
     pub(super) found: bool,
+    /// Whether all was carried out, so that only its record can be missing.
+    pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
     pub(super) apply: ApplyOptions,
     /// When the attempt began that was interrupted and is resumed by this one.
@@ -106,14 +108,20 @@ impl Attempt<'_> {
     ///
     /// # Errors
     /// What failed first. The record says `failed`, except after [`DeployError::Ownership`]: that is
-    /// found before anything runs, and the attempt is undone with its record.
+    /// found before anything runs, and the attempt is undone with its record. Nor does it where all was carried out and only that cannot
+    /// be recorded, or nobody knows whether it was: the next deployment finishes it.
     ///
     /// # Cancellation
     /// The record stays pending; the next deployment goes on from there.
     pub(super) async fn run(&mut self) -> Result<Done, DeployError> {
+        let described = self.release.description().to_owned();
         let result = self.act().await;
         match &result {
-            Ok(_) | Err(DeployError::Ownership { .. }) => {}
+            Ok(_) => {
+                self.is_carried_out = true;
+                self.record_success(described).await?;
+            }
+            Err(DeployError::Ownership { .. }) => {}
             Err(error) => {
                 record_failure(self.storage, self.operation, &mut self.release, error).await;
             }
@@ -123,7 +131,6 @@ impl Attempt<'_> {
 
     async fn act(&mut self) -> Result<Done, DeployError> {
         let (before, after) = self.operation.hooks();
-        let described = self.release.description().to_owned();
         if self.operation == Operation::Install && !self.options.skip_crds {
             install::create_crds(self.cluster, &self.release).await?;
         }
@@ -164,7 +171,6 @@ impl Attempt<'_> {
         if drops_last {
             retained = self.delete_obsolete().await?;
         }
-        self.record_success(described).await?;
         Ok(Done {
             conflicts: applied.conflicts,
             applied: applied.live,

@@ -110,7 +110,8 @@ pub async fn deploy(
         }),
         // It was found before anything had started, and is undone already.
         Err(error @ DeployError::Ownership { .. }) => Err(error),
-        Err(error) if spec.options.atomic => {
+        // As helm has it: a release that is there and cannot be recorded is not undone.
+        Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             let made = Made {
                 is_all: !was_known && !attempt.found,
                 created: attempt.created,
@@ -367,6 +368,7 @@ async fn prepare<'a>(
         outdated: outdated.once_deployed,
         is_unchecked,
         created: Vec::new(),
+        is_carried_out: false,
         objects,
         previous,
         apply,

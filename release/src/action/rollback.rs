@@ -165,6 +165,7 @@ pub(super) async fn rollback_locked(
         outdated: Vec::new(),
         is_unchecked: false,
         created: Vec::new(),
+        is_carried_out: false,
         found: false,
         previous,
         resumed: None,

@@ -26,4 +26,5 @@ stories! {
     a_release_two_bundles_want_without_records_causes_no_storm
     a_copy_overwrites_nothing
     a_copy_stays_while_another_bundle_needs_it
+    a_deploy_that_cannot_be_recorded_is_not_undone
 }
