@@ -259,7 +259,14 @@ impl Checker {
                 }
             }
             None => {
-                records.remove(&revision);
+                if let Some(status) = records.remove(&revision)
+                    && by_agent
+                    && status.starts_with("pending")
+                    && let Some(count) = self.revisions.get_mut(&release)
+                {
+                    // Withdrawn, as if it had never been.
+                    *count = count.saturating_sub(1);
+                }
                 // A revision of this number would be another one.
                 let place = &write.id.namespace;
                 self.hooks
@@ -287,6 +294,14 @@ impl Checker {
                 self.violate("history of others purged", text);
             }
         }
+    }
+
+    /// How many releases are being removed.
+    pub fn removals(&self) -> usize {
+        let newest = self.records.values().filter_map(BTreeMap::last_key_value);
+        newest
+            .filter(|(_, status)| *status == "uninstalling")
+            .count()
     }
 
     /// A release is deployed anew for each desired, and some times for what else happens to it.
@@ -359,7 +374,9 @@ impl Checker {
                 continue;
             }
             let born = origin.as_ref().map_or(0, |origin| origin.born);
-            let is_undo = desired.atomic && born == self.deployed.get(&owner).copied().unwrap_or(0);
+            // Undone is what was created since the last success: where that was asked for, and where a first install meets what is another's.
+            let deployed = self.deployed.get(&owner).copied().unwrap_or(0);
+            let is_undo = born == deployed && (desired.atomic || deployed == 0);
             if is_undo || desired.force {
                 continue;
             }

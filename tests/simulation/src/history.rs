@@ -25,7 +25,7 @@ const GLANCE: Duration = Duration::from_secs(2);
 const MOST_OF_ALL: u64 = 8_000;
 /// What may be asked at rest: heartbeats, the look at orphans, watches that begin anew.
 const MOST_ASKED: u64 = 100;
-/// The same for each bundle that fails and is tried about once a minute.
+/// The same for each bundle that fails, or cannot be removed, and is tried about once a minute.
 const MOST_TRIED: u64 = 300;
 /// Writes of one object at rest, however often it is tried.
 const MOST_WRITES: u64 = 3;
@@ -220,6 +220,7 @@ fn quiet(world: &World) {
         .filter(|bundle| !is_ready(world, **bundle))
         .count();
     let mut checker = world.checker();
+    let failing = failing + checker.removals();
     if asked > MOST_ASKED + MOST_TRIED * failing as u64 {
         let most = tally.iter().max_by_key(|(_, count)| **count);
         let text = format!("{asked} requests in {REST:?} at rest, most of them {most:?}");

@@ -46,6 +46,8 @@ pub struct World {
     lives: u32,
     clock: Clock,
     backup: Option<(Backup, BTreeMap<usize, Desired>)>,
+    /// When upstream last lost all bundles.
+    emptied: Option<Instant>,
     /// Bundles that are to be upstream, and with which generation of copies.
     generations: BTreeMap<usize, i64>,
     /// What each deployment ID that upstream ever had means.
@@ -81,6 +83,7 @@ impl World {
             lives: 0,
             clock,
             backup: None,
+            emptied: None,
             generations: BTreeMap::new(),
             specs: BTreeMap::new(),
             fights: BTreeMap::new(),
@@ -187,6 +190,7 @@ impl World {
                 if !self.setting.has_own && releases.len() < 3 {
                     return;
                 }
+                self.emptied = Some(Instant::now());
                 let own = format!("{BUNDLES_PATH}/fleet-agent-c1");
                 self.upstream
                     .act(Actor::Upstream, "DELETE", &own, Value::Null);
