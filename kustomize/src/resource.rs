@@ -150,23 +150,26 @@ impl Resource {
         let Some(node) = self.node.as_mut().filter(|_| !self.shared.is_empty()) else {
             return;
         };
-        let before = self.shared.clone();
+        let mut changed = std::collections::BTreeMap::new();
         each(node, &mut |node, group| {
-            if let (Some(before), Some(shared)) = (before.get(group), self.shared.get_mut(group))
-                && *before != node.value
+            if self.shared.get(group).is_some_and(|own| *own != node.value)
                 && node.kind == golib::yaml::node::Kind::Scalar
             {
-                shared.clone_from(&node.value);
+                changed.insert(group, (node.value.clone(), node.tag.clone()));
             }
         });
-        if before == self.shared {
+        if changed.is_empty() {
             return;
         }
         each(node, &mut |node, group| {
-            if let Some(shared) = self.shared.get(group) {
-                node.value.clone_from(shared);
+            if let Some((value, tag)) = changed.get(&group) {
+                node.value.clone_from(value);
+                node.tag.clone_from(tag);
             }
         });
+        for (group, (value, _)) in changed {
+            self.shared[group] = value;
+        }
     }
 
     pub(crate) fn is_nil_or_empty(&self) -> bool {

@@ -694,11 +694,11 @@ fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
     }
     for resource in all.map.resources_mut() {
         build.work(all.config.var_reference.len())?;
-        let Some(node) = resource.node_mut() else {
-            continue;
-        };
         for spec in &*all.config.var_reference {
-            refvar::apply(spec, &variables, node)?;
+            if let Some(node) = resource.node_mut() {
+                refvar::apply(spec, &variables, node)?;
+            }
+            resource.settle_shared();
         }
     }
     Ok(())
