@@ -67,7 +67,7 @@ impl<'a> Build<'a> {
         self.bytes.set(bytes);
         if bytes > MAX_BYTES {
             return Err(Error::limit(format!(
-                "the kustomization reads more than {} MiB of files",
+                "the kustomization reads and copies more than {} MiB",
                 MAX_BYTES >> 20
             )));
         }

@@ -91,3 +91,35 @@ fn generators_read_no_more_than_a_build_may() {
     ]);
     assert!(error.is_limit(), "{error}");
 }
+
+/// Replacements that each put a text behind itself.
+#[test]
+fn texts_that_double_are_refused() {
+    let one = "- source: {kind: ConfigMap, fieldPath: data.a}\n  \
+               targets: [{select: {kind: ConfigMap}, fieldPaths: [data.a], options: {delimiter: ':', index: 9999999}}]\n";
+    let error = failure(&[
+        (
+            "app/kustomization.yaml",
+            &format!("resources: [a.yaml]\nreplacements:\n{}", one.repeat(60)),
+        ),
+        ("app/a.yaml", &format!("{OBJECT}data: {{a: xx}}\n")),
+    ]);
+    assert!(error.is_limit(), "{error}");
+}
+
+/// Sources are looked for among all objects, also for replacements that have nowhere to put them.
+#[test]
+fn sources_times_objects_are_work() {
+    let objects: String = (0..4_000)
+        .map(|at| format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{at}}}\n"))
+        .collect();
+    let one = "- {source: {kind: ConfigMap, name: a1}, targets: []}\n";
+    let error = failure(&[
+        (
+            "app/kustomization.yaml",
+            &format!("resources: [a.yaml]\nreplacements:\n{}", one.repeat(4_000)),
+        ),
+        ("app/a.yaml", &objects),
+    ]);
+    assert!(error.is_limit(), "{error}");
+}

@@ -33,7 +33,7 @@ pub(crate) fn transform(
                 ));
             }
         };
-        let value = source_value(map, replacement)?;
+        let value = source_value(map, replacement, build)?;
         for target in targets {
             let Some(target) = target else {
                 return Err(Error::new("target must specify resources to select"));
@@ -44,7 +44,7 @@ pub(crate) fn transform(
     Ok(())
 }
 
-fn source_value(map: &ResMap, replacement: &Replacement) -> Result<Node> {
+fn source_value(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Result<Node> {
     let source = match (&replacement.source, &replacement.source_value) {
         (Some(_), Some(_)) => {
             return Err(Error::new(
@@ -59,6 +59,7 @@ fn source_value(map: &ResMap, replacement: &Replacement) -> Result<Node> {
             ));
         }
     };
+    build.work(2 * map.resources().len())?;
     let node = select_source(map, source)?;
     let path = if source.field_path.is_empty() {
         DEFAULT_PATH
@@ -243,14 +244,19 @@ fn copy_value(
         for place in found {
             build.keep(value.count() * 16)?;
             if let Some(node) = at(target, &place) {
-                set_value(options, node, value)?;
+                set_value(options, node, value, build)?;
             }
         }
     }
     Ok(())
 }
 
-fn set_value(options: Option<&FieldOptions>, target: &mut Node, value: &Node) -> Result<()> {
+fn set_value(
+    options: Option<&FieldOptions>,
+    target: &mut Node,
+    value: &Node,
+    build: &Build<'_>,
+) -> Result<()> {
     let mut value = value.clone();
     if let Some(options) = options.filter(|options| !options.delimiter.is_empty()) {
         if target.kind != Kind::Scalar {
@@ -267,6 +273,8 @@ fn set_value(options: Option<&FieldOptions>, target: &mut Node, value: &Node) ->
         }
         value.value = parts.join(&options.delimiter);
     }
+    // What is put into itself doubles each time.
+    build.keep(value.value.len())?;
     replace(target, value);
     Ok(())
 }
