@@ -7,20 +7,27 @@
 
 #[path = "../../../tests/src/bin/random_charts/dice.rs"]
 mod dice;
-mod fields;
+mod directory;
+mod generators;
+mod maker;
 mod objects;
+mod patches;
+mod places;
+mod plugins;
+mod reference;
+mod replacements;
 mod tree;
+mod types;
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dice::Dice;
-use fields::Files;
 use kustomize::{MemoryFiles, Options};
-use serde_json::{Value, json};
+use maker::{Files, Maker};
+use reference::Reference;
 
 /// How many cases `make test` looks at.
 const COUNT: u64 = 600;
@@ -39,49 +46,6 @@ struct Case {
 
 type Answer = Result<String, String>;
 
-/// The real program, which answers one question after the other.
-struct Reference {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Reference {
-    fn start(program: &Path) -> Self {
-        let mut command = Command::new(program);
-        command
-            .arg("answer")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Self {
-            child,
-            input,
-            output: BufReader::new(output),
-        }
-    }
-
-    fn ask(&mut self, case: &Case) -> Answer {
-        let question = json!({ "dir": ".", "asFleet": case.as_fleet, "files": case.files });
-        writeln!(self.input, "{question}").unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        let answer: Value = serde_json::from_str(&line).unwrap();
-        match answer["error"].as_str().unwrap_or_default() {
-            "" => Ok(answer["output"].as_str().unwrap_or_default().to_owned()),
-            error => Err(error.to_owned()),
-        }
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 /// Where `make tools` has put it.
 fn program() -> Option<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tools/build.sh");
@@ -95,8 +59,9 @@ fn program() -> Option<PathBuf> {
 
 fn make(seed: u64, number: u64) -> Case {
     let mut dice = Dice::new(seed, number);
-    let mut files = Files::new();
-    fields::write(&mut dice, ".", 2, &mut files);
+    let mut maker = Maker::new(&mut dice);
+    directory::write(&mut maker, ".", 2);
+    let files = maker.files;
     Case {
         files,
         as_fleet: dice.chance(30),
@@ -126,6 +91,13 @@ fn is_meant(want: &Answer, got: &Answer) -> bool {
     if want.as_ref().is_err_and(|want| want.starts_with("PANIC")) {
         return true;
     }
+    // Go does not read what it has written itself of a text that begins with a tab.
+    let tab = "found a tab character where an indentation space is expected";
+    if want.as_ref().is_err_and(|want| want.ends_with(tab))
+        && !got.as_ref().is_err_and(|got| got.ends_with(tab))
+    {
+        return true;
+    }
     // Go hashes a generated object that a patch made another kind by where its nodes stand in which file.
     if got
         .as_ref()
@@ -146,7 +118,7 @@ fn is_meant(want: &Answer, got: &Answer) -> bool {
         "error marshaling",
         "received error",
     ];
-    let problem = [": yaml: unmarshal errors:", ": json: "]
+    let problem = [": yaml: ", ": json: "]
         .iter()
         .find_map(|mark| got.split_once(mark))
         .map(|(_, problem)| without_lines(problem));
@@ -208,11 +180,15 @@ fn without_pointers(text: &str) -> String {
 
 /// The two answers, if they differ.
 fn look(case: &Case, reference: &mut Reference) -> Option<(Answer, Answer)> {
+    look_often(case, reference, ASKED)
+}
+
+fn look_often(case: &Case, reference: &mut Reference, asked: usize) -> Option<(Answer, Answer)> {
     let got = ours(case);
     let mut want = reference
         .ask(case)
         .map_err(|error| without_pointers(&error));
-    for _ in 0..ASKED {
+    for _ in 0..asked {
         if got == want || is_meant(&want, &got) {
             return None;
         }
@@ -230,9 +206,11 @@ fn shrink(mut case: Case, reference: &mut Reference) -> Case {
         return case;
     };
     loop {
-        let smaller = smaller(&case)
-            .into_iter()
-            .find(|smaller| look(smaller, reference).as_ref().map(is_error) == Some(sort));
+        let smaller = smaller(&case).into_iter().find(|smaller| {
+            let is_same =
+                |answers: Option<(Answer, Answer)>| answers.as_ref().map(is_error) == Some(sort);
+            is_same(look_often(smaller, reference, 1)) && is_same(look(smaller, reference))
+        });
         match smaller {
             Some(smaller) => case = smaller,
             None => return case,
@@ -280,6 +258,33 @@ fn show(number: u64, case: &Case, (want, got): &(Answer, Answer)) -> String {
     text + &format!("== want {}== got {}", shown(want), shown(got))
 }
 
+/// Where the answers part.
+fn brief(number: u64, (want, got): &(Answer, Answer)) -> String {
+    let lines = |answer: &Answer| -> Vec<String> {
+        let (Ok(text) | Err(text)) = answer;
+        text.lines().map(str::to_owned).collect()
+    };
+    let kind = |answer: &Answer| if answer.is_ok() { "output" } else { "error" };
+    let (wanted, found) = (lines(want), lines(got));
+    let at = wanted
+        .iter()
+        .zip(&found)
+        .take_while(|(one, other)| one == other)
+        .count();
+    let line = |lines: &[String]| {
+        lines
+            .get(at)
+            .map_or_else(String::new, |line| line.chars().take(400).collect())
+    };
+    format!(
+        "case {number}: want {} {:?}, got {} {:?}\n",
+        kind(want),
+        line(&wanted),
+        kind(got),
+        line(&found)
+    )
+}
+
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
@@ -299,35 +304,49 @@ fn generated_kustomizations_are_built_alike() {
     };
     let next = AtomicU64::new(first);
     let (built, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let errors = Mutex::new(Vec::new());
+    let shown = setting("SHOWN").map_or(SHOWN, |shown| usize::try_from(shown).unwrap());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = setting("WORKERS").map_or(workers, |workers| usize::try_from(workers).unwrap());
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut reference = Reference::start(&program);
+                let mut reference = Reference::new(&program);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= first + count {
                         return;
                     }
                     let case = make(seed, number);
-                    built.fetch_add(u64::from(ours(&case).is_ok()), Ordering::Relaxed);
+                    let got = ours(&case);
+                    built.fetch_add(u64::from(got.is_ok()), Ordering::Relaxed);
+                    if let Err(error) = got {
+                        errors.lock().unwrap().push(error);
+                    }
                     let Some(answers) = look(&case, &mut reference) else {
                         continue;
                     };
-                    let is_shown = found.lock().unwrap().len() < SHOWN;
+                    let is_shown = found.lock().unwrap().len() < shown;
                     let text = match is_shown {
                         true => {
+                            eprintln!("case {number} differs");
                             let small = shrink(case, &mut reference);
                             let answers = look(&small, &mut reference).unwrap_or(answers);
                             show(number, &small, &answers)
                         }
-                        false => String::new(),
+                        false => brief(number, &answers),
                     };
                     found.lock().unwrap().push((number, text));
                 }
             });
         }
     });
+    let errors: Vec<String> = errors.into_inner().unwrap();
+    if setting("ERRORS").is_some() {
+        errors
+            .iter()
+            .for_each(|error| eprintln!("error: {}", error.replace('\n', "\\n")));
+    }
     let found = found.into_inner().unwrap();
     let built = built.into_inner();
     eprintln!(

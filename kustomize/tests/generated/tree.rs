@@ -46,13 +46,46 @@ impl Tree {
         self
     }
 
+    /// Adds an entry to a map, or replaces it.
     pub(super) fn set(&mut self, key: &str, value: Tree) {
         if let Self::Map(entries) = self {
-            entries.push((key.to_owned(), value));
+            match entries.iter_mut().find(|(own, _)| own == key) {
+                Some((_, old)) => *old = value,
+                None => entries.push((key.to_owned(), value)),
+            }
         }
     }
 
-    fn is_empty(&self) -> bool {
+    /// Adds an item to a list.
+    pub(super) fn push(&mut self, item: Tree) {
+        if let Self::List(items) = self {
+            items.push(item);
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Map(entries) => entries
+                .iter()
+                .find(|(own, _)| own == key)
+                .map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The text of a scalar.
+    pub(super) fn scalar(&self) -> Option<&str> {
+        match self {
+            Self::Raw(text) | Self::Text(text) => Some(text),
+            Self::List(_) | Self::Map(_) => None,
+        }
+    }
+
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self, Self::Raw(text) if text.parse::<i64>().is_ok())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::List(items) => items.is_empty(),
             Self::Map(entries) => entries.is_empty(),
@@ -172,7 +205,8 @@ impl Writer<'_> {
     }
 
     fn literal(&mut self, text: &str, indent: usize) {
-        let is_folded = self.dice.chance(10);
+        // A document would be folded into one that cannot be read.
+        let is_folded = !text.contains(": ") && self.dice.chance(10);
         self.out.push(if is_folded { '>' } else { '|' });
         if text.starts_with([' ', '\n']) {
             self.out.push('2');
