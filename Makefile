@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff compare check fuzz tools corpus fmt image image-check tools-node test-node
+.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff kustomize-public compare check fuzz tools corpus fmt image image-check tools-node test-node
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -109,6 +109,10 @@ record-signatures: tools ## Sign a chart anew with the real cosign, helm and gpg
 
 kustomize-diff: tools ## Build kustomizations made up by chance beside the real kustomize (ARGS="COUNT=20000 SEED=7", or CASE=9)
 	@env $(or $(ARGS),COUNT=20000) cargo test --quiet --package kustomize --test generated -- --nocapture
+
+kustomize-public: tools ## Build every kustomization below DIR=folder with us and with the real kustomize, byte for byte
+	@cargo run --quiet --package kustomize --example compare -- \
+		"$$(tests/tools/build.sh --list | grep '/kustomize-')/kustomize-reference" "$(or $(DIR),$(error give DIR=folder))"
 
 compare: tools ## Hold `fleetagent template` against helm over every chart below CHARTS=folder
 	@cargo run --quiet --package testbed --bin compare -- $(CHARTS)
