@@ -150,17 +150,15 @@ impl LedgerEntry {
         if let Some(digest) = claimed.next() {
             return KnownDigest::Claim(digest.to_owned());
         }
+        if !is_own {
+            return KnownDigest::Unknown;
+        }
         let Some(own) = own else {
-            return match is_own {
-                true => KnownDigest::Untracked,
-                false => KnownDigest::Unknown,
-            };
+            return KnownDigest::Untracked;
         };
-        let is_owners = !is_own && self.digest(revision).is_some();
         let is_below = || own.first().is_none_or(|first| first > revision);
-        let was_there = (self.is_attempt || !is_own) && is_below();
-        let newest = if is_own { self.newest() } else { own.newest() };
-        match newest >= Some(revision) && !was_there && !is_owners {
+        let was_there = self.is_attempt && is_below();
+        match self.newest() >= Some(revision) && !was_there {
             true => KnownDigest::Digest(NO_DIGEST.to_owned()),
             false => KnownDigest::Unknown,
         }

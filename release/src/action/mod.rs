@@ -254,6 +254,8 @@ pub struct UninstallSpec {
     pub namespace: String,
     /// Only forget the release: its objects stay, its records go.
     pub keep_resources: bool,
+    /// It was never deployed: no attempt that fails takes anything, so only what it created goes.
+    pub is_attempt: bool,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -269,6 +271,7 @@ impl UninstallSpec {
             name: name.into(),
             namespace: namespace.into(),
             keep_resources: false,
+            is_attempt: false,
             keep_history: false,
             disable_hooks: false,
             timeout: None,

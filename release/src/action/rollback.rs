@@ -20,7 +20,9 @@ use super::{Deployed, RollbackSpec};
 use crate::kube::{Cluster, Owner};
 use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
 use crate::state::{Action, Plan, State, good_below};
-use crate::storage::{Storage, StorageError, deployed, key, last, prunable};
+use crate::storage::{
+    Origin, Storage, StorageError, StoredRevision, deployed, key, last, prunable,
+};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -73,7 +75,14 @@ pub(super) async fn rollback_locked(
         .fresh_discovery()
         .await
         .map_err(DeployError::Discovery)?;
-    let others = history.iter().filter(|head| head.revision != newest);
+    // What somebody else deployed is theirs, and below what is gone back to nothing came with the attempt.
+    let is_attempt = |head: &&StoredRevision| {
+        let is_later = !is_undo || head.revision > desired_revision;
+        let is_theirs = matches!(head.origin, Origin::Foreign | Origin::Agent)
+            && head.status == Status::Deployed;
+        head.revision != newest && is_later && !is_theirs
+    };
+    let others = history.iter().filter(is_attempt);
     let others: Vec<_> = others.collect();
     let others = unfinished_objects(storage, &spec.name, &others, Some(&target), &discovery)
         .await

@@ -70,6 +70,10 @@ pub(super) async fn uninstall_locked(
     let records = Records {
         name: spec.name.clone(),
         history,
+        operation: match spec.is_attempt {
+            true => Operation::Undo,
+            false => Operation::Remove,
+        },
     };
     let plan = plan_uninstall(&records.history, spec.keep_resources, spec.keep_history);
     let was_cut_off = match plan {
@@ -83,6 +87,7 @@ pub(super) async fn uninstall_locked(
     let Loaded {
         revision,
         mut release,
+        operation,
         is_proven,
         others,
     } = records.load(storage).await.map_err(load)?;
@@ -127,7 +132,14 @@ pub(super) async fn uninstall_locked(
     }
     match extent {
         Extent::All => {
-            let deleting = delete_objects(cluster, storage, spec, &release, &others, &mut done);
+            let deleting = delete_objects(
+                cluster,
+                storage,
+                spec,
+                (&release, operation),
+                &others,
+                &mut done,
+            );
             deleting.await?;
         }
         Extent::Created(created) => {
@@ -160,6 +172,8 @@ pub(super) async fn uninstall_locked(
 struct Records {
     name: String,
     history: Vec<StoredRevision>,
+    /// What taking its objects away is.
+    operation: Operation,
 }
 
 /// What a removal goes by.
@@ -167,6 +181,8 @@ struct Loaded {
     revision: i64,
     /// The newest record that was written here; without any, the newest that can be read.
     release: Release,
+    /// What taking its objects away is.
+    operation: Operation,
     is_proven: bool,
     /// Other revisions whose objects may be in the cluster, and what taking those away is: of another claimant's
     /// attempt only what it created goes. They are read one by one, as anybody may have written them.
@@ -214,16 +230,18 @@ impl Records {
                 .await;
             return Err(damaged.err().unwrap_or(StorageError::NotFound));
         };
-        let others = others.into_iter().map(|head| {
-            let operation = match head.origin {
-                Origin::Spent => Operation::Undo,
-                _ => Operation::Remove,
-            };
-            (head.revision, operation)
-        });
+        // Of another bundle's attempt only what it created goes.
+        let operation = |head: &StoredRevision| match head.origin {
+            Origin::Spent => Operation::Undo,
+            _ => self.operation,
+        };
+        let others = others
+            .into_iter()
+            .map(|other| (other.revision, operation(other)));
         Ok(Loaded {
             revision: head.revision,
             release,
+            operation: operation(head),
             is_proven,
             others: others.collect(),
         })
@@ -243,7 +261,7 @@ async fn delete_objects(
     cluster: &Cluster,
     storage: &Storage,
     spec: &UninstallSpec,
-    release: &Release,
+    (release, operation): (&Release, Operation),
     others: &[(i64, Operation)],
     done: &mut Uninstalled,
 ) -> Result<(), UninstallError> {
@@ -270,7 +288,7 @@ async fn delete_objects(
         }
     };
     let built = build_stored(&release.manifest, &spec.namespace, &discovery);
-    take(built.map_err(UninstallError::Corrupted)?, Operation::Remove);
+    take(built.map_err(UninstallError::Corrupted)?, operation);
     for (revision, operation) in others {
         let other = match storage.get_unverified(&spec.name, *revision).await {
             Ok(other) => other,

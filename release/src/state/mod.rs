@@ -219,7 +219,8 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     is_helm
         && head
             .written_at
-            .is_some_and(|at| now.duration_since(at) < limit)
+            // Who writes a record says when; from the future it is no longer waited for than from the past.
+            .is_some_and(|at| now.duration_since(at).abs() < limit)
 }
 
 /// How an attempt that failed is undone, if that was asked for (`atomic`).
@@ -277,7 +278,8 @@ impl Plan {
             Action::None | Action::Wait => return None,
             action => action.from(),
         };
-        // What somebody else deployed is never applied, so it cannot be gone back to.
+        // What somebody else deployed is never applied, so it cannot be gone back to; and what was written here before that is not what
+        // was there before the attempt.
         let is_ours = |revision: &i64| {
             let mut heads = history.iter();
             heads.any(|head| {
@@ -285,8 +287,7 @@ impl Plan {
                     && matches!(head.origin, Origin::Untracked | Origin::Noted)
             })
         };
-        let below = from.map_or(Vec::new(), |from| good_below(history, from));
-        Some(match from.into_iter().chain(below).find(is_ours) {
+        Some(match from.filter(is_ours) {
             Some(to) => Undo::RollBack { to },
             None if from.is_none() && is_all => Undo::Uninstall,
             None => Undo::TakeBack,

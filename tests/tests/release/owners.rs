@@ -67,6 +67,27 @@ async fn an_undone_install_deletes_only_what_it_created() -> Result<()> {
     Ok(())
 }
 
+/// An install with `takeOwnership` fails and its bundle goes: what was there before was never the release's.
+#[tokio::test]
+async fn the_removal_of_a_release_that_never_deployed_takes_only_what_it_created() -> Result<()> {
+    let world = World::new().await?;
+    world.kubectl(&["create", "namespace", &world.namespace])?;
+    world.theirs("theirs")?;
+    let before = world.uid_of("configmap/theirs")?;
+    let template = failing(&["theirs", "ours"]);
+    let failed = world.deploy_with(&template, options(true, false)).await;
+    failed.unwrap_err();
+    let spec = UninstallSpec {
+        is_attempt: true,
+        ..UninstallSpec::new(&world.name, &world.namespace)
+    };
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.uid_of("configmap/theirs")?, before);
+    assert_eq!(world.value("ours").await?, "none");
+    assert!(world.history().await?.is_empty());
+    Ok(())
+}
+
 /// Whose records were deleted, and which an update does not fit: nothing of what runs goes.
 #[tokio::test]
 async fn a_release_without_records_is_not_uninstalled_by_an_undo() -> Result<()> {

@@ -410,3 +410,25 @@ async fn the_history_of_somebody_elses_release_is_pruned_once_it_is_taken_over()
     assert_eq!(world.history().await?, ["3 superseded", "6 deployed"]);
     Ok(())
 }
+
+/// Somebody's helm upgraded the release; what that brought is no attempt of ours, and stays when ours is undone.
+#[tokio::test]
+async fn an_undo_leaves_what_another_client_deployed_before() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let theirs = Template::new(&(config_map("a", "2") + &config_map("theirs", "2")));
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    for maps in [
+        config_map("a", "3"),
+        config_map("a", "3") + &config_map("theirs", "3"),
+    ] {
+        let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+        let template = Template::new(&(maps + &config_map("new", "3") + &refused));
+        let failed = world.deploy_with(&template, atomic()).await;
+        assert!(failed.is_err());
+        assert_ne!(world.value("theirs").await?, "none");
+        assert_eq!(world.value("new").await?, "none");
+    }
+    Ok(())
+}

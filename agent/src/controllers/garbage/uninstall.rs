@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use release::action::{UninstallSpec, uninstall};
+use release::model::Status;
 use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
@@ -55,6 +56,8 @@ pub(super) struct OwnedRelease {
     impersonated: DeploymentClient,
     storage: Storage,
     keeps: bool,
+    /// None of it was ever deployed.
+    is_attempt: bool,
 }
 
 impl Uninstaller {
@@ -79,8 +82,8 @@ impl Uninstaller {
             release: key.to_string(),
             source,
         };
-        let owned = match self.owned(&storage, key, entry).await {
-            Ok(owned) => owned,
+        let (owned, is_attempt) = match self.owned(&storage, key, entry).await {
+            Ok(found) => found,
             // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
             Err(source) => return Err(failed(source)),
@@ -91,6 +94,7 @@ impl Uninstaller {
                 impersonated,
                 storage,
                 keeps,
+                is_attempt,
             })));
         }
         let OwnedRecords::Parts(revisions) = owned else {
@@ -103,18 +107,27 @@ impl Uninstaller {
         Ok(Found::Returned)
     }
 
+    /// What of the records is the bundle's, and whether none of that was ever deployed.
     async fn owned(
         &self,
         storage: &Storage,
         key: &ReleaseKey,
         entry: &LedgerEntry,
-    ) -> Result<OwnedRecords, StorageError> {
+    ) -> Result<(OwnedRecords, bool), StorageError> {
         let history = storage.history(&key.name).await?;
+        let mut is_attempt = entry.is_attempt;
         let mut records = Vec::new();
         let mut damage = None;
         for revision in history.iter().rev().map(|head| head.revision) {
             let owner = match storage.get_unverified(&key.name, revision).await {
-                Ok(record) => RecordOwner::of(&record, revision, entry, &self.system_namespace),
+                Ok(record) => {
+                    let owner = RecordOwner::of(&record, revision, entry, &self.system_namespace);
+                    // A removal that was cut off does not tell what it removes.
+                    let is_deployed = owner == RecordOwner::Written { is_deployed: true }
+                        && record.status() != Status::Uninstalling;
+                    is_attempt &= !is_deployed && owner != RecordOwner::Named;
+                    owner
+                }
                 Err(StorageError::NotFound) => continue,
                 Err(failed @ StorageError::Decode { .. }) => {
                     damage.get_or_insert(failed);
@@ -130,7 +143,7 @@ impl Uninstaller {
         }
         match (owned_records(entry, &records), damage) {
             (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
-            (owned, _) => Ok(owned),
+            (owned, _) => Ok((owned, is_attempt)),
         }
     }
 
@@ -157,6 +170,7 @@ impl Uninstaller {
         let impersonated = &release.impersonated;
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
+        spec.is_attempt = release.is_attempt;
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
             Err(_) if self.is_gone(namespace).await => return self.forget(key).await,
