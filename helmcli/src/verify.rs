@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use chart::loader::io_cause;
-use chart::source::VoucherKinds;
+use chart::source::{Reference, VoucherKinds};
 use golib::strconv::quote;
 use sha2::{Digest as _, Sha256};
 use signatures::openpgp::Keyring;
@@ -62,12 +62,18 @@ pub(crate) fn fetched(client: &Client, fetched: &Fetched, keyring: &str) -> Resu
             quote(format!("{address}.prov"))
         )
     })?;
-    let path = archive.url.path();
-    let last = path.rsplit('/').next().unwrap_or_default();
-    let name = match (&archive.manifest, last.rsplit_once(':')) {
-        (Some(_), Some((name, _))) => format!("{name}-{}.tgz", archive.version),
-        (Some(_), None) => String::new(),
-        (None, _) => last.replace("%2B", "+"),
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let pulled = archive
+        .manifest
+        .as_ref()
+        .and_then(|_| Reference::parse(archive.url.as_str()).ok());
+    let name = match pulled {
+        Some(Reference { tag: None, .. }) => String::new(),
+        Some(reference) => {
+            let name = last(&reference.repository);
+            format!("{name}-{}.tgz", archive.version)
+        }
+        None => last(&archive.url.path().replace("%2B", "+").replace("%2b", "+")),
     };
     verify(&file, &name, &archive.bytes, keyring)
 }

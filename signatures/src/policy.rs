@@ -69,6 +69,15 @@ enum Kind {
     Provenance(Keyring),
 }
 
+/// A field that is there; `null` is none that could be left out.
+fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PolicyText {
@@ -93,8 +102,11 @@ enum Otherwise {
 struct RuleText {
     #[serde(default)]
     name: String,
+    #[serde(default, deserialize_with = "given")]
     sources: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given")]
     digests: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given")]
     signed_by: Option<Vec<Value>>,
 }
 
@@ -103,19 +115,28 @@ struct RuleText {
 struct AuthorityText {
     #[serde(default)]
     name: String,
+    #[serde(default, deserialize_with = "given")]
     cosign: Option<CosignText>,
+    #[serde(default, deserialize_with = "given")]
     provenance: Option<ProvenanceText>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CosignText {
+    #[serde(default, deserialize_with = "given")]
     public_key: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     issuer: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     identity: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     identity_reg_exp: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     trusted_root: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     transparency_log: Option<Asked>,
+    #[serde(default, deserialize_with = "given")]
     certificate_transparency: Option<Asked>,
     #[serde(default)]
     signed_as: Vec<String>,
@@ -135,13 +156,16 @@ struct ProvenanceText {
 }
 
 impl Policy {
-    /// Reads a policy, YAML or JSON; `docs/signatures.md` describes it. An empty text is the default.
+    /// Reads a policy, YAML or JSON; `docs/signatures.md` describes it.
     ///
     /// # Errors
     /// The text is malformed, has unknown fields or duplicate keys, or a key or certificate in it cannot be used.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy: PolicyText = match document("policy", text)? {
-            Value::Null => return Ok(Self::default()),
+            Value::Null => {
+                let problem = "it is empty; {} is a policy that asks for nothing";
+                return Err(PolicyError::new("policy", problem));
+            }
             value => typed("policy", value)?,
         };
         limited("rules", policy.rules.len())?;
@@ -184,7 +208,7 @@ impl Policy {
     pub fn demands<'a>(
         &'a self,
         subject: &Subject,
-        own: Option<&'a BundleRule>,
+        own: impl IntoIterator<Item = &'a BundleRule>,
     ) -> Result<Demands<'a>, Refusal> {
         let is_about = |rule: &&Rule| rule.is_about(&subject.addresses);
         let mut rules: Vec<&Rule> = self.rules.iter().filter(is_about).collect();
@@ -192,22 +216,25 @@ impl Policy {
             let tried = "no rule of the agent's policy is about it, and such charts are refused";
             return Err(subject.refused("unmatched", tried.to_owned()));
         }
-        match own {
-            None => {}
-            Some(BundleRule::Inline(rule)) => rules.push(rule),
-            Some(BundleRule::Named(name)) => {
-                match self.rules.iter().find(|rule| rule.name == *name) {
-                    Some(rule) if rules.iter().any(|known| known.name == rule.name) => {}
-                    Some(rule) => rules.push(rule),
-                    None => {
-                        let known: Vec<&str> =
-                            self.rules.iter().map(|rule| rule.name.as_str()).collect();
-                        let tried = format!(
-                            "the bundle names this rule, and the agent's policy has none of that name (it has: {})",
-                            known.join(", ")
-                        );
-                        return Err(subject.refused(name, tried));
-                    }
+        for own in own {
+            let name = match own {
+                BundleRule::Inline(rule) => {
+                    rules.push(rule);
+                    continue;
+                }
+                BundleRule::Named(name) => name,
+            };
+            match self.rules.iter().find(|rule| rule.name == *name) {
+                Some(rule) if rules.iter().any(|known| known.name == rule.name) => {}
+                Some(rule) => rules.push(rule),
+                None => {
+                    let known: Vec<&str> =
+                        self.rules.iter().map(|rule| rule.name.as_str()).collect();
+                    let tried = format!(
+                        "the bundle names this rule, and the agent's policy has none of that name (it has: {})",
+                        known.join(", ")
+                    );
+                    return Err(subject.refused(name, tried));
                 }
             }
         }
@@ -241,9 +268,11 @@ impl BundleRule {
                         "sources: the rule is about the bundle's own chart",
                     ));
                 }
-                if rule.name.is_empty() {
-                    "the bundle's own".clone_into(&mut rule.name);
-                }
+                // Nobody is to take it for a rule of the policy.
+                rule.name = match rule.name.as_str() {
+                    "" => "the bundle's own".to_owned(),
+                    name => format!("the bundle's own {name}"),
+                };
                 Ok(Self::Inline(Box::new(rule)))
             }
             _ => Err(PolicyError::new(AT, "a name or a rule is expected")),
@@ -259,20 +288,15 @@ impl Rule {
 
     fn read(at: &str, value: Value) -> Result<Self, PolicyError> {
         let text: RuleText = typed(at, value)?;
-        let sources = text.sources.unwrap_or_default();
-        limited(&format!("{at}.sources"), sources.len())?;
+        let sources = listed(&format!("{at}.sources"), text.sources)?;
         let sources = sources
             .iter()
             .enumerate()
             .map(|(index, pattern)| {
                 let at = format!("{at}.sources[{index}]");
-                if !pattern.contains("://") {
-                    let problem =
-                        "a pattern begins with a scheme, as in oci://registry.example/charts/**";
-                    return Err(PolicyError::new(at, problem));
-                }
-                Glob::compile(&lower_host(pattern), '/')
-                    .map_err(|error| PolicyError::new(at, error))
+                let pattern =
+                    normal_pattern(pattern).map_err(|problem| PolicyError::new(&*at, problem))?;
+                Glob::compile(&pattern, '/').map_err(|error| PolicyError::new(at, error))
             })
             .collect::<Result<_, _>>()?;
         if text.digests.is_none() && text.signed_by.is_none() {
@@ -578,6 +602,15 @@ fn document(at: &str, text: &str) -> Result<Value, PolicyError> {
             format!("it has more than {MAX_POLICY_BYTES} bytes"),
         ));
     }
+    // What stands in a second document would be passed over.
+    let documents = golib::yaml::decode_all(text.as_bytes());
+    match documents
+        .map_err(|error| PolicyError::new(at, error))?
+        .len()
+    {
+        0 | 1 => {}
+        _ => return Err(PolicyError::new(at, "it has more than one document")),
+    }
     golib::yaml::decode_strict(text.as_bytes()).map_err(|error| PolicyError::new(at, error))
 }
 
@@ -607,20 +640,31 @@ fn limited(at: &str, entries: usize) -> Result<(), PolicyError> {
     }
 }
 
-/// Scheme and host in lower case, which they are the same in.
-fn lower_host(address: &str) -> String {
-    match address.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find('/').unwrap_or(rest.len());
-            let (host, path) = rest.split_at(end);
-            format!(
-                "{}://{}{path}",
-                scheme.to_ascii_lowercase(),
-                host.to_ascii_lowercase()
-            )
-        }
-        None => address.to_owned(),
+/// A pattern with its scheme and host in the form that addresses are brought into.
+fn normal_pattern(pattern: &str) -> Result<String, &'static str> {
+    let Some((scheme, rest)) = pattern.split_once("://") else {
+        return Err("a pattern begins with a scheme, as in oci://registry.example/charts/**");
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    // No address has these in its form, so such a pattern would be about nothing.
+    let dots = path.split('/').any(|part| part == "." || part == "..");
+    if dots
+        || path.contains("//")
+        || pattern.contains(['%', '#', '[', ']', '\\'])
+        || host.contains('@')
+    {
+        return Err(
+            "a pattern has no user, percent sign, bracket, backslash, fragment, doubled slash or dots between slashes",
+        );
     }
+    let scheme = scheme.to_ascii_lowercase();
+    if host.contains(['*', '?', '{']) {
+        return Ok(format!("{scheme}://{}{path}", host.to_lowercase()));
+    }
+    let form = forms(&format!("{scheme}://{host}/")).into_iter().next();
+    let form = form.ok_or("its host is none")?;
+    Ok(format!("{}{path}", form.trim_end_matches('/')))
 }
 
 /// An address in the forms that reach the same place, so that no other spelling of it escapes a rule: without user, query, default
@@ -640,6 +684,10 @@ fn forms(address: &str) -> Vec<String> {
     };
     let host = url.host_str().unwrap_or_default();
     let host = host.strip_suffix('.').unwrap_or(host);
+    let host = match host {
+        "index.docker.io" | "registry-1.docker.io" if scheme == "oci" => "docker.io",
+        host => host,
+    };
     let host = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
@@ -658,6 +706,12 @@ fn forms(address: &str) -> Vec<String> {
     }
     let path = parts.join("/");
     let mut forms = vec![format!("{scheme}://{host}/{path}")];
+    match scheme.as_str() {
+        // One server as a rule, whatever it is spoken to by.
+        "http" => forms.push(format!("https://{host}/{path}")),
+        "https" => forms.push(format!("http://{host}/{path}")),
+        _ => {}
+    }
     if scheme == "oci" {
         let named = path.split('@').next().unwrap_or_default();
         let last = named.rfind('/').unwrap_or_default();

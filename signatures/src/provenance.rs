@@ -107,6 +107,12 @@ fn message(text: &str) -> Result<(Value, serde_json::Map<String, Value>), Proven
         return Err(malformed("message block must have exactly two parts"));
     };
     let read = |text: &str| {
+        match golib::yaml::decode_all(text.as_bytes()) {
+            Ok(documents) if documents.len() > 1 => {
+                return Err(malformed("one of its parts has more than one document"));
+            }
+            _ => {}
+        }
         golib::yaml::decode_strict(text.as_bytes())
             .map_err(|error| ProvenanceError::Message(error.to_string()))
     };

@@ -666,6 +666,23 @@ fn charts_that_no_rule_is_about_may_be_refused() {
 #[case("rules: [{digests: ['sha256:12']}]", "digests[0]: a digest is sha256:")]
 #[case("rules: []\nrules: []", "already set in map")]
 #[case("unmatched: deny", "unknown variant `deny`")]
+#[case("", "it is empty")]
+#[case("# nothing", "it is empty")]
+#[case("rules: []\n---\nunmatched: refuse", "more than one document")]
+#[case("---\n---\nunmatched: refuse", "more than one document")]
+#[case(
+    "rules: [{name: a, sources: ['oci://r/**'], digests: ['sha256:12'], signedBy: }]",
+    "invalid type: null"
+)]
+#[case("rules: [{name: a, sources: [], digests: ['sha256:12']}]", "sources: it is empty")]
+#[case(
+    "rules: [{name: a, sources: ['https://h/my%20charts/**'], digests: ['sha256:12']}]",
+    "a pattern has no user"
+)]
+#[case(
+    "rules: [{name: a, sources: ['https://user@h/**'], digests: ['sha256:12']}]",
+    "a pattern has no user"
+)]
 #[case("rules: [{name: a, signedBy: [{}]}]", "either cosign or provenance")]
 #[case("rules: [{name: a, signedBy: [{cosign: {publicKey: x}}]}]", "signedBy[0].cosign.publicKey")]
 #[case(
@@ -679,6 +696,51 @@ fn charts_that_no_rule_is_about_may_be_refused() {
 fn a_policy_that_is_malformed_is_none(#[case] policy: &str, #[case] told: &str) {
     let error = Policy::parse(policy).unwrap_err().to_string();
     assert!(error.contains(told), "{error}");
+}
+
+#[test]
+fn a_pattern_is_about_the_address_that_it_is() {
+    let zeros = format!("sha256:{}", "0".repeat(64));
+    for (pattern, address) in [
+        (
+            "oci://registry.example:443/charts/**",
+            "oci://registry.example/charts/web",
+        ),
+        ("http://h.example:80/**", "http://h.example/web"),
+        (
+            "https://B\u{fc}cher.example./**",
+            "https://xn--bcher-kva.example/web",
+        ),
+        (
+            "oci://docker.io/acme/**",
+            "oci://index.docker.io/acme/web:1.0.0",
+        ),
+        (
+            "oci://registry-1.docker.io/acme/**",
+            "oci://docker.io/acme/web",
+        ),
+        ("https://h.example/**", "http://h.example/web"),
+    ] {
+        let rule = json!({"name": "r", "sources": [pattern], "digests": [zeros]});
+        let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
+        let subject = Subject {
+            addresses: vec![address.to_owned()],
+            ..Subject::default()
+        };
+        assert!(
+            !policy.demands(&subject, None).unwrap().are_none(),
+            "{pattern}"
+        );
+    }
+}
+
+#[test]
+fn a_copy_from_before_its_revocation_takes_nothing_back() {
+    let both = format!("{}\n{}", text("revoked-before.asc"), text("revoked.asc"));
+    let signer = json!([{"provenance": {"keyring": both}}]);
+    let evidence = provenance(bytes("revoked.prov"));
+    let refusal = checked(&policy(signer), &downloaded("rsa"), &evidence).unwrap_err();
+    assert!(refusal.to_string().contains("is revoked"), "{refusal}");
 }
 
 /// Whatever is done to a file, reading it ends, and only what was signed counts.

@@ -167,8 +167,12 @@ impl Bundle {
         };
         let options = &bundle_deployment.spec.options;
         match self {
-            Self::Files(manifest) => chart::from_manifest(manifest, options, identity),
-            Self::Chart(fetched, None) => chart::from_archive(fetched, options, identity),
+            Self::Files(manifest) => {
+                chart::from_manifest(manifest, options, identity).map(unsigned)
+            }
+            Self::Chart(fetched, None) => {
+                chart::from_archive(fetched, options, identity).map(unsigned)
+            }
             Self::Chart(fetched, Some(verified)) => {
                 let mut package = chart::from_archive(fetched, options, identity)?;
                 let metadata = &mut package.chart.metadata;
@@ -179,6 +183,14 @@ impl Bundle {
             }
         }
     }
+}
+
+/// Without what a chart says itself of who vouched for it.
+fn unsigned(mut package: Package) -> Package {
+    if let Some(annotations) = &mut package.chart.metadata.annotations {
+        annotations.remove(ANNOTATION_SIGNATURES);
+    }
+    package
 }
 
 /// What fetching takes besides the bundle.

@@ -18,7 +18,7 @@ use crate::api::{ANNOTATION_SIGNATURES, BundleDeployment, HelmOptions};
 #[derive(Clone, Debug)]
 pub struct Requirements<'a> {
     policy: &'a Policy,
-    own: Option<BundleRule>,
+    own: Vec<BundleRule>,
 }
 
 impl<'a> Requirements<'a> {
@@ -30,11 +30,17 @@ impl<'a> Requirements<'a> {
         bundle_deployment: &BundleDeployment,
         policy: &'a Policy,
     ) -> Result<Self, BundleError> {
-        let own = bundle_deployment.switch(ANNOTATION_SIGNATURES);
-        let own = own.map(BundleRule::parse).transpose();
+        // A label and an annotation are two rules: neither takes the other away.
+        let texts = [
+            bundle_deployment.annotation(ANNOTATION_SIGNATURES),
+            bundle_deployment.label(ANNOTATION_SIGNATURES),
+        ];
+        let own = texts.into_iter().flatten().map(BundleRule::parse);
         Ok(Self {
             policy,
-            own: own.map_err(BundleError::SignatureRule)?,
+            own: own
+                .collect::<Result<_, _>>()
+                .map_err(BundleError::SignatureRule)?,
         })
     }
 
@@ -43,10 +49,10 @@ impl<'a> Requirements<'a> {
     /// # Errors
     /// The policy or the bundle asks for charts that are vouched for.
     pub(super) fn check_content(&self) -> Result<(), BundleError> {
-        let problem = match (&self.own, self.policy.refuses_content()) {
-            (Some(_), _) => "the bundle asks for a chart that is vouched for",
-            (None, true) => "the agent's policy refuses such",
-            (None, false) => return Ok(()),
+        let problem = match (self.own.is_empty(), self.policy.refuses_content()) {
+            (false, _) => "the bundle asks for a chart that is vouched for",
+            (true, true) => "the agent's policy refuses such",
+            (true, false) => return Ok(()),
         };
         let subject = Subject {
             addresses: vec!["the bundle's files".to_owned()],
@@ -84,7 +90,7 @@ impl<'a> Requirements<'a> {
         }
         let demands = self
             .policy
-            .demands(&subject, self.own.as_ref())
+            .demands(&subject, &self.own)
             .map_err(BundleError::Refused)?;
         if demands.are_none() {
             return Ok((fetched, None));
@@ -207,17 +213,18 @@ pub(super) fn check_identity(
         Some(_) => Reference::parse(fetched.url.as_str()).ok(),
         None => None,
     };
-    let asked = match (&repository, helm) {
-        (Some(reference), _) => reference.repository.rsplit('/').next(),
-        (None, Some(helm)) if !helm.repo.is_empty() => Some(helm.chart.trim()),
-        _ => None,
-    };
-    match asked {
-        Some(asked) if asked != found.name => refused(format!(
+    let pulled = repository
+        .as_ref()
+        .and_then(|reference| reference.repository.rsplit('/').next());
+    let listed = helm.filter(|helm| helm.repo.trim().starts_with("http"));
+    let listed = listed.map(|helm| helm.chart.trim());
+    let mut asked = [pulled, listed].into_iter().flatten();
+    match asked.find(|asked| *asked != found.name) {
+        Some(asked) => refused(format!(
             "chart {asked:?} was fetched, and the chart in it says that it is {:?}",
             found.name
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -288,6 +295,9 @@ mod tests {
         let pulled = fetched("oci://r.example/charts/web:1.1", "1.1", Some("sha256:0"));
         check_identity(&pulled, None, &found("web", "1.1.0")).unwrap();
         check_identity(&pulled, None, &found("db", "1.1.0")).unwrap_err();
+        let options = helm("https://h", "web");
+        let elsewhere = fetched("oci://r.example/charts/db:1.1.0", "1.1.0", Some("sha256:0"));
+        check_identity(&elsewhere, Some(&options), &found("db", "1.1.0")).unwrap_err();
         let plain = fetched("https://h/x.tgz", "", None);
         check_identity(
             &plain,

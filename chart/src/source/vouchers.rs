@@ -242,10 +242,18 @@ async fn pulled(
             });
         }
     }
-    let referrers = registry.referrers(&chart.named).await?;
+    let referrers = match registry.referrers(&chart.named).await {
+        // Those that were found may do.
+        Err(error) if !found.attached.is_empty() => {
+            tracing::debug!(%error, "referrers of a chart");
+            Vec::new()
+        }
+        referrers => referrers?,
+    };
     let bundles = referrers
         .iter()
-        .filter(|referrer| referrer.artifact_type.starts_with(BUNDLE));
+        .filter(|referrer| referrer.artifact_type.starts_with(BUNDLE))
+        .filter(|referrer| oci::is_digest(&referrer.digest));
     for referrer in bundles.take(MAX_SIGNATURES) {
         let Some(manifest) = registry.manifest_if_any(&referrer.digest).await? else {
             continue;
@@ -278,7 +286,13 @@ async fn small(
             *room -= bytes.len() as u64;
             Ok(Some(bytes))
         }
-        Err(FetchError::Registry { status: 404, .. }) => Ok(None),
+        // What is broken is no signature; others may be.
+        Err(
+            FetchError::Registry { status: 404, .. }
+            | FetchError::Checksum { .. }
+            | FetchError::Artifact { .. }
+            | FetchError::TooLarge { .. },
+        ) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -57,6 +57,7 @@ impl Keyring {
         for block in &blocks {
             read(block, &mut certificates)?;
         }
+        let certificates = merged(certificates);
         match certificates.len() {
             0 => Err(PgpError::EmptyKeyring("")),
             1..=MAX_KEYS => Ok(Self { certificates }),
@@ -163,6 +164,31 @@ fn hex(bytes: &[u8]) -> String {
     golib::hex::encode(bytes).to_uppercase()
 }
 
+/// Copies of one key in one: what any of them says of it counts.
+fn merged(certificates: Vec<Certificate>) -> Vec<Certificate> {
+    let mut merged: Vec<Certificate> = Vec::new();
+    for one in certificates {
+        let known = merged.iter_mut().find(|known| known.primary == one.primary);
+        let Some(known) = known else {
+            merged.push(one);
+            continue;
+        };
+        known.direct.extend(one.direct);
+        add(&mut known.users, one.users);
+        add(&mut known.subkeys, one.subkeys);
+    }
+    merged
+}
+
+fn add<T: PartialEq>(parts: &mut Vec<Part<T>>, more: Vec<Part<T>>) {
+    for part in more {
+        match parts.iter_mut().find(|known| known.what == part.what) {
+            Some(known) => known.signatures.extend(part.signatures),
+            None => parts.push(part),
+        }
+    }
+}
+
 /// Packets to certificates. Keys that cannot be read are left out together with what belongs to them.
 fn read(block: &[u8], certificates: &mut Vec<Certificate>) -> Result<(), PgpError> {
     enum At {
@@ -172,7 +198,12 @@ fn read(block: &[u8], certificates: &mut Vec<Certificate>) -> Result<(), PgpErro
         Subkey,
     }
     let mut at = At::Nothing;
-    for packet in packets(block)? {
+    for (number, packet) in packets(block)?.into_iter().enumerate() {
+        if number == 0 && packet.tag == packet::SIGNATURE {
+            let problem =
+                "a signature without its key, a revocation perhaps: import it and export the key";
+            return Err(PgpError::Malformed(problem.to_owned()));
+        }
         match packet.tag {
             packet::PUBLIC_KEY => {
                 at = match PublicKey::parse(packet.body) {
@@ -262,6 +293,12 @@ impl Certificate {
         if of_key.iter().any(|one| one.kind == kind::KEY_REVOCATION) {
             return Err(format!("key {fingerprint} is revoked"));
         }
+        // What might be a revocation is not passed over because it cannot be read.
+        if claims(&self.direct, kind::KEY_REVOCATION) {
+            return Err(format!(
+                "key {fingerprint} has a revocation that cannot be checked"
+            ));
+        }
         let mut users = Vec::new();
         let mut best: Option<Signature<'_>> = None;
         for user in self.users.iter().filter(|user| !user.what.is_empty()) {
@@ -320,6 +357,11 @@ impl Certificate {
         if own.iter().any(|one| one.kind == kind::SUBKEY_REVOCATION) {
             return Err(format!("subkey {id} is revoked"));
         }
+        if claims(&subkey.signatures, kind::SUBKEY_REVOCATION) {
+            return Err(format!(
+                "subkey {id} has a revocation that cannot be checked"
+            ));
+        }
         let binding = latest(own.iter(), |one| one.kind == kind::SUBKEY_BINDING)
             .filter(|binding| !binding.has_expired(now))
             .ok_or_else(|| format!("subkey {id} is not bound to its key"))?;
@@ -348,6 +390,14 @@ impl Certificate {
             .filter(|one| one.names(&self.primary) && one.verify(&self.primary, parts).is_ok())
             .collect()
     }
+}
+
+/// Whether one of the packets says that it is of this kind; nothing is checked.
+fn claims(signatures: &[Vec<u8>], kind: u8) -> bool {
+    signatures.iter().any(|body| match body.as_slice() {
+        [3, _, found, ..] | [_, found, ..] => *found == kind,
+        _ => true,
+    })
 }
 
 fn latest<'a, 's: 'a>(

@@ -435,11 +435,12 @@ impl Deployer {
         let fetching = fetching.map_err(source_failed())?;
         let loaded = bundle::load(bundle, &upstream, &fetching);
         let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
-        if let Bundle::Chart(_, Some(verified)) = &loaded {
-            let text = format!("the chart is vouched for: {verified}");
-            self.events
-                .emit(Reason::SignatureVerified, bundle.name(), text);
-        }
+        let vouched = match &loaded {
+            Bundle::Chart(_, Some(verified)) => {
+                Some(format!("the chart is vouched for: {verified}"))
+            }
+            _ => None,
+        };
         if let Bundle::Chart(fetched, _) = &loaded {
             self.owes_answer(bundle.name(), fetched.is_stale);
         }
@@ -479,6 +480,10 @@ impl Deployer {
                 ));
             }
         };
+        if let Some(text) = vouched {
+            self.events
+                .emit(Reason::SignatureVerified, filled.bundle.name(), text);
+        }
         for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");
         }

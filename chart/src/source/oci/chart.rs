@@ -6,7 +6,7 @@ use golib::semver::{Constraint, Version};
 
 use super::super::error::{FetchError, LookupError};
 use super::super::index::NEWEST_SHOWN;
-use super::reference::Reference;
+use super::reference::{Reference, is_digest};
 use super::registry::{Descriptor, Manifest, Registry};
 
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -151,7 +151,9 @@ pub(in crate::source) async fn layer(
         let digest = named.get_or_insert_with(|| manifest.digest.clone());
         if manifest.is_index() && depth < MAX_INDEX_DEPTH {
             let room = MAX_INDEX_MANIFESTS.saturating_sub(seen + waiting.len());
-            let inner = manifest.manifests.into_iter().take(room);
+            // A tag in a digest's place would be whatever it is now.
+            let inner = manifest.manifests.into_iter();
+            let inner = inner.filter(|one| is_digest(&one.digest)).take(room);
             let at = waiting.len();
             waiting.extend(inner.map(|descriptor| (descriptor.digest, depth + 1)));
             waiting[at..].reverse();

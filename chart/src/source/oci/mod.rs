@@ -11,4 +11,5 @@ mod registry;
 pub use chart::pick;
 pub(super) use chart::{Found, Wanted, layer, resolve, versions, wanted};
 pub use reference::Reference;
+pub(super) use reference::is_digest;
 pub(super) use registry::{Descriptor, Registry};

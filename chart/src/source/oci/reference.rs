@@ -151,7 +151,7 @@ fn is_tag(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+'))
 }
 
-pub(super) fn is_digest(text: &str) -> bool {
+pub(in crate::source) fn is_digest(text: &str) -> bool {
     let hex = |hex: &str, length: usize| {
         hex.len() == length
             && hex
