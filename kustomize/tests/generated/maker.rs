@@ -8,7 +8,7 @@ use super::dice::Dice;
 pub(super) type Files = BTreeMap<String, String>;
 
 /// Cases out of a hundred in which something may be wrong.
-const FAULTY: usize = 9;
+const FAULTY: usize = 12;
 const VARIABLES: [&str; 3] = ["NAME", "IMAGE", "HOST"];
 
 pub(super) struct Maker<'a> {
