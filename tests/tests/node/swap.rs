@@ -240,7 +240,8 @@ async fn thirty_bundles_survive_the_swap_and_the_way_back() -> Result<()> {
     kept.holds(&site, "with Fleet's agent again").await?;
     change(&site, &format!("{prefix}-pulled-1"), 0).await?;
     let all = revisions(&site)?;
-    ensure!(all[&format!("{prefix}-pulled-1")] == [1, 2, 3], "{all:?}");
+    // Either agent goes on where the other one ended, and both keep two revisions.
+    ensure!(all[&format!("{prefix}-pulled-1")] == [2, 3], "{all:?}");
     site.end().await
 }
 
