@@ -103,8 +103,12 @@ fn skipped(name: &str) -> bool {
 
 /// All specimens, with the addresses of our own repository and registry.
 fn specimens(bed: &Bed) -> Result<Vec<Specimen>> {
+    let here = |text: String| {
+        let text = text.replace(REPOSITORY, bed.repository.url());
+        text.replace(REGISTRY, &bed.registry.reference("smallchart"))
+    };
     let differences = std::fs::read_to_string(fixtures().join("specimens.json"))?;
-    let differences: Value = serde_json::from_str(&differences)?;
+    let differences: Value = serde_json::from_str(&here(differences))?;
     let mut files: Vec<PathBuf> = std::fs::read_dir(fixtures().join("recorded"))?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<_>>()?;
@@ -118,10 +122,7 @@ fn specimens(bed: &Bed) -> Result<Vec<Specimen>> {
             .file_stem()
             .and_then(|s| s.to_str())
             .unwrap_or_default();
-        let text = std::fs::read_to_string(file)?
-            .replace(REPOSITORY, bed.repository.url())
-            .replace(REGISTRY, &bed.registry.reference("smallchart"));
-        let recorded: Value = serde_json::from_str(&text)?;
+        let recorded: Value = serde_json::from_str(&here(std::fs::read_to_string(file)?))?;
         if name.starts_with('_') || recorded["bundledeployment"].is_null() {
             continue;
         }
