@@ -36,6 +36,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long what was read at the start counts as read just now.
 const FRESH: Duration = Duration::from_secs(2);
 
+/// `SIGXFSZ` of Linux: a file would grow beyond a limit of the process.
+const FILE_TOO_LARGE: i32 = 25;
+
 /// Runs the agent to its end: a requested termination is `Ok`.
 ///
 /// # Errors
@@ -58,6 +61,9 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
 async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    // Heard, it does not end the process: the write fails as on a full disk, and the chart is not kept.
+    let _file_too_large =
+        signal(SignalKind::from_raw(FILE_TOO_LARGE)).context("cannot listen for SIGXFSZ")?;
     let stop = CancellationToken::new();
     let world = World::around(&settings).await?;
     let mut agent = Box::pin(lead(settings, world, stop.clone()));
