@@ -223,7 +223,8 @@ pub async fn run(bed: &Bed, soak: Soak, say: &dyn Fn(String)) -> Result<Outcome>
     let bundles = agent.bundle_deployments()?;
     for name in &fought {
         let is_told = async || match bundles.get(name).await {
-            Ok(bundle) if bundle.data["status"]["nonModified"] == json!(false) => Ok(()),
+            // Left out where it is false.
+            Ok(bundle) if bundle.data["status"]["nonModified"] != json!(true) => Ok(()),
             Ok(bundle) => Err(bundle.data["status"].to_string()),
             Err(failed) => Err(failed.to_string()),
         };
