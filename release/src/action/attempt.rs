@@ -138,9 +138,10 @@ impl Attempt<'_> {
         let claim = Claim {
             owner: &self.owner,
             operation: match self.operation {
+                Operation::Rollback => ownership::Operation::Restore,
                 _ if self.options.take_ownership => ownership::Operation::TakeOwnership,
                 Operation::Install => ownership::Operation::Install,
-                Operation::Upgrade | Operation::Rollback => ownership::Operation::Upgrade,
+                Operation::Upgrade => ownership::Operation::Upgrade,
             },
             open: &self.open,
             recorded: &self.recorded,

@@ -43,7 +43,7 @@ pub enum DeployError {
     /// An object belongs to somebody else.
     #[error("unable to continue with {operation}")]
     Ownership {
-        /// `install` or `update`.
+        /// `install`, `update` or `rollback`.
         operation: &'static str,
         /// Which, and to whom.
         source: OwnershipError,

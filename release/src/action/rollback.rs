@@ -17,9 +17,10 @@ use super::previous::{
 };
 use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
-use crate::kube::{Cluster, Owner};
+use crate::kube::{Cluster, Owner, OwnershipError, look_all};
 use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
-use crate::state::{Action, Plan, State, good_below};
+use crate::state::ownership::{self, ObjectState};
+use crate::state::{Action, Plan, State};
 use crate::storage::{
     Origin, Storage, StorageError, StoredRevision, deployed, key, last, prunable,
 };
@@ -122,6 +123,19 @@ pub(super) async fn rollback_locked(
     {
         pruning.prune(*revision).await?;
     }
+    // A record proves what was written, not whose it is by now: another release may have taken it since.
+    let open = match is_undo {
+        true => look_all(cluster, &desired.iter().collect::<Vec<_>>()).await,
+        false => look_for_others(cluster, &owner, desired).await,
+    };
+    let open = open.map_err(|source| DeployError::Ownership {
+        operation: "rollback",
+        source,
+    })?;
+    let open = open
+        .into_iter()
+        .map(|(object, found)| (object.key(), found));
+    let open: HashMap<ObjectKey, Option<Value>> = open.collect();
     storage
         .create(&release)
         .await
@@ -146,18 +160,11 @@ pub(super) async fn rollback_locked(
     for object in &mut objects {
         owner.mark(&mut object.body);
     }
-    // What the last good revision had needs no look; that is the newest, or the one that is gone back to.
     let recorded: HashSet<ObjectKey> = previous
         .recorded()
         .into_iter()
         .chain(objects.iter().map(Object::key))
         .collect();
-    let is_last_good = good_below(&history, newest + 1).first() == Some(&desired_revision);
-    let unproven = objects.iter().filter(|object| !previous.proves(object));
-    let open = unproven
-        .filter(|_| !is_last_good)
-        .map(|object| (object.key(), None));
-    let open: HashMap<ObjectKey, Option<Value>> = open.collect();
     let mut attempt = Attempt {
         cluster,
         storage,
@@ -235,6 +242,25 @@ pub async fn record_failed_rollback(
     }
     failed.set_status(Status::Failed, description);
     storage.create(&failed).await
+}
+
+/// Looks at objects; one that another release has by now is refused, as nobody asked for a failed attempt to be undone.
+async fn look_for_others<'o>(
+    cluster: &Cluster,
+    owner: &Owner,
+    objects: &'o [Object],
+) -> Result<Vec<(&'o Object, Option<Value>)>, OwnershipError> {
+    let looked = look_all(cluster, &objects.iter().collect::<Vec<_>>()).await?;
+    let is_anothers = |live: &Value| {
+        let state = owner.look(live).state(ownership::Operation::Restore, true);
+        state == ObjectState::Anothers
+    };
+    for (object, found) in &looked {
+        if let Some(live) = found.as_ref().filter(|live| is_anothers(live)) {
+            return Err(owner.refusal(object, live));
+        }
+    }
+    Ok(looked)
 }
 
 fn pending(

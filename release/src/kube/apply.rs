@@ -211,11 +211,12 @@ impl Progress {
     fn add(&mut self, written: Vec<Written>) {
         for one in written {
             match one {
-                Ok(WrittenObject {
+                Ok(None) => {}
+                Ok(Some(WrittenObject {
                     mut live,
                     conflicts,
                     created,
-                }) => {
+                })) => {
                     slim(&mut live);
                     self.applied.created.extend(created);
                     self.applied.live.push(live);

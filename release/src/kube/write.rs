@@ -205,7 +205,11 @@ pub(super) struct WrittenObject {
     pub(super) created: Option<(Object, Created)>,
 }
 
-pub(super) type Written = Result<WrittenObject, ObjectFailure>;
+/// What became of one object; nothing if it was left to whoever has it.
+pub(super) type Written = Result<Option<WrittenObject>, ObjectFailure>;
+
+/// What one request for an object came to.
+type Sent = Result<WrittenObject, ObjectFailure>;
 
 impl WrittenObject {
     fn over(live: Value, conflicts: Vec<FieldConflict>) -> Self {
@@ -251,28 +255,31 @@ impl<'a> ObjectWriter<'a> {
                 object: object_name(),
                 source,
             };
-            return Ok(WrittenObject::over(created.map_err(failed)?, Vec::new()));
+            let created = created.map_err(failed)?;
+            return Ok(Some(WrittenObject::over(created, Vec::new())));
         }
         let mut wrote = match self.open(object) {
-            Some((claim, found)) => {
-                let wrote = self.write_judged(claim, object, found).await?;
-                if wrote.created.is_some() {
-                    return Ok(wrote);
-                }
-                wrote
-            }
+            Some((claim, found)) => match self.write_judged(claim, object, found).await? {
+                Some(wrote) if wrote.created.is_none() => wrote,
+                new_or_left => return Ok(new_or_left),
+            },
             None if self.options.migrate => self.migrate(object).await?,
             None => self.write_settled(object, None).await?,
         };
         if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
-            // It was accepted and will vanish all the same: write it again once it is gone.
+            // It was accepted and will vanish all the same: written again once it is gone, unless somebody else is faster.
             self.until_gone(object).await?;
             let conflicts = std::mem::take(&mut wrote.conflicts);
-            wrote = self.write_settled(object, None).await?;
+            let again = match self.claim {
+                Some(claim) => self.write_judged(claim, object, None).await?,
+                None => Some(self.write_settled(object, None).await?),
+            };
+            let Some(again) = again else { return Ok(None) };
+            wrote = again;
             wrote.conflicts.extend(conflicts);
         }
         self.own(object, &wrote.live).await?;
-        Ok(wrote)
+        Ok(Some(wrote))
     }
 
     async fn until_gone(&self, object: &Object) -> Result<(), ObjectFailure> {
@@ -306,7 +313,7 @@ impl<'a> ObjectWriter<'a> {
             }
             let live = match claim.verdict(object, found.as_ref()) {
                 Verdict::Create => match self.create(object).await? {
-                    Ok(created) => return Ok(created),
+                    Ok(created) => return Ok(Some(created)),
                     Err(live) => {
                         found = Some(live);
                         continue;
@@ -340,14 +347,19 @@ impl<'a> ObjectWriter<'a> {
                         }
                     }
                 }
-                Verdict::Refuse | Verdict::Leave | Verdict::Delete => {
+                Verdict::Leave => {
+                    let (release, object) = (&claim.owner.name, object.describe());
+                    tracing::info!(release, object, "another release has it by now, left");
+                    return Ok(None);
+                }
+                Verdict::Refuse | Verdict::Delete => {
                     let live = found.unwrap_or_default();
                     let refusal = claim.owner.refusal(object, &live);
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
             if self.options.migrate {
-                return self.migrate(object).await;
+                return self.migrate(object).await.map(Some);
             }
             let version = claim.owner.look(&live).version().to_owned();
             match self.write_settled(object, Some(&version)).await {
@@ -355,7 +367,7 @@ impl<'a> ObjectWriter<'a> {
                 Err(ObjectFailure::Conflict { .. }) if tries < LOOKS => {
                     found = self.look(object).await?;
                 }
-                written => return written,
+                written => return written.map(Some),
             }
         }
     }
@@ -391,7 +403,7 @@ impl<'a> ObjectWriter<'a> {
 
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
     /// the manifest before stays behind.
-    async fn migrate(&self, object: &Object) -> Written {
+    async fn migrate(&self, object: &Object) -> Sent {
         let failed = |source| ObjectFailure::Migrate {
             object: object.describe(),
             source,
@@ -473,7 +485,7 @@ impl<'a> ObjectWriter<'a> {
 
     /// Applies without force; what others hold is settled and the rest forced. Only over `version`, if one is
     /// given.
-    async fn write_settled(&self, object: &Object, version: Option<&str>) -> Written {
+    async fn write_settled(&self, object: &Object, version: Option<&str>) -> Sent {
         let refused = |source: ApiError| {
             let object = object.describe();
             match source.is_conflict() {

@@ -118,6 +118,8 @@ pub enum Operation {
     TakeOwnership,
     /// What drifted is put right.
     Correct,
+    /// An earlier revision is gone back to.
+    Restore,
     /// `force` replaces it by a new one, since a field of it cannot change.
     Recreate,
     /// An attempt that failed is undone, or left behind by the next one.
@@ -130,11 +132,12 @@ pub enum Operation {
 
 impl Operation {
     /// All of them, in the order of the table's columns.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Install,
         Self::Upgrade,
         Self::TakeOwnership,
         Self::Correct,
+        Self::Restore,
         Self::Recreate,
         Self::Undo,
         Self::Drop,
@@ -184,24 +187,42 @@ impl fmt::Display for Verdict {
 }
 
 /// The table: a row for each [`ObjectState`], a column for each [`Operation`].
-const TABLE: [[Verdict; 8]; 11] = {
+const TABLE: [[Verdict; 9]; 11] = {
     use Verdict::{Create, Delete, Leave, Refuse, Wait, Write};
     const KEPT: Verdict = Verdict::Adopt(Adoption::Kept);
     const OWNED: Verdict = Verdict::Adopt(Adoption::Owned);
     const HANDED: Verdict = Verdict::Adopt(Adoption::HandedOver);
     [
-        // Install, Upgrade, TakeOwnership, Correct, Recreate, Undo, Drop, Remove
-        [Create, Create, Create, Create, Create, Leave, Leave, Leave],
-        [Write, Write, Write, Write, Delete, Delete, Delete, Delete],
-        [HANDED, HANDED, HANDED, Write, Delete, Leave, Delete, Delete],
-        [Write, Write, Write, Write, Refuse, Leave, Leave, Leave],
-        [Write, Write, OWNED, Write, Refuse, Leave, Leave, Leave],
-        [Write, Write, Write, Write, Delete, Leave, Leave, Delete],
-        [Write, Write, Write, Write, Delete, Leave, Delete, Delete],
-        [Refuse, KEPT, OWNED, Write, Refuse, Leave, Leave, Leave],
-        [Refuse, KEPT, OWNED, KEPT, Refuse, Leave, Leave, Leave],
-        [Refuse, Refuse, HANDED, Refuse, Refuse, Leave, Leave, Leave],
-        [Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
+        // Install, Upgrade, TakeOwnership, Correct, Restore, Recreate, Undo, Drop, Remove
+        [
+            Create, Create, Create, Create, Create, Create, Leave, Leave, Leave,
+        ],
+        [
+            Write, Write, Write, Write, Write, Delete, Delete, Delete, Delete,
+        ],
+        [
+            HANDED, HANDED, HANDED, Write, Write, Delete, Leave, Delete, Delete,
+        ],
+        [
+            Write, Write, Write, Write, Write, Refuse, Leave, Leave, Leave,
+        ],
+        [
+            Write, Write, OWNED, Write, Write, Refuse, Leave, Leave, Leave,
+        ],
+        [
+            Write, Write, Write, Write, Write, Delete, Leave, Leave, Delete,
+        ],
+        [
+            Write, Write, Write, Write, Write, Delete, Leave, Delete, Delete,
+        ],
+        [
+            Refuse, KEPT, OWNED, Write, Write, Refuse, Leave, Leave, Leave,
+        ],
+        [Refuse, KEPT, OWNED, KEPT, KEPT, Refuse, Leave, Leave, Leave],
+        [
+            Refuse, Refuse, HANDED, Refuse, Leave, Refuse, Leave, Leave, Leave,
+        ],
+        [Wait, Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
     ]
 };
 
@@ -220,7 +241,7 @@ mod tests {
     const GOLDEN: &str = include_str!("ownership.txt");
 
     fn table() -> String {
-        let row = |name: String, cells: [String; 8]| {
+        let row = |name: String, cells: [String; 9]| {
             let mut row = format!("{name:<13}");
             for cell in cells {
                 let _ = write!(row, " {cell:<17}");
@@ -260,7 +281,8 @@ mod tests {
                     // Overwriting what was nobody's is remembered, or the marks were ours.
                     Verdict::Write => assert!(
                         state.is_proven()
-                            || state == ObjectState::Stripped && operation == Operation::Correct,
+                            || state == ObjectState::Stripped
+                                && matches!(operation, Operation::Correct | Operation::Restore),
                         "{what}"
                     ),
                     Verdict::Adopt(_) => assert!(

@@ -195,6 +195,35 @@ async fn an_object_of_another_release_survives_an_undone_attempt_to_take_it() ->
     Ok(())
 }
 
+/// Another release took an object of the last good revision, and the revision that no longer has it fails: going back leaves it
+/// there, also where the attempt might have taken what others have.
+#[tokio::test]
+async fn going_back_takes_nothing_from_who_has_it_by_then() -> Result<()> {
+    for take_ownership in [false, true] {
+        let former = World::new().await?;
+        former
+            .deploy(&(config_map("a", "1") + &config_map("moved", "1")))
+            .await?;
+        let mut taker = World::new().await?;
+        taker.namespace.clone_from(&former.namespace);
+        taker.storage = Storage::secrets(&taker.cluster, &taker.namespace);
+        taker.name = "taker".to_owned();
+        let moved = Template::new(&config_map("moved", "taken"));
+        taker.deploy_with(&moved, options(true, false)).await?;
+        let before = former.config_map("moved").await?;
+        let error = former
+            .deploy_with(&failing(&["a"]), options(take_ownership, true))
+            .await;
+        let told = release::error_chain(&error.unwrap_err());
+        assert!(told.contains("has been rolled back"), "{told}");
+        assert_eq!(former.value("a").await?, "1", "gone back");
+        assert_eq!(former.config_map("moved").await?, before, "left");
+        former.deploy(&config_map("a", "3")).await?;
+        assert_eq!(former.config_map("moved").await?, before, "dropped");
+    }
+    Ok(())
+}
+
 /// A definition whose scope changes is not recreated over everything of its kind, nor is what asks to be kept.
 #[tokio::test]
 async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Result<()> {
