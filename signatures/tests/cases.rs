@@ -441,10 +441,12 @@ fn keyring(name: &str) -> Value {
 #[case::by_one_of_a_keyring("rsa", "keyring")]
 #[case::by_a_subkey("subkey", "subkey-maintainer")]
 #[case::before_its_key_was_revoked("revoked", "revoked-before")]
+#[case::by_p256_with_sha512("p256", "p256-maintainer")]
+#[case::by_p384_with_sha512("p384", "p384-maintainer")]
 fn what_helm_and_gpg_sign_counts(#[case] case: &str, #[case] keys: &str) {
     let archive = match case {
-        "subkey" | "revoked" => "rsa",
-        case => case,
+        "rsa" | "ed25519" => case,
+        _ => "rsa",
     };
     let subject = downloaded(archive);
     let evidence = provenance(bytes(&format!("{case}.prov")));
@@ -511,6 +513,39 @@ fn provenance_is_about_one_file() {
     let refusal = checked(&policy, &other_name, &evidence).unwrap_err();
     let told = "does not contain a SHA for a file named \"web-1.0.0.tgz\"";
     assert!(refusal.to_string().contains(told), "{refusal}");
+}
+
+/// The bytes of a block of keys.
+fn dearmored(name: &str) -> Vec<u8> {
+    let text = text(name);
+    let lines = text.lines().skip_while(|line| !line.is_empty());
+    let data = lines
+        .skip(1)
+        .take_while(|line| !line.starts_with(['=', '-']));
+    golib::base64::decode(data.collect::<String>()).unwrap()
+}
+
+/// A name that was taken back is none any more, nor is one whose revocation cannot be read.
+#[test]
+fn a_name_that_is_revoked_is_none() {
+    let names = |keys: &[u8]| {
+        let text = Cleartext::parse(&bytes("two-names.prov")).unwrap();
+        Keyring::parse(keys).unwrap().verify(&text).unwrap().users
+    };
+    let keys = dearmored("two-names.asc");
+    assert_eq!(names(&keys), ["two-names@test.invalid"]);
+    // Version, what it is about, RSA, SHA-512: the only one of this kind.
+    let is_revocation = |bytes: &[u8]| bytes == [4, 0x30, 1, 10];
+    let at = keys.windows(4).position(is_revocation).unwrap();
+    for (offset, other) in [(3, 99), (2, 99), (0, 6), (3, 8)] {
+        let mut keys = keys.clone();
+        keys[at + offset] = other;
+        assert_eq!(names(&keys), ["two-names@test.invalid"], "{offset} {other}");
+    }
+    // Of another kind it is no revocation.
+    let mut keys = keys.clone();
+    keys[at + 1] = 0x13;
+    assert_eq!(names(&keys).len(), 2);
 }
 
 #[test]
@@ -621,6 +656,8 @@ fn no_spelling_of_an_address_escapes_a_rule() {
         "oci://registry.example/charts/web",
         "oci://Registry.example:443/charts/web:1.0.0",
         "oci://registry.example/charts/web:1.0.0@sha256:00",
+        "https://registry.example/v2/charts/web/blobs/sha256:00",
+        "http://registry.example/x/..//v2/charts/%77eb/manifests/1.0.0",
     ] {
         let subject = Subject {
             addresses: vec![address.to_owned()],
@@ -632,6 +669,8 @@ fn no_spelling_of_an_address_escapes_a_rule() {
     for address in [
         "https://charts.example/other/web",
         "oci://registry.example/charts/deep/web",
+        "https://registry.example/v2/charts/deep/web/blobs/sha256:00",
+        "https://registry.example/v2/blobs/sha256:00",
     ] {
         let subject = Subject {
             addresses: vec![address.to_owned()],
@@ -720,6 +759,11 @@ fn a_pattern_is_about_the_address_that_it_is() {
             "oci://docker.io/acme/web",
         ),
         ("https://h.example/**", "http://h.example/web"),
+        ("https://h.example/?é/*", "https://h.example/aé/web"),
+        (
+            "oci://docker.io/acme/*",
+            "https://registry-1.docker.io/v2/acme/web/blobs/sha256:00",
+        ),
     ] {
         let rule = json!({"name": "r", "sources": [pattern], "digests": [zeros]});
         let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();

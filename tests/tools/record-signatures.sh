@@ -177,6 +177,17 @@ made ended --faked-system-time 20240101T000000! --quick-gen-key "ended@test.inva
 clearsigned ended ended --faked-system-time 20240601T000000!
 made revoked --quick-gen-key "revoked@test.invalid" rsa2048 sign never
 clearsigned revoked revoked
+# Keys on curves that hash with another function than their curve's, for their own names too; and one of whose two names one is revoked.
+for curve in 256 384; do
+  made p$curve-maintainer --cert-digest-algo SHA512 --quick-gen-key "p$curve-maintainer@test.invalid" nistp$curve sign never
+  clearsigned p$curve p$curve-maintainer --digest-algo SHA512
+done
+gpg --quick-gen-key "two-names@test.invalid" rsa2048 sign never
+two="$(command gpg --with-colons --list-keys two-names@test.invalid 2>/dev/null | awk -F: '$1 == "fpr" { print $10; exit }')"
+gpg --quick-add-uid "$two" "former-name@test.invalid"
+gpg --quick-revoke-uid "$two" "former-name@test.invalid"
+gpg --armor --export "$two" >"$specimens/two-names.asc"
+clearsigned two-names two-names
 fingerprint="$(command gpg --with-colons --list-keys revoked@test.invalid 2>/dev/null | awk -F: '$1 == "fpr" { print $10; exit }')"
 cp "$specimens/revoked.asc" "$specimens/revoked-before.asc"
 sed 's/^:-----/-----/' "$GNUPGHOME/openpgp-revocs.d/$fingerprint.rev" | gpg --import

@@ -294,7 +294,11 @@ impl Certificate {
             return Err(format!("key {fingerprint} is revoked"));
         }
         // What might be a revocation is not passed over because it cannot be read.
-        if claims(&self.direct, kind::KEY_REVOCATION) {
+        if self
+            .direct
+            .iter()
+            .any(|body| claims(body, kind::KEY_REVOCATION))
+        {
             return Err(format!(
                 "key {fingerprint} has a revocation that cannot be checked"
             ));
@@ -312,7 +316,8 @@ impl Certificate {
             let is_revoked = own
                 .iter()
                 .any(|one| one.kind == kind::USER_REVOCATION && one.created >= latest.created);
-            if is_revoked {
+            let parts = [&hashed[..], &name];
+            if is_revoked || self.has_unreadable(&user.signatures, kind::USER_REVOCATION, &parts) {
                 continue;
             }
             let text = String::from_utf8_lossy(&user.what);
@@ -357,7 +362,11 @@ impl Certificate {
         if own.iter().any(|one| one.kind == kind::SUBKEY_REVOCATION) {
             return Err(format!("subkey {id} is revoked"));
         }
-        if claims(&subkey.signatures, kind::SUBKEY_REVOCATION) {
+        if subkey
+            .signatures
+            .iter()
+            .any(|body| claims(body, kind::SUBKEY_REVOCATION))
+        {
             return Err(format!(
                 "subkey {id} has a revocation that cannot be checked"
             ));
@@ -381,6 +390,17 @@ impl Certificate {
         Ok(flags)
     }
 
+    /// Whether one of the packets says that it is of this kind, may be the primary key's, and cannot be checked. One by another key says
+    /// nothing here.
+    fn has_unreadable(&self, signatures: &[Vec<u8>], kind: u8, parts: &[&[u8]]) -> bool {
+        let mut claiming = signatures.iter().filter(|body| claims(body, kind));
+        claiming.any(|body| match Signature::parse(body) {
+            Ok(one) if one.names_nobody() => true,
+            Ok(one) => one.names(&self.primary) && one.verify(&self.primary, parts).is_err(),
+            Err(_) => true,
+        })
+    }
+
     /// Those signatures that the primary key made over the parts.
     fn own<'s>(&self, signatures: &'s [Vec<u8>], parts: &[&[u8]]) -> Vec<Signature<'s>> {
         let parsed = signatures
@@ -392,12 +412,12 @@ impl Certificate {
     }
 }
 
-/// Whether one of the packets says that it is of this kind; nothing is checked.
-fn claims(signatures: &[Vec<u8>], kind: u8) -> bool {
-    signatures.iter().any(|body| match body.as_slice() {
+/// Whether a packet says that it is of this kind; nothing is checked.
+fn claims(body: &[u8], kind: u8) -> bool {
+    match body {
         [3, _, found, ..] | [_, found, ..] => *found == kind,
         _ => true,
-    })
+    }
 }
 
 fn latest<'a, 's: 'a>(

@@ -313,19 +313,23 @@ impl PublicKey {
                 let r = reader.number().map_err(short)?;
                 let s = reader.number().map_err(short)?;
                 let algorithm: &dyn VerificationAlgorithm = match (curve, hash) {
-                    (Curve::P256, Hash::Sha256) => &signature::ECDSA_P256_SHA256_FIXED,
-                    (Curve::P384, Hash::Sha384) => &signature::ECDSA_P384_SHA384_FIXED,
-                    (Curve::P521, Hash::Sha512) => &signature::ECDSA_P521_SHA512_FIXED,
-                    _ => return Err("its hash is not the one of its curve".to_owned()),
+                    (Curve::P256, Hash::Sha1) => &signature::ECDSA_P256_SHA1_ASN1,
+                    (Curve::P256, Hash::Sha256) => &signature::ECDSA_P256_SHA256_ASN1,
+                    (Curve::P256, Hash::Sha384) => &signature::ECDSA_P256_SHA384_ASN1,
+                    (Curve::P256, Hash::Sha512) => &signature::ECDSA_P256_SHA512_ASN1,
+                    (Curve::P384, Hash::Sha256) => &signature::ECDSA_P384_SHA256_ASN1,
+                    (Curve::P384, Hash::Sha384) => &signature::ECDSA_P384_SHA384_ASN1,
+                    (Curve::P384, Hash::Sha512) => &signature::ECDSA_P384_SHA512_ASN1,
+                    (Curve::P521, Hash::Sha1) => &signature::ECDSA_P521_SHA1_ASN1,
+                    (Curve::P521, Hash::Sha256) => &signature::ECDSA_P521_SHA256_ASN1,
+                    (Curve::P521, Hash::Sha384) => &signature::ECDSA_P521_SHA384_ASN1,
+                    (Curve::P521, Hash::Sha512) => &signature::ECDSA_P521_SHA512_ASN1,
+                    (Curve::P384, Hash::Sha1) => {
+                        return Err("SHA-1 on P-384 is not supported".to_owned());
+                    }
                 };
-                let size = match curve {
-                    Curve::P256 => 32,
-                    Curve::P384 => 48,
-                    Curve::P521 => 66,
-                };
-                let fixed = [fixed(r, size)?, fixed(s, size)?].concat();
                 algorithm
-                    .verify_sig(point, &parts.concat(), &fixed)
+                    .verify_sig(point, &parts.concat(), &asn1(r, s)?)
                     .map_err(wrong)
             }
             Material::Ed25519(point) => {
@@ -356,4 +360,29 @@ fn fixed(number: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let mut fixed = vec![0; size - number.len()];
     fixed.extend_from_slice(number);
     Ok(fixed)
+}
+
+/// Two numbers without leading zeros as a sequence of ASN.1, in its distinguished encoding.
+fn asn1(r: &[u8], s: &[u8]) -> Result<Vec<u8>, String> {
+    let long = |_| "the signature is malformed".to_owned();
+    let mut numbers = Vec::new();
+    for number in [r, s] {
+        // The first bit is the sign's.
+        let sign: &[u8] = match number.first() {
+            None | Some(0x80..) => &[0],
+            Some(_) => &[],
+        };
+        let length = u8::try_from(sign.len() + number.len()).map_err(long)?;
+        let header = [0x02, length];
+        // No curve's numbers are longer than what one byte of length tells.
+        if length > 0x7f {
+            return Err("the signature is malformed".to_owned());
+        }
+        numbers.extend([&header, sign, number].concat());
+    }
+    let header = match u8::try_from(numbers.len()).map_err(long)? {
+        length @ ..0x80 => vec![0x30, length],
+        length => vec![0x30, 0x81, length],
+    };
+    Ok([header, numbers].concat())
 }

@@ -134,6 +134,11 @@ impl<'a> Signature<'a> {
         }
     }
 
+    /// Whether it does not say which key made it.
+    pub(super) fn names_nobody(&self) -> bool {
+        self.issuer.is_none() && self.issuer_id.is_none()
+    }
+
     /// The key that it names, for people.
     pub(super) fn issuer_in_words(&self) -> String {
         let named = self.issuer.or(self.issuer_id);
