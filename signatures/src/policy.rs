@@ -296,7 +296,7 @@ impl Rule {
                 let at = format!("{at}.sources[{index}]");
                 let pattern =
                     normal_pattern(pattern).map_err(|problem| PolicyError::new(&*at, problem))?;
-                Glob::compile(&pattern, '/').map_err(|error| PolicyError::new(at, error))
+                Glob::as_documented(&pattern, '/').map_err(|error| PolicyError::new(at, error))
             })
             .collect::<Result<_, _>>()?;
         if text.digests.is_none() && text.signed_by.is_none() {
@@ -457,7 +457,7 @@ impl CosignText {
         let signed_as = signed_as
             .iter()
             .map(|pattern| {
-                Glob::compile(pattern, '/').map_err(|error| (".signedAs", error.to_string()))
+                Glob::as_documented(pattern, '/').map_err(|error| (".signedAs", error.to_string()))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let has_log = self.transparency_log;
@@ -706,11 +706,12 @@ fn forms(address: &str) -> Vec<String> {
     }
     let path = parts.join("/");
     let mut forms = vec![format!("{scheme}://{host}/{path}")];
-    match scheme.as_str() {
+    if let "http" | "https" = scheme.as_str() {
         // One server as a rule, whatever it is spoken to by.
-        "http" => forms.push(format!("https://{host}/{path}")),
-        "https" => forms.push(format!("http://{host}/{path}")),
-        _ => {}
+        forms = ["http", "https"]
+            .map(|scheme| format!("{scheme}://{host}/{path}"))
+            .to_vec();
+        forms.extend(in_registry(&host, &path));
     }
     if scheme == "oci" {
         let named = path.split('@').next().unwrap_or_default();
@@ -722,4 +723,15 @@ fn forms(address: &str) -> Vec<String> {
         }
     }
     forms
+}
+
+/// The repository of a registry that an address by HTTP leads into: what is pulled from there has to have what the repository's charts need.
+fn in_registry(host: &str, path: &str) -> Vec<String> {
+    let repository = path.strip_prefix("v2/").and_then(|path| {
+        let ends = ["/blobs/", "/manifests/"].map(|part| path.rfind(part));
+        path.get(..ends.into_iter().flatten().max()?)
+    });
+    repository.map_or_else(Vec::new, |repository| {
+        forms(&format!("oci://{host}/{repository}"))
+    })
 }

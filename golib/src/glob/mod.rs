@@ -91,6 +91,28 @@ impl Glob {
         Ok(glob)
     }
 
+    /// Compiles a pattern to match what the language says, and not what the Go library makes of it: for what is ours, where no chart
+    /// relies on the difference.
+    ///
+    /// ```
+    /// use golib::glob::Glob;
+    ///
+    /// assert!(!Glob::compile("?é", '/')?.matches("aé"));
+    /// assert!(Glob::as_documented("?é", '/')?.matches("aé"));
+    /// # Ok::<(), golib::glob::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Glob::compile`].
+    pub fn as_documented(pattern: &str, separator: char) -> Result<Self, Error> {
+        Ok(Self {
+            pattern: pattern.to_owned(),
+            separator,
+            matcher: None,
+            documented: Some(documented::compile(pattern, separator)?).into(),
+        })
+    }
+
     /// Whether the whole name matches. Where the library panics, which a template's call of `Glob` survives with an error,
     /// nothing matches.
     pub fn matches(&self, name: &str) -> bool {
