@@ -20,6 +20,7 @@
 //! ```
 
 mod archive;
+mod archives;
 mod artifact;
 mod cache;
 mod credentials;
@@ -32,10 +33,13 @@ mod host_access;
 mod http;
 mod index;
 mod index_schema;
+mod indexes;
+mod kept;
 mod logins;
 mod memory;
 mod oci;
 mod proxy;
+mod pulls;
 mod recall;
 mod reference;
 mod repository;

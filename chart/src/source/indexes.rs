@@ -1,0 +1,236 @@
+//! Indexes of repositories: downloaded for those who ask at the same time, asked for conditionally, kept as far as somebody wants them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use reqwest::StatusCode;
+use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::credentials::{Access, Shown};
+use super::disk::Disk;
+use super::error::FetchError;
+use super::fetcher::{Origin, Shared};
+use super::http::{Answer, BodyIs, Request, authorize};
+use super::index::{Entry, Index, IndexError};
+use super::kept::{IndexKey, Kept, KeptIndex};
+use super::recall::on_disk;
+use super::safe_url::SafeUrl;
+use super::{Strictness, repository};
+
+/// Kind of the notes on disk.
+const INDEX: &str = "index";
+
+/// Of how many charts an index is kept that is too large to be kept for all.
+const MAX_CHARTS_OF_INDEX: usize = 200;
+
+/// What an index is asked for.
+#[derive(Default)]
+pub(super) struct WantedOfIndex {
+    charts: BTreeSet<String>,
+    /// All there are.
+    whole: bool,
+}
+
+/// What an index says of one chart.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct IndexNote {
+    etag: Option<String>,
+    last_modified: Option<String>,
+    api_version: String,
+    /// Those of the chart, newest first. `None`: there is no such chart.
+    entries: Option<Vec<Entry>>,
+}
+
+impl Shared {
+    /// The index, as far as it is about `chart` (all of it, where that is `None`); from memory while fresh.
+    pub(super) async fn index(
+        self: &Arc<Self>,
+        repo: &SafeUrl,
+        chart: Option<&str>,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<(Kept<Arc<Index>>, Origin), FetchError> {
+        let url = SafeUrl::from(repository::index_url(repo));
+        let here = access.at(&url, repo);
+        let key = (repo.clone(), here.fingerprint());
+        loop {
+            let kept = self.recall_index(&key, &url, chart).await;
+            let is_fresh = |kept: &Kept<_>| kept.is_fresh(self.settings.fresh_for, since);
+            if let Some(kept) = kept.clone().filter(is_fresh) {
+                return Ok((kept, Origin::Memory));
+            }
+            self.want(&key, chart);
+            let start = || {
+                let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
+                let (here, shown) = (here.clone(), access.shown(&url, repo));
+                let kept = kept.clone();
+                async move { shared.download_index(key, url, &here, shown, kept).await }
+            };
+            let kept = match self.index_flights.run(key.clone(), start).await {
+                Err(error) => Kept::in_place_of(kept, error)?,
+                Ok(kept) => kept,
+            };
+            // Somebody else's may have been about other charts.
+            if kept.value.is_about(chart) && kept.answers(since) {
+                if let Some(chart) = chart.filter(|_| kept.stale.is_none()) {
+                    self.keep_index(&key, &url, chart, &kept).await;
+                }
+                return Ok((kept, Origin::Network));
+            }
+        }
+    }
+
+    /// Notes what the next download of an index is to be about.
+    fn want(&self, key: &IndexKey, chart: Option<&str>) {
+        let mut wanted = self.lock_wanted();
+        let about = wanted.entry(key.clone()).or_default();
+        match chart {
+            Some(chart) => drop(about.charts.insert(chart.to_owned())),
+            None => about.whole = true,
+        }
+    }
+
+    fn lock_wanted(&self) -> MutexGuard<'_, HashMap<IndexKey, WantedOfIndex>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn download_index(
+        &self,
+        key: IndexKey,
+        url: SafeUrl,
+        access: &Access,
+        shown: Shown,
+        kept: Option<Kept<Arc<Index>>>,
+    ) -> Result<Kept<Arc<Index>>, FetchError> {
+        let asked = Instant::now();
+        let mut wanted = self.lock_wanted().remove(&key).unwrap_or_default();
+        // What is known is confirmed only to those who want nothing else.
+        let mut charts = wanted.charts.iter();
+        let is_enough = |kept: &Kept<Arc<Index>>| {
+            !(wanted.whole && kept.value.only.is_some())
+                && charts.all(|chart| kept.value.is_about(Some(chart)))
+        };
+        let known = kept.filter(is_enough);
+        let request = || {
+            let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
+            let mut request = authorize(request, access);
+            if let Some(known) = &known {
+                request.headers.extend(known.validators.clone());
+            }
+            request
+        };
+        // What is known of others is kept along.
+        let in_memory = self.indexes.get(&key);
+        if let Some(only) = in_memory.as_ref().and_then(|kept| kept.value.only.as_ref()) {
+            let room = MAX_CHARTS_OF_INDEX.saturating_sub(wanted.charts.len());
+            wanted.charts.extend(only.iter().take(room).cloned());
+        }
+        let is_sieved = !wanted.whole && self.settings.strictness == Strictness::Fleet;
+        let sieved = Request {
+            sieved: is_sieved.then(|| wanted.charts.clone()),
+            ..request()
+        };
+        let mut answer = self.http.send(sieved).await?;
+        let mut index = self.read_index(&answer, &url);
+        if answer.body_is == BodyIs::NotUnderstood || answer.is_sieved() && index.is_err() {
+            answer = self.http.send(request()).await?;
+            index = self.read_index(&answer, &url);
+        }
+        if let Some(known) = known
+            .clone()
+            .filter(|_| answer.status == StatusCode::NOT_MODIFIED)
+        {
+            let mut kept = known.confirmed(asked);
+            let same = in_memory.filter(|other| other.validators == kept.validators);
+            if let Some(other) = same {
+                kept.value = Arc::new(kept.value.with(&other.value));
+            }
+            self.indexes.put(key, kept.clone(), kept.value.size_bytes());
+            return Ok(kept);
+        }
+        if answer.status != StatusCode::OK {
+            let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
+            return Err(FetchError::IndexStatus { url, status, shown });
+        }
+        let mut index = index.map_err(|source| FetchError::Index { url, source })?;
+        if answer.is_sieved() {
+            index.only = Some(wanted.charts);
+        }
+        for warning in &index.warnings {
+            tracing::warn!(repo = %key.0, "{warning}");
+        }
+        let kept = Kept::new(Arc::new(index), &answer.headers, asked);
+        self.indexes.put(key, kept.clone(), kept.value.size_bytes());
+        Ok(kept)
+    }
+
+    fn read_index(&self, answer: &Answer, url: &SafeUrl) -> Result<Index, IndexError> {
+        match answer.status {
+            StatusCode::OK => Index::load(&answer.body, self.settings.strictness, &url.to_string()),
+            _ => Ok(Index::default()),
+        }
+    }
+
+    /// What is known of an index, if that is about `chart`.
+    async fn recall_index(
+        &self,
+        key: &IndexKey,
+        url: &SafeUrl,
+        chart: Option<&str>,
+    ) -> Option<KeptIndex> {
+        let in_memory = self.indexes.get(key);
+        if let Some(kept) = in_memory.filter(|kept| kept.value.is_about(chart)) {
+            return Some(kept);
+        }
+        let (disk, chart) = (self.disk.as_ref()?, chart?.to_owned());
+        let name = index_name(disk, key, url, &chart);
+        let note: IndexNote = on_disk(disk, move |disk| disk.note(&name)).await?;
+        let index = Index {
+            api_version: note.api_version,
+            entries: note
+                .entries
+                .map(|entries| (chart.clone(), entries))
+                .into_iter()
+                .collect(),
+            only: Some([chart].into()),
+            ..Index::default()
+        };
+        Some(Kept::recalled(
+            Arc::new(index),
+            note.etag.as_deref(),
+            note.last_modified.as_deref(),
+        ))
+    }
+
+    /// Writes down what an index says of a chart. Not where that has addresses that are secrets.
+    async fn keep_index(&self, key: &IndexKey, url: &SafeUrl, chart: &str, kept: &KeptIndex) {
+        let Some(disk) = &self.disk else { return };
+        let entries = kept.value.entries.get(chart);
+        let is_secret = |entry: &Entry| {
+            let address = repository::chart_url(&key.0, chart, entry);
+            address.is_ok_and(|address| address.to_string() != address.as_str())
+        };
+        if entries.into_iter().flatten().any(is_secret) {
+            return;
+        }
+        let note = IndexNote {
+            etag: kept.validator(IF_NONE_MATCH),
+            last_modified: kept.validator(IF_MODIFIED_SINCE),
+            api_version: kept.value.api_version.clone(),
+            entries: entries.cloned(),
+        };
+        let name = index_name(disk, key, url, chart);
+        on_disk(disk, move |disk| {
+            disk.put_note(&name, &note);
+            Some(())
+        })
+        .await;
+    }
+}
+
+fn index_name(disk: &Disk, key: &IndexKey, url: &SafeUrl, chart: &str) -> String {
+    disk.name(INDEX, &format!("{chart} {}", url.as_str()), key.1)
+}

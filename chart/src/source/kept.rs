@@ -1,0 +1,111 @@
+//! Something remembered, how to ask whether it is still true, and whom it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{
+    ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
+use tokio::time::Instant;
+
+use super::FetchedChart;
+use super::credentials::Fingerprint;
+use super::error::FetchError;
+use super::index::Index;
+use super::safe_url::SafeUrl;
+
+/// What an archive is remembered under: what it was asked for as, and how its source was reached.
+pub(super) type Key = (String, Fingerprint);
+
+/// What an index is remembered under: whose it is, and how that is reached.
+pub(super) type IndexKey = (SafeUrl, Fingerprint);
+
+pub(super) type KeptIndex = Kept<Arc<Index>>;
+
+/// A chart, and since when it is known to be what was asked for. `None`: asking again would tell nothing else.
+pub(super) type Answered = (FetchedChart, Option<Instant>);
+
+/// Something remembered, and how to ask whether it is still true.
+#[derive(Clone)]
+pub(super) struct Kept<T> {
+    pub(super) value: T,
+    /// When it was asked for; `None` if by an earlier process.
+    pub(super) asked: Option<Instant>,
+    /// Why the source could not be asked.
+    pub(super) stale: Option<FetchError>,
+    pub(super) validators: HeaderMap,
+}
+
+impl<T: Clone> Kept<T> {
+    pub(super) fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
+        let mut validators = HeaderMap::new();
+        for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
+            if let Some(value) = answer.get(from) {
+                validators.insert(to, value.clone());
+            }
+        }
+        Self {
+            value,
+            asked: Some(asked),
+            stale: None,
+            validators,
+        }
+    }
+
+    /// From an earlier process.
+    pub(super) fn recalled(value: T, etag: Option<&str>, last_modified: Option<&str>) -> Self {
+        let mut validators = HeaderMap::new();
+        for (name, text) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
+            if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
+                validators.insert(name, value);
+            }
+        }
+        Self {
+            value,
+            asked: None,
+            stale: None,
+            validators,
+        }
+    }
+
+    pub(super) fn validator(&self, name: HeaderName) -> Option<String> {
+        let value = self.validators.get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    }
+
+    /// Whether it answers those who ask since then; nothing newer can be had of a source that does not answer.
+    pub(super) fn answers(&self, since: Option<Instant>) -> bool {
+        self.stale.is_some() || is_since(self.asked, since)
+    }
+
+    /// Whether it is believed without asking: for a while, and by those alone who may be told what was known before `since`.
+    pub(super) fn is_fresh(&self, fresh_for: Duration, since: Option<Instant>) -> bool {
+        self.asked.is_some_and(|asked| asked.elapsed() < fresh_for) && is_since(self.asked, since)
+    }
+
+    /// Confirmed by the server, which was asked a moment ago.
+    pub(super) fn confirmed(&self, asked: Instant) -> Self {
+        Self {
+            asked: Some(asked),
+            ..self.clone()
+        }
+    }
+
+    /// What is known stands in for the answer of a source that is out of reach.
+    pub(super) fn in_place_of(kept: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
+        match kept.filter(|_| error.is_out_of_reach()) {
+            Some(kept) => {
+                tracing::warn!(%error, "the source does not answer: what it said before stands in");
+                Ok(Self {
+                    stale: Some(error),
+                    ..kept
+                })
+            }
+            None => Err(error),
+        }
+    }
+}
+
+pub(super) fn is_since(asked: Option<Instant>, since: Option<Instant>) -> bool {
+    since.is_none_or(|since| asked.is_some_and(|asked| asked >= since))
+}

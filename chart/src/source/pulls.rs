@@ -1,0 +1,179 @@
+//! Charts and bundles out of registries.
+
+use reqwest::header::HeaderMap;
+use tokio::time::Instant;
+
+use super::credentials::Access;
+use super::error::FetchError;
+use super::fetcher::Shared;
+use super::kept::{Answered, Kept, Key};
+use super::oci::{self, Reference, Registry, Wanted};
+use super::safe_url::SafeUrl;
+use super::{Artifact, FetchedChart, archive};
+
+impl Shared {
+    pub(super) async fn fetch_pulled(
+        &self,
+        reference: &Reference,
+        version: &str,
+        access: &Access,
+        since: Option<Instant>,
+    ) -> Result<Answered, FetchError> {
+        let registry = Registry::new(&self.http, access, reference)?;
+        let name = format!("{reference} {version}");
+        let key = (name, registry.access().fingerprint());
+        let by_digest = reference.digest.is_some();
+        let kept = self.recall(&key).await;
+        let is_fresh = |kept: &Kept<_>| by_digest || kept.is_fresh(self.settings.fresh_for, since);
+        let kept = match kept.clone().filter(is_fresh) {
+            Some(fresh) => fresh,
+            None => match self.pull(&registry, reference, version, key).await {
+                Err(error) => Kept::in_place_of(kept, error)?,
+                Ok(pulled) => pulled,
+            },
+        };
+        let is_stale = kept.stale.is_some();
+        let is_settled = by_digest || is_stale;
+        let asked = kept.asked.filter(|_| !is_settled);
+        Ok((
+            FetchedChart {
+                is_stale,
+                ..kept.value
+            },
+            asked,
+        ))
+    }
+
+    async fn pull(
+        &self,
+        registry: &Registry<'_>,
+        reference: &Reference,
+        version: &str,
+        key: Key,
+    ) -> Result<Kept<FetchedChart>, FetchError> {
+        let asked = Instant::now();
+        let named = match oci::wanted(reference, version)? {
+            Wanted::Name(named) => named,
+            Wanted::Constraint(constraint) => {
+                oci::resolve(registry, reference, &constraint).await?
+            }
+        };
+        let oci::Found {
+            layer,
+            named: manifest,
+            ..
+        } = oci::layer(registry, &named).await?;
+        let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
+        let (bytes, unpacked_bytes) = match self.recall(&blob).await {
+            Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),
+            None => {
+                let bytes = registry
+                    .blob(&layer, self.settings.max_archive_bytes)
+                    .await?;
+                archive::checked(bytes, &shown(&named)).await?
+            }
+        };
+        let version = named.tag.clone().unwrap_or_else(|| version.to_owned());
+        let url = shown(&named);
+        let chart = FetchedChart {
+            bytes,
+            unpacked_bytes,
+            version,
+            digest: layer.digest,
+            manifest: Some(manifest),
+            url,
+            is_stale: false,
+        };
+        let kept = Kept::new(chart, &HeaderMap::new(), asked);
+        for key in [key, blob] {
+            // The bytes are shared: counting them twice errs on the safe side.
+            self.keep(key, &kept).await;
+        }
+        Ok(kept)
+    }
+
+    /// See [`super::Fetcher::layer`].
+    pub(super) async fn layer(
+        &self,
+        reference: &Reference,
+        id: &str,
+        access: &Access,
+    ) -> Result<Artifact, FetchError> {
+        let registry = Registry::new(&self.http, access, reference)?;
+        let key = (
+            format!("artifact {reference} {id}"),
+            registry.access().fingerprint(),
+        );
+        let found = match self.download_layer(&registry, reference, id, &key).await {
+            Err(error) if error.is_out_of_reach() => {
+                Kept::in_place_of(self.recall(&key).await, error)?
+            }
+            found => found?,
+        };
+        Ok(Artifact {
+            bytes: found.value.bytes,
+            digest: found.value.digest,
+        })
+    }
+
+    async fn download_layer(
+        &self,
+        registry: &Registry<'_>,
+        reference: &Reference,
+        id: &str,
+        key: &Key,
+    ) -> Result<Kept<FetchedChart>, FetchError> {
+        let asked = Instant::now();
+        let manifest = registry.manifest(&reference.wire_name()).await?;
+        let artifact = |problem: String| FetchError::Artifact {
+            reference: reference.to_string(),
+            problem,
+        };
+        let [layer] = manifest.layers.as_slice() else {
+            let found = manifest.layers.len();
+            return Err(artifact(format!(
+                "expected 1 layer in OCI manifest, {found} found"
+            )));
+        };
+        if layer.annotations.len() != 1 {
+            return Err(artifact(format!(
+                "expecting 1 Annotation in layer descriptor. Found {}",
+                layer.annotations.len()
+            )));
+        }
+        if layer.annotations.get("id").map(String::as_str) != Some(id) {
+            let problem = "could not find expected id in Descriptor's annotations";
+            return Err(artifact(problem.to_owned()));
+        }
+        let blob = (
+            format!("artifact {} {}", reference.registry, layer.digest),
+            key.1,
+        );
+        let bytes = match self.recall(&blob).await {
+            Some(kept) => kept.value.bytes,
+            None => {
+                let limit = self.settings.max_archive_bytes;
+                registry.blob(layer, limit).await?
+            }
+        };
+        let chart = FetchedChart {
+            bytes,
+            unpacked_bytes: 0,
+            version: String::new(),
+            digest: manifest.digest,
+            manifest: None,
+            url: shown(reference),
+            is_stale: false,
+        };
+        let kept = Kept::new(chart, &HeaderMap::new(), asked);
+        for key in [key.clone(), blob] {
+            self.keep(key, &kept).await;
+        }
+        Ok(kept)
+    }
+}
+
+/// A reference as a URL; references are checked to be hosts and paths.
+fn shown(reference: &Reference) -> SafeUrl {
+    SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
+}
