@@ -18,6 +18,7 @@ pub mod forward;
 pub mod helm;
 pub mod kills;
 pub mod node;
+pub mod objects;
 pub mod ports;
 pub mod process;
 pub mod proxy;

@@ -3,6 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
+
+use crate::bed::keep;
+use crate::cluster::{ADMIN, ControlPlane};
+
 /// Numbered steps with what happened in them and how long they took.
 pub struct Story {
     started: Instant,
@@ -56,6 +61,26 @@ impl Story {
     /// The time since the step began.
     pub fn in_step(&self) -> Duration {
         self.step_started.elapsed()
+    }
+
+    /// Where `KEEP=1` is set keeps everything until Ctrl-C, and tells how to come to it: `way`, then the kubeconfig of each cluster.
+    ///
+    /// # Errors
+    /// When a kubeconfig cannot be written, or Ctrl-C not be waited for.
+    pub async fn keeps(&self, way: &[&str], clusters: &[&ControlPlane]) -> Result<()> {
+        if !keep() {
+            return Ok(());
+        }
+        self.say("");
+        self.say("Everything keeps running until Ctrl-C:");
+        for line in way {
+            self.say(line);
+        }
+        for cluster in clusters {
+            let kubeconfig = cluster.kubeconfig(ADMIN)?;
+            self.say(&format!("export KUBECONFIG={}", kubeconfig.display()));
+        }
+        Ok(tokio::signal::ctrl_c().await?)
     }
 
     fn paint(&self, code: &str, text: &str) -> String {

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::agent;
 use testbed::audit::{Request, tally};
-use testbed::bed::{Bed, keep};
+use testbed::bed::Bed;
 use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
@@ -151,18 +151,7 @@ async fn main() -> Result<()> {
     story.done();
 
     summary(&mut story, &mut agent, idle)?;
-    if keep() {
-        story.say("");
-        story.say("Everything keeps running until Ctrl-C:");
-        for cluster in [&bed.upstream, &bed.downstream] {
-            story.say(&format!(
-                "export KUBECONFIG={}",
-                cluster.kubeconfig(ADMIN)?.display()
-            ));
-        }
-        tokio::signal::ctrl_c().await?;
-    }
-    Ok(())
+    story.keeps(&[], &[&bed.upstream, &bed.downstream]).await
 }
 
 /// Waits for the agent's credential; gives what it says.

@@ -5,7 +5,6 @@
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use testbed::bed::keep;
 use testbed::chart::Chart;
 use testbed::cluster::ADMIN;
 use testbed::fleet::stock::AGENT_IMAGE;
@@ -69,9 +68,7 @@ async fn main() -> Result<()> {
         "Ready, release {}",
         deployment["status"]["release"].as_str().unwrap_or_default()
     ));
-    let map = site
-        .object("v1", "ConfigMap", &site.target(), "guestbook")
-        .await?;
+    let map = site.deployed("v1", "ConfigMap", "guestbook").await?;
     let map = map.context("guestbook is deployed")?;
     story.say(&format!("greeting: {}", map["data"]["greeting"]));
     story.done();
@@ -99,17 +96,7 @@ async fn main() -> Result<()> {
     ));
     story.done();
     story.say(&format!("{:.0} s in all", story.elapsed().as_secs_f64()));
-    if keep() {
-        story.say("");
-        story.say("Everything keeps running until Ctrl-C, in namespaces of its own:");
-        story.say("nsenter --target $(pgrep --oldest node_demo) --net --mount bash");
-        for cluster in [&bed.upstream, &bed.downstream] {
-            story.say(&format!(
-                "export KUBECONFIG={}",
-                cluster.kubeconfig(ADMIN)?.display()
-            ));
-        }
-        tokio::signal::ctrl_c().await?;
-    }
-    Ok(())
+    // It has namespaces of its own.
+    let way = "nsenter --target $(pgrep --oldest node_demo) --net --mount bash";
+    story.keeps(&[way], &[&bed.upstream, &bed.downstream]).await
 }

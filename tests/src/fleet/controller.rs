@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{API_VERSION, SYSTEM_REGISTRATION_NAMESPACE, safe_concat_name, sha256_hex};
+use crate::objects;
 
 /// How often registrations are looked at.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -440,30 +441,15 @@ pub fn resource(kind: &str) -> ApiResource {
 /// # Errors
 /// When the API server refuses it.
 pub async fn apply(client: &Client, object: Value) -> Result<DynamicObject> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, version) = match object["apiVersion"]
-        .as_str()
-        .unwrap_or_default()
-        .split_once('/')
-    {
-        Some((group, version)) => (group.to_owned(), version.to_owned()),
-        None => (String::new(), text(&object["apiVersion"])),
+    let text = |pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default()
     };
-    let kind = text(&object["kind"]);
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, &version, &kind));
-    let (name, namespace) = (
-        text(&object["metadata"]["name"]),
-        text(&object["metadata"]["namespace"]),
-    );
-    let api: Api<DynamicObject> = match namespace.as_str() {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    };
-    api.patch(
-        &name,
-        &PatchParams::apply(MANAGER).force(),
-        &Patch::Apply(&object),
-    )
-    .await
-    .with_context(|| format!("applying {kind} {namespace}/{name}"))
+    let (kind, name) = (text("/kind"), text("/metadata/name"));
+    let namespace = text("/metadata/namespace");
+    let params = PatchParams::apply(MANAGER).force();
+    objects::api(client, text("/apiVersion"), kind, namespace)
+        .patch(name, &params, &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("applying {kind} {namespace}/{name}"))
 }

@@ -16,6 +16,7 @@ use crate::agent::{AgentOptions, AgentProcess, built};
 use crate::audit::{Mark, Request};
 use crate::bed::{Bed, unique};
 use crate::cluster::{ADMIN, AGENT_USERS, ControlPlane, kubeconfig};
+use crate::objects;
 use crate::wait::wait_until;
 
 /// The ConfigMap of the agent that says whose each release is.
@@ -471,14 +472,7 @@ impl<'b> TestAgent<'b> {
 
     /// The objects of a kind downstream; an empty namespace for cluster-scoped ones.
     pub fn objects(&self, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
-            group, version, kind,
-        ));
-        match namespace {
-            "" => Api::all_with(self.downstream.clone(), &resource),
-            namespace => Api::namespaced_with(self.downstream.clone(), namespace, &resource),
-        }
+        objects::api(&self.downstream, api_version, kind, namespace)
     }
 
     /// The account a registration made for the agent in its deployment namespace.

@@ -8,12 +8,11 @@ use crate::chart::Chart;
 use crate::cluster::ADMIN;
 use crate::fleet::controller::apply;
 use crate::fleet::stock::{CLUSTERS_NAMESPACE, SYSTEM_NAMESPACE};
+use crate::objects::{api, get};
 use crate::wait::wait_until;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -128,7 +127,8 @@ impl Site {
             "Secret" => "v1",
             _ => "fleet.cattle.io/v1alpha1",
         };
-        get(&self.upstream, version, kind, CLUSTERS_NAMESPACE, name).await
+        let found = api(&self.upstream, version, kind, CLUSTERS_NAMESPACE);
+        get(&found, name).await
     }
 
     /// Changes the Cluster.
@@ -186,14 +186,8 @@ impl Site {
     pub async fn deployment(&self, bundle: &str) -> Result<Option<Value>> {
         let namespace = self.deployments_namespace().await?;
         let version = "fleet.cattle.io/v1alpha1";
-        get(
-            &self.upstream,
-            version,
-            "BundleDeployment",
-            &namespace,
-            bundle,
-        )
-        .await
+        let deployments = api(&self.upstream, version, "BundleDeployment", &namespace);
+        get(&deployments, bundle).await
     }
 
     /// Waits until a bundle's deployment here is what was last asked for, and ready.
@@ -286,18 +280,12 @@ impl Site {
         format!("{}-app", self.name)
     }
 
-    /// An object downstream.
+    /// An object of an app.
     ///
     /// # Errors
-    /// When an API server refuses, or what is waited for does not come.
-    pub async fn object(
-        &self,
-        api_version: &str,
-        kind: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Value>> {
-        get(&self.downstream, api_version, kind, namespace, name).await
+    /// When the API server refuses.
+    pub async fn deployed(&self, version: &str, kind: &str, name: &str) -> Result<Option<Value>> {
+        get(&api(&self.downstream, version, kind, &self.target()), name).await
     }
 
     /// The agent's pods that are not about to end.
@@ -317,11 +305,10 @@ impl Site {
     /// # Errors
     /// When an API server refuses, or what is waited for does not come.
     pub async fn runs(&self, image: &str) -> Result<Vec<Pod>> {
+        let deployments = api(&self.downstream, "apps/v1", "Deployment", &self.namespace);
         self.wait(&format!("pods of {image}"), async || {
-            let deployment = self
-                .object("apps/v1", "Deployment", &self.namespace, "fleet-agent")
-                .await?
-                .context("no Deployment")?;
+            let deployment = get(&deployments, "fleet-agent").await?;
+            let deployment = deployment.context("no Deployment")?;
             let pods = self.pods().await?;
             let wanted = deployment["spec"]["replicas"].as_u64();
             ensure!(
@@ -480,31 +467,4 @@ impl Site {
         }
         Ok(())
     }
-}
-
-/// Any kind's API; an empty namespace means none.
-pub fn api(client: &Client, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    match namespace {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    }
-}
-
-/// An object, if it is there.
-///
-/// # Errors
-/// When an API server refuses, or what is waited for does not come.
-pub async fn get(
-    client: &Client,
-    api_version: &str,
-    kind: &str,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<Value>> {
-    let found = api(client, api_version, kind, namespace)
-        .get_opt(name)
-        .await?;
-    Ok(found.map(serde_json::to_value).transpose()?)
 }

@@ -143,9 +143,8 @@ async fn the_page_on_installing_is_run() -> Result<()> {
             edge.logs()
         );
     }
-    let bootstrap = edge
-        .object("v1", "Secret", &edge.namespace, "fleet-agent")
-        .await?;
+    let secrets = testbed::objects::api(&edge.downstream, "v1", "Secret", &edge.namespace);
+    let bootstrap = secrets.get_opt("fleet-agent").await?;
     ensure!(bootstrap.is_none(), "the last block leaves nothing behind");
     // Other tests name images for all clusters anew, and find their namespace as it was.
     let namespace = json!({

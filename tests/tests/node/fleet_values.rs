@@ -46,9 +46,7 @@ fn labels() -> Value {
 }
 
 async fn shown(site: &Site, release: &str) -> Result<Value> {
-    let map = site
-        .object("v1", "ConfigMap", &site.target(), release)
-        .await?;
+    let map = site.deployed("v1", "ConfigMap", release).await?;
     Ok(map.with_context(|| format!("no ConfigMap {release}"))?["data"].clone())
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn values_file(bed: &NodeBed, values: &Value) -> Result<String> {
 /// Has Fleet deploy its own agent over those that charts installed, as it does where nobody tells it otherwise, or not.
 async fn manage_agents(bed: &NodeBed, is_managed: bool) -> Result<()> {
     let client = bed.upstream.client(ADMIN).await?;
-    let maps = testbed::node::site::api(&client, "v1", "ConfigMap", SYSTEM_NAMESPACE);
+    let maps = testbed::objects::api(&client, "v1", "ConfigMap", SYSTEM_NAMESPACE);
     let map = maps.get("fleet-controller").await?;
     let config = map.data["data"]["config"].as_str().context("no config")?;
     let mut config: Value = serde_json::from_str(config)?;
@@ -153,7 +153,7 @@ pub(crate) async fn forget(site: &Site) -> Result<()> {
         ("v1", "ConfigMap", "fleet-agent-removals"),
         ("coordination.k8s.io/v1", "Lease", "fleet-agent"),
     ] {
-        let api = testbed::node::site::api(&site.downstream, version, kind, SYSTEM_NAMESPACE);
+        let api = testbed::objects::api(&site.downstream, version, kind, SYSTEM_NAMESPACE);
         if api.get_opt(name).await?.is_some() {
             api.delete(name, &params).await?;
         }

@@ -42,7 +42,7 @@ async fn name_image(bed: &NodeBed, image: &str) -> Result<()> {
 
 /// Fleet writes the bundles of agents anew when something about the namespace of their clusters changes, as docs/install.md says.
 async fn touch(site: &Site, word: &str) -> Result<()> {
-    let namespaces = testbed::node::site::api(&site.upstream, "v1", "Namespace", "");
+    let namespaces = testbed::objects::api(&site.upstream, "v1", "Namespace", "");
     let patch = json!({ "metadata": { "annotations": { "agent-image": word } } });
     let patch = kube::api::Patch::Merge(patch);
     let params = kube::api::PatchParams::default();
@@ -197,7 +197,7 @@ async fn works(site: &Site, seen: &str, prefix: &str, names: &[String]) -> Resul
         site.ready(name).await?;
     }
     let victim = format!("{prefix}-chart-1");
-    let maps = testbed::node::site::api(&site.downstream, "v1", "ConfigMap", &site.target());
+    let maps = testbed::objects::api(&site.downstream, "v1", "ConfigMap", &site.target());
     let edit = kube::api::Patch::Merge(json!({ "data": { "greeting": "somebody was here" } }));
     maps.patch(&victim, &kube::api::PatchParams::default(), &edit)
         .await?;
@@ -247,7 +247,7 @@ async fn thirty_bundles_survive_the_swap_and_the_way_back() -> Result<()> {
 
 /// Changes a value of a HelmOp and waits until it is deployed.
 async fn change(site: &Site, name: &str, replicas: u64) -> Result<()> {
-    let helm_ops = testbed::node::site::api(
+    let helm_ops = testbed::objects::api(
         &site.upstream,
         "fleet.cattle.io/v1alpha1",
         "HelmOp",
@@ -260,7 +260,7 @@ async fn change(site: &Site, name: &str, replicas: u64) -> Result<()> {
         .await?;
     site.wait("the change to be deployed", async || {
         let deployment = site
-            .object("apps/v1", "Deployment", &site.target(), name)
+            .deployed("apps/v1", "Deployment", name)
             .await?
             .context("no Deployment")?;
         ensure!(
@@ -311,9 +311,7 @@ async fn one_cluster_of_three_tries_our_image() -> Result<()> {
             .await?;
         for site in &sites {
             site.wait("the greeting", async || {
-                let map = site
-                    .object("v1", "ConfigMap", &site.target(), &group)
-                    .await?;
+                let map = site.deployed("v1", "ConfigMap", &group).await?;
                 let map = map.context("no ConfigMap")?;
                 ensure!(map["data"]["greeting"] == greeting, "{map}");
                 Ok(())
