@@ -59,7 +59,7 @@ NODE_PREPARE = cargo build --quiet --package image; \
 	export FLEETAGENT_IMAGE="$$(realpath "$$image")" FLEETAGENT_IMAGE_TOOL="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/image"
 
 test-node: ## Run the agent as a pod on a real node, installed by the unmodified Fleet (root; FLEET=its checkout the first time; ARGS=a test)
-	@tests/tools/node.sh --check || exit 0; \
+	@tests/tools/node.sh --check skopeo || exit 0; \
 	tests/tools/build.sh --node; \
 	echo "test-node: building"; \
 	cargo test --quiet --package testbed --test node --no-run; \

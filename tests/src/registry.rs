@@ -274,6 +274,18 @@ impl Registry {
         Ok(())
     }
 
+    /// The digest that a tag has.
+    ///
+    /// # Errors
+    /// When there is no such tag.
+    pub async fn digest(&self, repository: &str, tag: &str) -> Result<String> {
+        let url = format!("{}/v2/{repository}/manifests/{tag}", self.base);
+        let request = self.request(reqwest::Method::GET, &url);
+        let request = request.header("accept", MANIFEST_TYPE);
+        let found = expect(request.send().await?, StatusCode::OK).await?;
+        Ok(digest(&found.bytes().await?))
+    }
+
     async fn push_manifest(&self, repository: &str, tag: &str, manifest: &Value) -> Result<String> {
         let body = manifest.to_string().into_bytes();
         self.push_bytes(repository, tag, MANIFEST_TYPE, body).await

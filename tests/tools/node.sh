@@ -2,8 +2,8 @@
 # Runs a command where a real node may be: as root, in network, mount and process namespaces that end with it, with a cgroup and a
 # directory of their own. Nothing is left on the machine, however the command ends.
 #
-#   node.sh --check      say what is missing, and fail if something is
-#   node.sh COMMAND...   run it; where something is missing, say so and do nothing
+#   node.sh --check [PROGRAM...]   say what is missing, and fail if something is; these programs are named as their packages
+#   node.sh COMMAND...             run it; where something is missing, say so and do nothing
 set -euo pipefail
 
 missing=()
@@ -12,7 +12,9 @@ need() { # program package
   command -v "$1" >/dev/null || { missing+=("$1"); packages+=("$2"); }
 }
 check() {
+  local program
   [ "$(id -u)" = 0 ] || missing+=("root")
+  for program in "$@"; do need "$program" "$program"; done
   need containerd containerd
   need ctr containerd
   need runc runc
@@ -49,7 +51,7 @@ end_cgroup() {
   done
 }
 
-if [ "${1:-}" = --check ]; then check; exit; fi
+if [ "${1:-}" = --check ]; then shift; check "$@"; exit; fi
 check || exit 0
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/fleetagent-node-XXXXXX")"
@@ -60,8 +62,12 @@ finish() {
 trap finish EXIT
 new_cgroup
 mkdir "$work/tmp"
-# Programs of this machine find servers by the names that pods know, too (the controller fetches charts).
-{ cat /etc/hosts; echo "10.96.0.2 upstream.testbed.example charts.testbed.example registry.testbed.example"; } >"$work/hosts"
+# Programs of this machine find servers by the names that pods know, too (the controller fetches charts), and registries to push images to.
+{
+  cat /etc/hosts
+  echo "10.96.0.2 upstream.testbed.example charts.testbed.example registry.testbed.example"
+  echo "10.96.0.3 registry.example canary.example"
+} >"$work/hosts"
 export FLEETAGENT_NODE_CGROUP="/$cgroup" TMPDIR="$work/tmp" FLEETAGENT_NODE_HOSTS="$work/hosts"
 # The shell stays as the first process, to reap what is left to it.
 unshare --net --mount --pid --fork --kill-child --mount-proc --propagation private bash -c '

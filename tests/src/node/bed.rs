@@ -40,7 +40,7 @@ pub struct NodeBed {
     pub gateway: Gateway,
     /// Charts over HTTP, at [`CHARTS`].
     pub repository: ChartRepository,
-    /// Charts in a registry, at [`REGISTRY`].
+    /// Charts in a registry, at [`REGISTRY`]; images that are pushed go there too.
     pub registry: Registry,
     /// The unmodified Fleet.
     pub fleet: StockFleet,
@@ -81,6 +81,7 @@ impl NodeBed {
         gateway
             .lead(REGISTRY_NAME, REGISTRY_PORT, port(registry.host())?)
             .await?;
+        gateway.take_images(port(registry.host())?).await?;
         let node = RealNode::start(group.clone(), &downstream).await?;
         let stock = format!("docker.io/{AGENT_IMAGE}");
         node.load(&archive(&Stock::Agent.path()?, &stock, &node.images())?)?;

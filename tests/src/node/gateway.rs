@@ -13,6 +13,8 @@ use crate::cluster::{ControlPlane, GATEWAY_ADDRESS, IN_CLUSTER_ADDRESS, UPSTREAM
 
 /// Where HTTPS is served.
 const HTTPS: u16 = 443;
+/// Where `tests/tools/node.sh` has the names of the registries of images; the node has its images without them.
+const IMAGES_ADDRESS: &str = "10.96.0.3";
 
 /// The forwards of one node; they work until the program ends.
 #[derive(Clone)]
@@ -26,7 +28,7 @@ impl Gateway {
     /// # Errors
     /// When an address or a port is not to be had: this is no network namespace of our own.
     pub async fn open(cluster: &ControlPlane, upstream: &ControlPlane) -> Result<Self> {
-        for address in [IN_CLUSTER_ADDRESS, GATEWAY_ADDRESS] {
+        for address in [IN_CLUSTER_ADDRESS, GATEWAY_ADDRESS, IMAGES_ADDRESS] {
             let mut command = Command::new("ip");
             command.args(["address", "replace", &format!("{address}/32"), "dev", "lo"]);
             let status = command.status().context("running ip")?;
@@ -61,6 +63,14 @@ impl Gateway {
     pub async fn lead(&self, name: &str, port: u16, to: u16) -> Result<()> {
         locked(&self.names).insert(name.to_owned());
         forward(GATEWAY_ADDRESS, port, to).await
+    }
+
+    /// Leads who pushes images by plain HTTP to a registry that listens at a port of loopback.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub async fn take_images(&self, registry: u16) -> Result<()> {
+        forward(IMAGES_ADDRESS, 80, registry).await
     }
 }
 

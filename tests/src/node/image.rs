@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 /// The name in the archive of `make image`, without its tag.
 pub const OUR_NAME: &str = "docker.io/library/fleetagent";
@@ -41,4 +42,21 @@ pub fn archive(program: &Path, name: &str, directory: &Path) -> Result<PathBuf> 
     let line = lines.find_map(|line| line.strip_prefix("image: archive "));
     let path = line.and_then(|line| line.rsplit_once(" ("));
     Ok(PathBuf::from(path.context("no archive was named")?.0))
+}
+
+/// The digest that an archive's only image is named by.
+///
+/// # Errors
+/// When it is no OCI archive with an image.
+pub fn image_digest(archive: &Path) -> Result<String> {
+    let mut archive = tar::Archive::new(std::fs::File::open(archive)?);
+    for entry in archive.entries()? {
+        let entry = entry?;
+        if *entry.path()? == *Path::new("index.json") {
+            let index: Value = serde_json::from_reader(entry)?;
+            let digest = index["manifests"][0]["digest"].as_str();
+            return Ok(digest.context("no image in the index")?.to_owned());
+        }
+    }
+    bail!("the archive has no index.json")
 }

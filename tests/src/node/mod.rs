@@ -20,7 +20,7 @@ use kube::Api;
 use serde_json::Value;
 
 pub use gateway::Gateway;
-pub use image::{OUR_NAME, archive, ours};
+pub use image::{OUR_NAME, archive, image_digest, ours};
 
 use crate::cluster::{ADMIN, ControlPlane};
 use crate::process::{Memory, Process, ProcessGroup};
