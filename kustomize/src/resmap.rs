@@ -188,6 +188,47 @@ impl ResMap {
         }
     }
 
+    /// Whether a validator left all objects as they were before, but for the label by which validators sign
+    /// (`ErrorIfNotEqualSets`).
+    ///
+    /// # Errors
+    /// For the first object that changed, and for two of one name; neither is shown.
+    pub(crate) fn expect_same(&self, before: &Self) -> Result<()> {
+        const SIGNATURE: &str = "validated-by";
+        if self.list.len() != before.list.len() {
+            return Err(Error::new("lists have different number of entries"));
+        }
+        for old in &before.list {
+            let id = old.cur_id();
+            let new = match self.matching_current_id(id).as_slice() {
+                [at] => &self.list[*at],
+                [] => {
+                    return Err(Error::new(format!(
+                        "id in self missing from other; id: {id}"
+                    )));
+                }
+                several => {
+                    return Err(Error::new(format!(
+                        "id in self matches {} in other; id: {id}",
+                        several.len()
+                    )));
+                }
+            };
+            let mut labels = new.labels();
+            let is_same = if labels.remove(SIGNATURE).is_some() {
+                let mut unsigned = new.clone();
+                unsigned.set_labels(&labels)?;
+                unsigned.node() == old.node()
+            } else {
+                new.node() == old.node()
+            };
+            if !is_same {
+                return Err(Error::new("nodes unequal"));
+            }
+        }
+        Ok(())
+    }
+
     /// An object as messages show it.
     pub(crate) fn json_text(&self, at: usize) -> String {
         match self.list[at].to_value() {

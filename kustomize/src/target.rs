@@ -500,12 +500,11 @@ impl<'a> Target<'a> {
     fn run_validators(&mut self, all: &mut Accumulator) -> Result<()> {
         let entries = self.kustomization.validators.clone();
         for (step, _) in self.load_external_transformers(&entries)? {
-            let before: Vec<_> = all.map.resources().iter().map(Resource::to_value).collect();
+            let before = all.map.clone();
             step.transform(&mut all.map, self.loader.build)?;
-            let after: Vec<_> = all.map.resources().iter().map(Resource::to_value).collect();
-            if before != after {
-                return Err(Error::new("validator shouldn't modify the resource map"));
-            }
+            all.map
+                .expect_same(&before)
+                .context("validator shouldn't modify the resource map")?;
         }
         Ok(())
     }

@@ -162,6 +162,14 @@ fn recorded_cases_are_built_alike() {
             Err(text) => Err(without_pointers(text)),
         };
         let found = build(&case);
+        // Go shows what a validator changed.
+        let changed = "validator shouldn't modify the resource map: nodes unequal";
+        if let (Err(wanted), Err(found)) = (&wanted, &found)
+            && wanted.starts_with(changed)
+            && found == changed
+        {
+            continue;
+        }
         // Go shows all of an object that cannot be written, we its name.
         if let (Err(wanted), Err(found)) = (&wanted, &found)
             && wanted.starts_with("map[string]interface {}")
