@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Reference {
     program: PathBuf,
     running: Option<Running>,
+    /// For cases that bring types of their own, after which the program has to read Kubernetes' again, which takes it longest.
+    with_types: Option<Running>,
 }
 
 struct Running {
@@ -65,13 +67,19 @@ impl Reference {
         Self {
             program: program.to_owned(),
             running: None,
+            with_types: None,
         }
     }
 
     /// What it prints or says is wrong; `PANIC` where it falls over the question or does not end.
     pub(super) fn ask(&mut self, case: &Case) -> Answer {
         let program = &self.program;
-        let running = self.running.get_or_insert_with(|| Running::start(program));
+        let has_types = case.files.values().any(|text| text.contains("openapi"));
+        let place = match has_types {
+            true => &mut self.with_types,
+            false => &mut self.running,
+        };
+        let running = place.get_or_insert_with(|| Running::start(program));
         let question = json!({ "dir": ".", "asFleet": case.as_fleet, "files": case.files });
         let is_asked = writeln!(running.input, "{question}").is_ok();
         let Some(line) = running
@@ -80,7 +88,7 @@ impl Reference {
             .ok()
             .filter(|_| is_asked)
         else {
-            self.running = None;
+            *place = None;
             return Err("PANIC: no answer".to_owned());
         };
         let answer: Value = serde_json::from_str(&line).unwrap();

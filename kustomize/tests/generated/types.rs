@@ -163,6 +163,10 @@ impl Directory<'_, '_> {
     }
 
     pub(super) fn open_api(&mut self) {
+        // Each costs Go more than ten other cases.
+        if !self.maker.chance(20) {
+            return;
+        }
         if self.maker.chance(50) {
             let version = self.maker.mostly(&["v1.21.2"], &["v9", ""]);
             self.set("openapi", map([("version", text(version))]));

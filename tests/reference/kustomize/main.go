@@ -70,6 +70,7 @@ func options(sorted bool) *krusty.Options {
 }
 
 func build(fs filesys.FileSystem, dir string, sorted bool) (string, error) {
+	openapi.ResetOpenAPI()
 	return written(fs, dir, sorted, resmap.ResMap.AsYaml)
 }
 
@@ -79,7 +80,6 @@ func written(fs filesys.FileSystem, dir string, sorted bool, write func(resmap.R
 			err = fmt.Errorf("PANIC: %v", r)
 		}
 	}()
-	openapi.ResetOpenAPI()
 	m, err := krusty.MakeKustomizer(options(sorted)).Run(fs, dir)
 	if err != nil {
 		return "", err
@@ -124,6 +124,7 @@ func answerAll() {
 	os.Stderr, _ = os.Open(os.DevNull)
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := json.NewEncoder(os.Stdout)
+	changed := false
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
@@ -134,6 +135,12 @@ func answerAll() {
 			fmt.Println(err)
 			os.Exit(1)
 		}
+		// Reading Kubernetes' types takes most of the time, so they are read again only where a build may have others.
+		own := hasTypes(q)
+		if own || changed {
+			openapi.ResetOpenAPI()
+		}
+		changed = own
 		fs := filesys.MakeFsInMemory()
 		var a answer
 		for name, content := range q.Files {
@@ -154,6 +161,16 @@ func answerAll() {
 			return
 		}
 	}
+}
+
+// hasTypes is whether a file may bring types of its own.
+func hasTypes(q question) bool {
+	for _, content := range q.Files {
+		if strings.Contains(strings.ToLower(content), "openapi") {
+			return true
+		}
+	}
+	return false
 }
 
 type caseFile struct {
