@@ -1,9 +1,9 @@
 //! What kustomize knows of types: which lists are merged by which keys, and which kinds have no namespace. Mirrors kyaml's
-//! `openapi` package; its default, Kubernetes 1.21.2, is in `tables/types.json` and `tables/cluster_scoped.txt`, reduced by
+//! `openapi` package; its default, Kubernetes 1.21.2, is in `tables/types.json` and `tables/scopes.txt`, reduced by
 //! `tests/reference/kustomize` to what leads to merged lists.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -17,8 +17,14 @@ static DEFAULT_TYPES: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("tables/types.json")).expect("the table is JSON")
 });
 
-static CLUSTER_SCOPED: LazyLock<HashSet<&'static str>> =
-    LazyLock::new(|| include_str!("tables/cluster_scoped.txt").lines().collect());
+/// Whether types, as `version kind`, are without a namespace.
+static IS_CLUSTER_SCOPED: LazyLock<HashMap<&'static str, bool>> = LazyLock::new(|| {
+    let lines = include_str!("tables/scopes.txt").lines();
+    let entries = lines.filter_map(|line| line.rsplit_once(' '));
+    entries
+        .map(|(name, scope)| (name, scope == "cluster"))
+        .collect()
+});
 
 /// A schema as JSON has it, with what its references name.
 #[derive(Clone)]
@@ -232,8 +238,8 @@ impl OpenApi {
 
     /// Whether objects of a kind certainly have no namespace.
     pub(crate) fn is_cluster_scoped(&self, api_version: &str, kind: &str) -> bool {
-        if CLUSTER_SCOPED.contains(&*format!("{api_version} {kind}")) {
-            return true;
+        if let Some(&found) = IS_CLUSTER_SCOPED.get(&*format!("{api_version} {kind}")) {
+            return found;
         }
         let needs_custom = {
             let mut state = self.state.borrow_mut();

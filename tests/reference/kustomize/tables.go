@@ -19,7 +19,7 @@ import (
 
 // writeTables prints field_specs.txt (`<list> <group> <version> <kind> <create> <path>`, `-` for nothing, name references
 // with the group, version and kind of what is referred to in front), types.json (a swagger of those types that have
-// lists to be merged, reduced to that) and cluster_scoped.txt.
+// lists to be merged, reduced to that) and scopes.txt (the types whose scope is known, those without a namespace marked).
 func writeTables(dir string) error {
 	if err := writeFieldSpecs(filepath.Join(dir, "field_specs.txt")); err != nil {
 		return err
@@ -222,15 +222,19 @@ func writeTypes(dir string) error {
 			kinds[version+" "+kind] = true
 		}
 	}
-	var scoped []string
+	var scopes []string
 	for line := range kinds {
 		version, kind, _ := strings.Cut(line, " ")
-		if openapi.IsCertainlyClusterScoped(yaml.TypeMeta{APIVersion: version, Kind: kind}) {
-			scoped = append(scoped, line)
+		namespaced, known := openapi.IsNamespaceScoped(yaml.TypeMeta{APIVersion: version, Kind: kind})
+		switch {
+		case known && namespaced:
+			scopes = append(scopes, line+" namespace")
+		case known:
+			scopes = append(scopes, line+" cluster")
 		}
 	}
-	sort.Strings(scoped)
-	if err := os.WriteFile(filepath.Join(dir, "cluster_scoped.txt"), []byte(strings.Join(scoped, "\n")+"\n"), 0o644); err != nil {
+	sort.Strings(scopes)
+	if err := os.WriteFile(filepath.Join(dir, "scopes.txt"), []byte(strings.Join(scopes, "\n")+"\n"), 0o644); err != nil {
 		return err
 	}
 	text, err := json.Marshal(map[string]any{"definitions": definitions})
