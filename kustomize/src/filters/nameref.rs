@@ -22,8 +22,7 @@ pub(crate) fn transform(
 ) -> Result<()> {
     let known = Known::of(map)?;
     for at in 0..map.resources().len() {
-        let referrer = &map.resources()[at];
-        let original = referrer.org_id()?;
+        let original = map.resources()[at].org_id()?;
         let mut filters = Vec::new();
         for reference in references {
             for spec in &*reference.referrers {
@@ -37,12 +36,11 @@ pub(crate) fn transform(
             continue;
         }
         let candidates = Candidates::of(map, at, &known)?;
-        let Some(mut node) = referrer.node().cloned() else {
+        let Some(mut node) = map.resources()[at].node().cloned() else {
             continue;
         };
-        let id = referrer.cur_id().clone();
-        let mut is_changed = false;
         for (target, path) in filters {
+            let mut is_changed = false;
             let filter = Filter {
                 map,
                 known: &known,
@@ -55,10 +53,15 @@ pub(crate) fn transform(
             fieldspec::apply_anyway(path, false, None, &mut node, &mut |node| {
                 filter.set(node, &mut is_changed)
             })
-            .with_context(|| format!("updating name reference in '{path}' field of '{id}'"))?;
-        }
-        if is_changed {
-            map.resources_mut()[at].set_node(node);
+            .with_context(|| {
+                let id = map.resources()[at].cur_id();
+                format!("updating name reference in '{path}' field of '{id}'")
+            })?;
+            // The next one may look at it, or show it.
+            if is_changed {
+                build.work(node.count() / 8)?;
+                map.resources_mut()[at].set_node(node.clone());
+            }
         }
     }
     Ok(())
