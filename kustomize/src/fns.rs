@@ -169,22 +169,53 @@ fn clean<'a>(path: &[&'a str]) -> Vec<&'a str> {
 pub(crate) fn lookup<'a>(node: &'a Node, path: &[&str]) -> Result<Option<&'a Node>> {
     let mut found = node;
     for text in clean(path) {
-        let next = match part(text)? {
-            Part::Index(index) => (index < elements(found)?).then(|| &found.content[index]),
-            Part::Last => elements(found)?
-                .checked_sub(1)
-                .map(|index| &found.content[index]),
-            Part::Element(name, value) => {
-                matching_element(found, name, value)?.map(|index| &found.content[index])
-            }
-            Part::Field(name) => get(found, name)?,
-        };
-        match next {
-            Some(next) => found = next,
+        match step(found, text)? {
+            Some(index) => found = &found.content[index],
             None => return Ok(None),
         }
     }
     Ok(Some(found))
+}
+
+/// As [`lookup`]: where in the content of each collection on the way it is.
+pub(crate) fn place_of(node: &Node, path: &[&str]) -> Result<Option<Vec<usize>>> {
+    let mut found = node;
+    let mut place = Vec::new();
+    for text in clean(path) {
+        match step(found, text)? {
+            Some(index) => {
+                found = &found.content[index];
+                place.push(index);
+            }
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(place))
+}
+
+/// Where a part of a path leads, in the content of a node.
+fn step(node: &Node, text: &str) -> Result<Option<usize>> {
+    Ok(match part(text)? {
+        Part::Index(index) => (index < elements(node)?).then_some(index),
+        Part::Last => elements(node)?.checked_sub(1),
+        Part::Element(name, value) => matching_element(node, name, value)?,
+        Part::Field(_) if is_null(node) => None,
+        Part::Field(name) => {
+            expect_kind(node, Kind::Mapping)?;
+            position(node, name)
+        }
+    })
+}
+
+/// Fields are made no deeper than documents may nest.
+pub(crate) fn expect_depth(depth: usize) -> Result<()> {
+    if depth > golib::yaml::node::MAX_DEPTH {
+        return Err(Error::limit(format!(
+            "a field would be nested deeper than {} levels",
+            golib::yaml::node::MAX_DEPTH
+        )));
+    }
+    Ok(())
 }
 
 pub(crate) fn lookup_mut<'a>(node: &'a mut Node, path: &[&str]) -> Result<Option<&'a mut Node>> {

@@ -61,6 +61,11 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Counts what is added to objects, as what was read is counted.
+    pub(crate) fn grow(&self, node: &Node) -> Result<()> {
+        Ok(node.weigh(&mut self.budget.borrow_mut())?)
+    }
+
     /// Counts bytes that stay in memory.
     pub(crate) fn keep(&self, bytes: usize) -> Result<()> {
         let bytes = self.bytes.get().saturating_add(bytes);

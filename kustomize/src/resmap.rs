@@ -8,6 +8,7 @@ use golib::yaml::node::Kind;
 use crate::error::{Error, Result};
 use crate::fns;
 use crate::kustomization::Selector as Fields;
+use crate::loader::Build;
 use crate::origin::Origin;
 use crate::resid::{Gvk, NOT_A_NAMESPACE, ResId};
 use crate::resource::{Behavior, Resource};
@@ -259,7 +260,7 @@ impl ResMap {
     }
 
     /// `Select`: the places of the objects that fit.
-    pub(crate) fn select(&self, fields: &Fields) -> Result<Vec<usize>> {
+    pub(crate) fn select(&self, fields: &Fields, build: &Build<'_>) -> Result<Vec<usize>> {
         let regex = SelectorRegex::new(fields)?;
         let labels = Selector::parse(&fields.label_selector);
         let annotations = Selector::parse(&fields.annotation_selector);
@@ -267,6 +268,7 @@ impl ResMap {
         for (at, resource) in self.list.iter().enumerate() {
             let current = resource.cur_id();
             let original = resource.org_id()?;
+            regex.count(std::slice::from_ref(current), build)?;
             if !regex.matches_namespace(original.effective_namespace())
                 && !regex.matches_namespace(current.effective_namespace())
                 || !regex.matches_name(&original.name) && !regex.matches_name(&current.name)
@@ -275,7 +277,9 @@ impl ResMap {
                 continue;
             }
             let fits = |selector: &Result<Selector>, matches: &dyn Fn(&Selector) -> bool| {
-                selector.as_ref().map(matches).map_err(Clone::clone)
+                let selector = selector.as_ref().map_err(Clone::clone)?;
+                build.work(selector.cost())?;
+                Ok::<_, Error>(matches(selector))
             };
             if fits(&labels, &|selector| resource.matches_labels(selector))?
                 && fits(&annotations, &|selector| {
@@ -394,6 +398,8 @@ pub(crate) struct SelectorRegex {
     kind: Option<Regexp>,
     name: Option<Regexp>,
     namespace: Option<Regexp>,
+    /// The length of all of them.
+    length: usize,
 }
 
 fn anchored(pattern: &str) -> Result<Option<Regexp>> {
@@ -417,7 +423,26 @@ impl SelectorRegex {
             kind: anchored(&fields.id.gvk.kind)?,
             name: anchored(&fields.id.name)?,
             namespace: anchored(&fields.id.namespace)?,
+            length: [
+                &fields.id.gvk.group,
+                &fields.id.gvk.version,
+                &fields.id.gvk.kind,
+                &fields.id.name,
+                &fields.id.namespace,
+            ]
+            .map(String::len)
+            .iter()
+            .sum(),
         })
+    }
+
+    /// Counts what it takes to look at some names: at worst each byte of them is held against each of the expressions.
+    pub(crate) fn count(&self, ids: &[ResId], build: &Build<'_>) -> Result<()> {
+        let bytes: usize = ids
+            .iter()
+            .map(|id| id.name.len() + id.namespace.len() + id.gvk.kind.len())
+            .sum();
+        build.work(bytes.saturating_mul(self.length) / 4096)
     }
 
     pub(crate) fn matches_gvk(&self, gvk: &Gvk) -> bool {

@@ -428,6 +428,12 @@ impl Selector {
         Ok(Self { requirements })
     }
 
+    /// What matching takes, in steps of work.
+    pub(crate) fn cost(&self) -> usize {
+        let values = self.requirements.iter().map(|one| 4 + one.values.len());
+        values.sum::<usize>() / 32
+    }
+
     pub(crate) fn matches(&self, labels: &Texts) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = labels.get(&requirement.key);

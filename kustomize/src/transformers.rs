@@ -790,7 +790,7 @@ fn patch_strategically(
                 "Multiple Strategic-Merge Patches in one `patches` entry is not allowed to set `patches.target` field: {source}"
             )));
         };
-        let selected = map.select(target).with_context(|| {
+        let selected = map.select(target, build).with_context(|| {
             format!(
                 "unable to find patch target {} in `resources`",
                 golib::strconv::quote(format!(
@@ -824,7 +824,7 @@ fn patch_json(
     remember: bool,
     build: &Build<'_>,
 ) -> Result<()> {
-    let selected = map.select(target)?;
+    let selected = map.select(target, build)?;
     build.work(map.resources().len())?;
     for at in selected {
         let resource = &mut map.resources_mut()[at];
@@ -862,7 +862,7 @@ fn add_values(
         build.work(map.resources().len())?;
         let places = match &target.selector {
             None => (0..map.resources().len()).collect(),
-            Some(selector) => map.select(selector)?,
+            Some(selector) => map.select(selector, build)?,
         };
         for at in places {
             let Some(node) = map.resources_mut()[at].node_mut() else {

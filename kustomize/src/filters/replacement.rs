@@ -33,25 +33,58 @@ pub(crate) fn transform(
                 ));
             }
         };
-        let value = source_value(map, replacement, build)?;
+        let source = source_of(map, replacement, build)?;
         for target in targets {
             let Some(target) = target else {
                 return Err(Error::new("target must specify resources to select"));
             };
-            apply(map, &value, target, build)?;
+            apply(map, &source, target, build)?;
         }
     }
     Ok(())
 }
 
-fn source_value(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Result<Node> {
+/// Where what is copied is taken from.
+enum Source {
+    Value(Node),
+    /// A field as it is when it is copied: what is copied into it, or made in it, is copied on.
+    Field {
+        /// The place of its object.
+        object: usize,
+        place: Place,
+        /// As it was first, for when it is no longer there.
+        first: Node,
+    },
+}
+
+/// [`Source`], as the object that is copied into sees it.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Other(&'a Node),
+    /// A field of the same object.
+    Own(&'a [usize], &'a Node),
+}
+
+impl<'a> Value<'a> {
+    fn read<'b>(self, target: &'b Node) -> &'b Node
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Other(node) => node,
+            Self::Own(place, first) => at(target, place).unwrap_or(first),
+        }
+    }
+}
+
+fn source_of(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> Result<Source> {
     let source = match (&replacement.source, &replacement.source_value) {
         (Some(_), Some(_)) => {
             return Err(Error::new(
                 "value and resource selectors are mutually exclusive",
             ));
         }
-        (None, Some(value)) => return Ok(Node::scalar(value)),
+        (None, Some(value)) => return Ok(Source::Value(Node::scalar(value))),
         (Some(source), None) => source,
         (None, None) => {
             return Err(Error::new(
@@ -60,7 +93,7 @@ fn source_value(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> R
         }
     };
     build.work(2 * map.resources().len())?;
-    let node = select_source(map, source)?;
+    let (object, node) = select_source(map, source)?;
     let path = if source.field_path.is_empty() {
         DEFAULT_PATH
     } else {
@@ -68,14 +101,24 @@ fn source_value(map: &ResMap, replacement: &Replacement, build: &Build<'_>) -> R
     };
     let parts = fns::split_path_smartly(path, '.');
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let found = fns::lookup(node, &parts).context("error looking up replacement source")?;
-    let Some(found) = found.filter(|found| !fns::is_nil_or_empty(found)) else {
+    let place = fns::place_of(node, &parts).context("error looking up replacement source")?;
+    let found = place
+        .and_then(|place| at(node, &place).map(|found| (place, found)))
+        .filter(|(_, found)| !fns::is_nil_or_empty(found));
+    let Some((place, found)) = found else {
         return Err(Error::new(format!(
             "fieldPath `{path}` is missing for replacement source {}",
             source.id
         )));
     };
-    refined(source.options.as_ref(), found)
+    match refined(source.options.as_ref(), found)? {
+        Some(value) => Ok(Source::Value(value)),
+        None => Ok(Source::Field {
+            object,
+            place,
+            first: found.clone(),
+        }),
+    }
 }
 
 fn selector_text(source: &SourceSelector) -> String {
@@ -94,9 +137,9 @@ fn selector_text(source: &SourceSelector) -> String {
     text
 }
 
-fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<&'a Node> {
+fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<(usize, &'a Node)> {
     let mut found = None;
-    for resource in map.resources() {
+    for (object, resource) in map.resources().iter().enumerate() {
         let Some(node) = resource.node() else {
             continue;
         };
@@ -108,15 +151,16 @@ fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<&'a Nod
                     selector_text(source)
                 )));
             }
-            found = Some(node);
+            found = Some((object, node));
         }
     }
     found.ok_or_else(|| Error::new(format!("nothing selected by {}", selector_text(source))))
 }
 
-fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Node> {
+/// A part of a text, if one is asked for.
+fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Option<Node>> {
     let Some(options) = options.filter(|options| !options.delimiter.is_empty()) else {
-        return Ok(node.clone());
+        return Ok(None);
     };
     if node.kind != Kind::Scalar {
         return Err(Error::new(
@@ -134,10 +178,10 @@ fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Node> {
             options.index
         )));
     };
-    Ok(Node {
+    Ok(Some(Node {
         value: (*part).to_owned(),
         ..node.clone()
-    })
+    }))
 }
 
 /// Labels and annotations of a selector.
@@ -154,14 +198,27 @@ impl Marks {
         }
     }
 
-    fn fit(&self, resource: &Resource) -> Result<bool> {
+    fn fit(&self, resource: &Resource, build: &Build<'_>) -> Result<bool> {
         let annotations = self.annotations.as_ref().map_err(Clone::clone)?;
         let labels = self.labels.as_ref().map_err(Clone::clone)?;
+        build.work(annotations.cost() + labels.cost())?;
         Ok(resource.matches_annotations(annotations) && resource.matches_labels(labels))
     }
 }
 
-fn apply(map: &mut ResMap, value: &Node, target: &TargetSelector, build: &Build<'_>) -> Result<()> {
+/// What a target leaves out.
+struct Reject<'a> {
+    fields: &'a Fields,
+    regex: SelectorRegex,
+    marks: Marks,
+}
+
+fn apply(
+    map: &mut ResMap,
+    source: &Source,
+    target: &TargetSelector,
+    build: &Build<'_>,
+) -> Result<()> {
     let Some(select) = &target.select else {
         return Err(Error::new("target must specify resources to select"));
     };
@@ -171,13 +228,23 @@ fn apply(map: &mut ResMap, value: &Node, target: &TargetSelector, build: &Build<
     } else {
         &target.field_paths
     };
+    let paths = paths
+        .iter()
+        .map(|path| FieldPath::of(path))
+        .collect::<Result<Vec<_>>>()?;
     let compile =
         |fields: &Fields| SelectorRegex::new(fields).context("error creating target selector");
     let regex = compile(select)?;
     let rejects = target
         .reject
         .iter()
-        .map(compile)
+        .map(|fields| {
+            Ok(Reject {
+                fields,
+                regex: compile(fields)?,
+                marks: Marks::of(fields),
+            })
+        })
         .collect::<Result<Vec<_>>>()?;
     let marks = Marks::of(select);
     let fits = |regex: &SelectorRegex, id: &ResId| {
@@ -185,65 +252,112 @@ fn apply(map: &mut ResMap, value: &Node, target: &TargetSelector, build: &Build<
             && regex.matches_name(&id.name)
             && regex.matches_namespace(&id.namespace)
     };
-    for resource in map.resources_mut() {
+    for place in 0..map.resources().len() {
         build.work(2 + rejects.len())?;
+        let resource = &map.resources()[place];
         let Some(node) = resource.node() else {
             continue;
         };
         let ids = all_ids(node)?;
-        if !marks.fit(resource)? {
+        if !marks.fit(resource, build)? {
             continue;
         }
         let mut is_rejected = false;
-        for (reject, regex) in target.reject.iter().zip(&rejects) {
+        for Reject {
+            fields,
+            regex,
+            marks,
+        } in &rejects
+        {
             let has_marks =
-                !reject.annotation_selector.is_empty() || !reject.label_selector.is_empty();
-            is_rejected |= has_marks && Marks::of(reject).fit(resource)?
-                || !reject.id.is_empty() && ids.iter().any(|id| fits(regex, id));
+                !fields.annotation_selector.is_empty() || !fields.label_selector.is_empty();
+            regex.count(&ids, build)?;
+            is_rejected |= has_marks && marks.fit(resource, build)?
+                || !fields.id.is_empty() && ids.iter().any(|id| fits(regex, id));
         }
+        regex.count(&ids, build)?;
         if is_rejected || !ids.iter().any(|id| fits(&regex, id)) {
             continue;
         }
-        if let Some(node) = resource.node_mut() {
-            copy_value(node, value, paths, target.options.as_ref(), build)?;
-        }
+        let Some(node) = map.resources_mut()[place].node_mut() else {
+            continue;
+        };
+        let mut node = std::mem::replace(node, Node::null());
+        let value = match source {
+            Source::Value(value) => Value::Other(value),
+            Source::Field {
+                object,
+                place: field,
+                first,
+            } if *object == place => Value::Own(field, first),
+            Source::Field {
+                object,
+                place: field,
+                first,
+            } => {
+                let object = map.resources().get(*object).and_then(Resource::node);
+                Value::Other(object.and_then(|object| at(object, field)).unwrap_or(first))
+            }
+        };
+        let copied = copy_value(&mut node, value, &paths, target.options.as_ref(), build);
+        map.resources_mut()[place].set_node(node);
+        copied?;
     }
     Ok(())
 }
 
+/// A path in its parts.
+struct FieldPath<'a> {
+    text: &'a str,
+    parts: Vec<String>,
+}
+
+impl<'a> FieldPath<'a> {
+    fn of(text: &'a str) -> Result<Self> {
+        let parts = fns::split_path_smartly(text, '.');
+        fns::expect_depth(parts.len())?;
+        Ok(Self { text, parts })
+    }
+}
+
 fn copy_value(
     target: &mut Node,
-    value: &Node,
-    paths: &[String],
+    value: Value<'_>,
+    paths: &[FieldPath<'_>],
     options: Option<&FieldOptions>,
     build: &Build<'_>,
 ) -> Result<()> {
-    let create = options.filter(|options| options.create).map(|_| value.kind);
-    for path in paths {
-        let parts = fns::split_path_smartly(path, '.');
+    for FieldPath { text, parts } in paths {
+        let kind = value.read(target).kind;
+        let create = options.filter(|options| options.create).map(|_| kind);
         build.work(4 * parts.len())?;
-        if set_in_text(target, value, &parts, create).is_ok() {
-            continue;
+        match set_in_text(target, value, parts, create, build) {
+            Ok(()) => continue,
+            Err(error) if error.is_limit() => return Err(error),
+            Err(_) => {}
         }
         let problem = if create.is_some() {
             format!(
                 "unable to find or create field {} in replacement target",
-                golib::strconv::quote(path)
+                golib::strconv::quote(text)
             )
         } else {
             format!(
                 "unable to find field {} in replacement target",
-                golib::strconv::quote(path)
+                golib::strconv::quote(text)
             )
         };
-        let mut matcher = Matcher { create, ignored: 0 };
-        let found = matcher.find(target, &parts).context(&problem)?;
+        let mut matcher = Matcher::new(create, build);
+        let found = matcher.find(target, parts).context(&problem)?;
         if found.is_empty() && matcher.ignored == 0 {
             return Err(Error::new(problem));
         }
         for place in found {
-            build.keep(value.count() * 16)?;
-            if let Some(node) = at(target, &place) {
+            let value = value.read(target);
+            build.grow(value)?;
+            fns::expect_depth(place.len() + value.depth())?;
+            let value = value.clone();
+            if let Some(node) = at_mut(target, &place) {
                 set_value(options, node, value, build)?;
             }
         }
@@ -254,10 +368,9 @@ fn copy_value(
 fn set_value(
     options: Option<&FieldOptions>,
     target: &mut Node,
-    value: &Node,
+    mut value: Node,
     build: &Build<'_>,
 ) -> Result<()> {
-    let mut value = value.clone();
     if let Some(options) = options.filter(|options| !options.delimiter.is_empty()) {
         if target.kind != Kind::Scalar {
             return Err(Error::new(
@@ -265,6 +378,7 @@ fn set_value(
             ));
         }
         let mut parts: Vec<&str> = target.value.split(&options.delimiter).collect();
+        build.work(parts.len() / 16)?;
         let text = fns::value_of(&value).to_owned();
         match usize::try_from(options.index) {
             Err(_) => parts.insert(0, &text),
@@ -291,20 +405,36 @@ fn replace(target: &mut Node, value: Node) {
 /// The way to a node: places in the content of each collection.
 type Place = Vec<usize>;
 
-fn at<'a>(node: &'a mut Node, place: &[usize]) -> Option<&'a mut Node> {
+fn at<'a>(node: &'a Node, place: &[usize]) -> Option<&'a Node> {
+    place
+        .iter()
+        .try_fold(node, |node, &index| node.content.get(index))
+}
+
+fn at_mut<'a>(node: &'a mut Node, place: &[usize]) -> Option<&'a mut Node> {
     place
         .iter()
         .try_fold(node, |node, &index| node.content.get_mut(index))
 }
 
-struct Matcher {
+struct Matcher<'a> {
     create: Option<Kind>,
     /// Matches inside of texts, which setting leaves as they are.
     ignored: usize,
+    build: &'a Build<'a>,
 }
 
-impl Matcher {
+impl<'a> Matcher<'a> {
+    fn new(create: Option<Kind>, build: &'a Build<'_>) -> Self {
+        Self {
+            create,
+            ignored: 0,
+            build,
+        }
+    }
+
     fn find(&mut self, node: &mut Node, path: &[String]) -> Result<Vec<Place>> {
+        self.build.work(1 + node.content.len() / 16)?;
         let Some((first, rest)) = path.split_first() else {
             return Ok(vec![Vec::new()]);
         };
@@ -363,7 +493,7 @@ impl Matcher {
             )));
         }
         if found.kind == Kind::Scalar && !rest.is_empty() {
-            let inner = parse(&found.value)?;
+            let inner = parse(&found.value, self.build)?;
             let Some(mut inner) = inner else {
                 return Err(Error::new("no structured data found in path"));
             };
@@ -402,8 +532,12 @@ impl Matcher {
         let (name, pattern) = fns::split_index_name_value(first)?;
         fns::expect_kind(node, Kind::Sequence)?;
         let mut found = Vec::new();
+        if node.content.is_empty() && !(may_create && self.create.is_some()) {
+            return Ok(found);
+        }
+        let regex = Regexp::compile(pattern).map_err(|error| Error::new(error.to_string()));
         for index in 0..node.content.len() {
-            let regex = Regexp::compile(pattern).map_err(|error| Error::new(error.to_string()))?;
+            let regex = regex.as_ref().map_err(Clone::clone)?;
             let element = &mut node.content[index];
             let own = if name.is_empty() {
                 Some(&*element)
@@ -412,6 +546,7 @@ impl Matcher {
             };
             let Some(own) = own else { continue };
             let text = own.to_yaml();
+            self.build.work(1 + text.len() * pattern.len() / 1024)?;
             if !regex.is_match(text.trim().as_bytes()) {
                 continue;
             }
@@ -453,7 +588,9 @@ fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
         .collect()
 }
 
-fn parse(text: &str) -> Result<Option<Node>> {
+/// The YAML that a field holds as text. It is read again for each path that leads into it.
+fn parse(text: &str, build: &Build<'_>) -> Result<Option<Node>> {
+    build.work(text.len() / 16)?;
     let mut budget = golib::budget::Budget::default();
     Ok(node::parse(text.as_bytes(), &mut budget)?)
 }
@@ -461,9 +598,10 @@ fn parse(text: &str) -> Result<Option<Node>> {
 /// `setValueInStructuredData`: into the YAML or JSON that a field on the way holds as text.
 fn set_in_text(
     target: &mut Node,
-    value: &Node,
+    value: Value<'_>,
     path: &[String],
     create: Option<Kind>,
+    build: &Build<'_>,
 ) -> Result<()> {
     let nothing = || Error::new("no structured data found in path");
     if path.len() < 2 {
@@ -472,25 +610,34 @@ fn set_in_text(
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let mut found = None;
     for length in 1..path.len() {
+        build.work(length / 8)?;
         let Ok(Some(node)) = fns::lookup(target, &parts[..length]) else {
             continue;
         };
-        if node.kind == Kind::Scalar
-            && let Ok(parsed) = parse(&node.value)
-        {
-            found = Some((length, parsed));
-            break;
+        if node.kind != Kind::Scalar {
+            continue;
+        }
+        match parse(&node.value, build) {
+            Ok(parsed) => {
+                found = Some((length, parsed));
+                break;
+            }
+            Err(error) if error.is_limit() => return Err(error),
+            Err(_) => {}
         }
     }
     let (length, parsed) = found.ok_or_else(nothing)?;
     let mut data = parsed.ok_or_else(nothing)?;
-    let mut matcher = Matcher { create, ignored: 0 };
+    let mut matcher = Matcher::new(create, build);
     let places = matcher.find(&mut data, &path[length..])?;
     if places.is_empty() && matcher.ignored == 0 {
         return Err(Error::new("unable to find field in structured data"));
     }
     for place in places {
-        if let Some(node) = at(&mut data, &place) {
+        let value = value.read(target);
+        build.grow(value)?;
+        fns::expect_depth(place.len() + value.depth())?;
+        if let Some(node) = at_mut(&mut data, &place) {
             replace(node, value.clone());
         }
     }
@@ -498,6 +645,7 @@ fn set_in_text(
         return Err(nothing());
     };
     scalar.value = written(&data, &scalar.value)?;
+    build.work(scalar.value.len() / 16)?;
     Ok(())
 }
 
