@@ -1,53 +1,117 @@
-//! Digests of the revisions that one bundle wrote of a release. No I/O.
+//! What is noted of the revisions of a release, for one bundle. No I/O.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Revisions of a release that are remembered by digest. Of a record that is deleted the digest goes at once, so that a release has
-/// hardly more than it keeps records.
-pub(super) const MAX_REVISIONS: usize = 64;
+/// Revisions of the bundle's own that are remembered by digest, and those of somebody else's that are remembered. Of a record that is deleted
+/// the note goes at once, so that a release has hardly more than it keeps records.
+pub(crate) const MAX_REVISIONS: usize = 64;
 
-/// The digest of a revision that is gone, or was never written here: no record has it.
-pub(super) const NO_DIGEST: &str = "";
+/// What is noted of a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+enum Note {
+    /// It was written for the bundle, or believed, with this digest.
+    Ours(String),
+    /// It was, and its record is gone: what stands in its place is nobody's to believe.
+    Gone,
+    /// It lay there when the bundle wrote a later one, and is somebody else's.
+    Theirs,
+}
 
-/// Digests by revision. The newest one ever noted stays, without its digest when its record is gone: up to it, nothing else was written by
-/// the bundle.
+/// How [`Note::Theirs`] is written; no digest is so short.
+const THEIRS: &str = "theirs";
+
+impl From<String> for Note {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "" => Self::Gone,
+            THEIRS => Self::Theirs,
+            _ => Self::Ours(text),
+        }
+    }
+}
+
+impl From<Note> for String {
+    fn from(note: Note) -> Self {
+        match note {
+            Note::Ours(digest) => digest,
+            Note::Gone => Self::new(),
+            Note::Theirs => THEIRS.to_owned(),
+        }
+    }
+}
+
+/// Notes by revision. The newest one of the bundle's own stays, without its digest when its record is gone: up to it, nothing that is not
+/// noted was written by the bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Notes(BTreeMap<i64, String>);
+pub struct Notes(BTreeMap<i64, Note>);
 
 impl Notes {
+    /// Whether nothing was ever written for the bundle.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.own().next().is_none()
     }
 
-    /// The digest of a revision, unless its record is gone.
+    /// The digest of a revision of the bundle's own, unless its record is gone.
     pub(super) fn digest(&self, revision: i64) -> Option<&str> {
-        let digest = self.0.get(&revision)?;
-        Some(digest.as_str()).filter(|digest| *digest != NO_DIGEST)
+        match self.0.get(&revision)? {
+            Note::Ours(digest) => Some(digest),
+            Note::Gone | Note::Theirs => None,
+        }
     }
 
     /// Whether there is any digest.
     pub(super) fn has_digests(&self) -> bool {
-        self.0.values().any(|digest| digest != NO_DIGEST)
+        self.0.values().any(|note| matches!(note, Note::Ours(_)))
     }
 
+    /// Whether a revision was seen to be somebody else's.
+    pub(super) fn is_theirs(&self, revision: i64) -> bool {
+        self.0.get(&revision) == Some(&Note::Theirs)
+    }
+
+    fn own(&self) -> impl DoubleEndedIterator<Item = i64> + Clone {
+        let own = self.0.iter().filter(|(_, note)| **note != Note::Theirs);
+        own.map(|(revision, _)| *revision)
+    }
+
+    /// The oldest revision of the bundle's own.
     pub(super) fn first(&self) -> Option<i64> {
-        Some(*self.0.first_key_value()?.0)
+        self.own().next()
     }
 
+    /// The newest revision of the bundle's own.
     pub(super) fn newest(&self) -> Option<i64> {
-        Some(*self.0.last_key_value()?.0)
+        self.own().next_back()
     }
 
-    /// One more revision; beyond [`MAX_REVISIONS`] those after the first go.
+    /// One more revision of the bundle's own; beyond [`MAX_REVISIONS`] those after the first go.
     pub(super) fn note(&mut self, revision: i64, digest: String) {
-        self.0.insert(revision, digest);
-        while self.0.len() > MAX_REVISIONS {
-            let mut known = self.0.keys().copied().skip(1);
-            let surplus = known.find(|known| *known != revision);
+        self.0.insert(revision, Note::Ours(digest));
+        while self.own().count() > MAX_REVISIONS {
+            let surplus = self.own().skip(1).find(|known| *known != revision);
             surplus.and_then(|surplus| self.0.remove(&surplus));
+        }
+    }
+
+    /// A revision of the bundle's own whose record is gone.
+    pub(super) fn note_gone(&mut self, revision: i64) {
+        self.0.insert(revision, Note::Gone);
+    }
+
+    /// A revision that lies there and is somebody else's; of too many the oldest are not remembered.
+    pub(super) fn note_theirs(&mut self, revision: i64) {
+        self.0.entry(revision).or_insert(Note::Theirs);
+        let theirs = |notes: &BTreeMap<i64, Note>| -> Vec<i64> {
+            let theirs = notes.iter().filter(|(_, note)| **note == Note::Theirs);
+            theirs.map(|(revision, _)| *revision).collect()
+        };
+        let known = theirs(&self.0);
+        for oldest in &known[..known.len().saturating_sub(MAX_REVISIONS)] {
+            self.0.remove(oldest);
         }
     }
 
@@ -56,17 +120,30 @@ impl Notes {
         let is_first = are_attempts && self.first() == Some(revision);
         let is_remembered = is_first || self.newest() == Some(revision);
         match self.0.get_mut(&revision) {
-            Some(digest) if is_remembered => NO_DIGEST.clone_into(digest),
+            Some(note) if is_remembered => *note = Note::Gone,
             _ => drop(self.0.remove(&revision)),
         }
     }
 
+    /// A revision was not written after all: it is as if it had never been noted.
+    pub(super) fn withdraw(&mut self, revision: i64) {
+        self.0.remove(&revision);
+    }
+
     /// Takes in what others noted, where nothing is noted here.
     pub(super) fn take_in(&mut self, others: Self) {
-        for (revision, digest) in others.0 {
+        for (revision, note) in others.0 {
             if self.digest(revision).is_none() {
-                self.note(revision, digest);
+                self.0.insert(revision, note);
             }
+        }
+    }
+
+    /// Takes in what others have or found there as somebody else's.
+    pub(super) fn take_in_as_theirs(&mut self, others: &Self) {
+        let lie_there = others.0.iter().filter(|(_, note)| **note != Note::Gone);
+        for (revision, _) in lie_there {
+            self.note_theirs(*revision);
         }
     }
 }

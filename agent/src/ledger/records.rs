@@ -13,7 +13,7 @@ use release::BoxError;
 use release::storage::{DigestStore, KnownDigest, Storage};
 
 use crate::client::identity::DeploymentClient;
-use crate::ledger::{Ledger, LedgerEntry, ReleaseKey};
+use crate::ledger::{Ledger, LedgerEntry, Notes, ReleaseKey};
 
 /// Whose records they are.
 #[derive(Clone)]
@@ -40,6 +40,7 @@ pub fn records(
             namespace: namespace.to_owned(),
             bundle,
             replaced: Mutex::default(),
+            theirs: Mutex::default(),
         }))
 }
 
@@ -49,6 +50,8 @@ struct LedgerDigests {
     bundle: Bundle,
     /// Digests that gave way to those of records which are not written yet, by release and revision.
     replaced: Mutex<HashMap<(String, i64), Option<String>>>,
+    /// Revisions that somebody else wrote, by release, as the history showed them last.
+    theirs: Mutex<HashMap<String, Vec<i64>>>,
 }
 
 impl std::fmt::Debug for LedgerDigests {
@@ -63,6 +66,10 @@ impl std::fmt::Debug for LedgerDigests {
 impl LedgerDigests {
     fn replaced(&self) -> std::sync::MutexGuard<'_, HashMap<(String, i64), Option<String>>> {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn theirs(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<i64>>> {
+        self.theirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn key(&self, release: &str) -> ReleaseKey {
@@ -86,6 +93,10 @@ impl DigestStore for LedgerDigests {
         known.is_some_and(|entry| entry.has_revisions())
     }
 
+    fn found(&self, release: &str, theirs: Vec<i64>) {
+        self.theirs().insert(release.to_owned(), theirs);
+    }
+
     fn store<'a>(
         &'a self,
         release: &'a str,
@@ -100,9 +111,11 @@ impl DigestStore for LedgerDigests {
             let before = before.and_then(|entry| entry.note_of(name, revision));
             self.replaced()
                 .insert((release.to_owned(), revision), before.map(str::to_owned));
+            let theirs = self.theirs().get(release).cloned().unwrap_or_default();
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.
                 Some(known) if known.bundle != *name => {
+                    let known = known.noting_theirs(&theirs);
                     let claimed = known.noting_claim(name, account, revision, digest);
                     return Ok(self.ledger.set(key, claimed).await?);
                 }
@@ -117,10 +130,11 @@ impl DigestStore for LedgerDigests {
                     account: self.bundle.account.clone(),
                     keep_resources: self.bundle.keep_resources,
                     is_attempt: true,
+                    revisions: Some(Notes::default()),
                     ..LedgerEntry::default()
                 },
             };
-            let entry = entry.noting(revision, digest);
+            let entry = entry.noting_theirs(&theirs).noting(revision, digest);
             Ok(self.ledger.set(key, entry).await?)
         }
         .boxed()

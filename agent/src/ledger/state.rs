@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 
-use super::notes::{NO_DIGEST, Notes};
+use super::notes::Notes;
 use super::undone::AllUndone;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
@@ -134,8 +134,8 @@ impl LedgerEntry {
     }
 
     /// What a revision's record must be, for the bundle that has the release or for one that claims it. Up to the newest one ever noted, all
-    /// that is not known was not written here; but what lies below the first attempt at somebody's release was there before. To a claimant
-    /// the release is somebody else's.
+    /// that is not known stands in the place of what was written here; but what was seen there before, or lies below the first attempt at
+    /// somebody's release, is somebody else's. To a claimant the whole release is.
     pub fn known_digest(&self, bundle: &str, revision: i64) -> KnownDigest {
         let is_own = bundle == self.bundle;
         let own = match is_own {
@@ -157,9 +157,9 @@ impl LedgerEntry {
             return KnownDigest::Untracked;
         };
         let is_below = || own.first().is_none_or(|first| first > revision);
-        let was_there = self.is_attempt && is_below();
+        let was_there = own.is_theirs(revision) || self.is_attempt && is_below();
         match self.newest() >= Some(revision) && !was_there {
-            true => KnownDigest::Digest(NO_DIGEST.to_owned()),
+            true => KnownDigest::Gone,
             false => KnownDigest::Unknown,
         }
     }
@@ -174,6 +174,20 @@ impl LedgerEntry {
     pub fn noting(mut self, revision: i64, digest: String) -> Self {
         let revisions = self.revisions.get_or_insert_default();
         revisions.note(revision, digest);
+        self
+    }
+
+    /// This entry with revisions that lie there and that nobody noted: they are somebody else's, whatever is noted above them.
+    #[must_use]
+    pub fn noting_theirs(mut self, revisions: &[i64]) -> Self {
+        let bundle = self.bundle.clone();
+        for revision in revisions {
+            if self.known_digest(&bundle, *revision) == KnownDigest::Unknown
+                && let Some(own) = &mut self.revisions
+            {
+                own.note_theirs(*revision);
+            }
+        }
         self
     }
 
@@ -205,7 +219,10 @@ impl LedgerEntry {
         });
         // A claim that is over leaves nothing but that its number was given.
         match newest.filter(|newest| self.newest() < Some(*newest)) {
-            Some(newest) => self.noting(newest, NO_DIGEST.to_owned()),
+            Some(newest) => {
+                self.revisions.get_or_insert_default().note_gone(newest);
+                self
+            }
             None => self,
         }
     }
@@ -247,11 +264,17 @@ impl LedgerEntry {
     #[must_use]
     pub fn left_to(&self, bundle: &str) -> Option<Self> {
         let claim = self.claims.get(bundle)?;
+        let mut revisions = claim.revisions.clone();
+        let others = self.claims.iter().filter(|(name, _)| *name != bundle);
+        let others = others.map(|(_, claim)| &claim.revisions);
+        for others in self.revisions.iter().chain(others) {
+            revisions.take_in_as_theirs(others);
+        }
         Some(Self {
             bundle: bundle.to_owned(),
             account: claim.account.clone(),
             is_attempt: true,
-            revisions: Some(claim.revisions.clone()),
+            revisions: Some(revisions),
             ..Self::default()
         })
     }
@@ -264,23 +287,22 @@ impl LedgerEntry {
         }
     }
 
-    /// This entry with what a bundle noted of a revision before it was about to write it, and was not the first.
+    /// This entry with what a bundle noted of a revision before it was about to write it, which then was not written.
     #[must_use]
-    pub(super) fn restoring(mut self, bundle: &str, revision: i64, before: Option<String>) -> Self {
-        let (notes, are_attempts) = match bundle == self.bundle {
-            true => (self.revisions.as_mut(), self.is_attempt),
-            false => (
-                self.claims
-                    .get_mut(bundle)
-                    .map(|claim| &mut claim.revisions),
-                true,
-            ),
+    pub fn restoring(mut self, bundle: &str, revision: i64, before: Option<String>) -> Self {
+        let notes = match bundle == self.bundle {
+            true => self.revisions.as_mut(),
+            false => self
+                .claims
+                .get_mut(bundle)
+                .map(|claim| &mut claim.revisions),
         };
         match (notes, before) {
             (Some(notes), Some(before)) => notes.note(revision, before),
-            (Some(notes), None) => notes.forget(revision, are_attempts),
+            (Some(notes), None) => notes.withdraw(revision),
             (None, _) => {}
         }
+        self.claims.retain(|_, claim| !claim.revisions.is_empty());
         self
     }
 }
@@ -531,7 +553,7 @@ mod tests {
     fn up_to_the_newest_ever_noted_nothing_is_believed_anew() {
         let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
         let digest = |text: &str| KnownDigest::Digest(text.into());
-        assert_eq!(noted.known_digest("a", 1), digest(NO_DIGEST));
+        assert_eq!(noted.known_digest("a", 1), KnownDigest::Gone);
         assert_eq!(noted.known_digest("a", 3), digest("three"));
         assert_eq!(noted.known_digest("a", 4), KnownDigest::Unknown);
         let key = key("web");
@@ -540,8 +562,8 @@ mod tests {
         // Records are pruned; the newest one is remembered to have been.
         state.note(&key, |entry| entry.without(2).without(3));
         let entry = state.get(&key).unwrap();
-        assert_eq!(entry.known_digest("a", 2), digest(NO_DIGEST));
-        assert_eq!(entry.known_digest("a", 3), digest(NO_DIGEST));
+        assert_eq!(entry.known_digest("a", 2), KnownDigest::Gone);
+        assert_eq!(entry.known_digest("a", 3), KnownDigest::Gone);
         assert_eq!((entry.digest(3), entry.may_believe(3)), (None, false));
         assert!(entry.may_believe(4));
         // What was noted for a record that another writer was faster with.
@@ -557,7 +579,7 @@ mod tests {
                 .noting(3, "three".into())
                 .noting(5, "five".into())
         };
-        let spent = KnownDigest::Digest(NO_DIGEST.into());
+        let spent = KnownDigest::Gone;
         let check = |entry: &LedgerEntry| {
             assert_eq!(entry.known_digest("a", 2), KnownDigest::Unknown);
             assert_eq!(entry.known_digest("a", 4), spent);
@@ -574,6 +596,47 @@ mod tests {
             ..attempt
         };
         assert_eq!(owned.known_digest("a", 2), spent);
+    }
+
+    /// A helm release, an attempt at it that failed, helm's upgrade of it, the next attempt.
+    #[test]
+    fn what_somebody_wrote_between_two_revisions_stays_somebody_elses() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            ..entry("a").noting_theirs(&[1]).noting(2, "two".into())
+        };
+        let owned = LedgerEntry {
+            is_attempt: false,
+            ..attempt.clone()
+        };
+        for entry in [attempt, owned] {
+            let entry = entry.noting_theirs(&[1, 3]).noting(4, "four".into());
+            for (revision, expected) in [(3, KnownDigest::Unknown), (5, KnownDigest::Unknown)] {
+                assert_eq!(entry.known_digest("a", revision), expected, "{revision}");
+            }
+            // It is remembered so, and never believed.
+            assert!(!entry.may_believe(3));
+            let text = serde_json::to_string(&entry).unwrap();
+            let read: LedgerEntry = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, entry);
+            // Its record goes: whatever stands there then is not what was seen.
+            assert_eq!(entry.without(3).known_digest("a", 3), KnownDigest::Gone);
+        }
+        // Nothing that was written here becomes somebody else's.
+        let noted = entry("a").noting(2, "two".into()).noting(3, "three".into());
+        let pruned = noted.without(2).noting_theirs(&[2, 3]);
+        assert_eq!(pruned.known_digest("a", 2), KnownDigest::Gone);
+        assert_eq!(pruned.digest(3), Some("three"));
+    }
+
+    /// Nothing was written: the number is whoever's writes it first.
+    #[test]
+    fn a_number_that_somebody_else_was_faster_with_is_his() {
+        let owned = entry("a").noting(1, "one".into());
+        let lost = owned.clone().noting(2, "two".into());
+        assert_eq!(lost.restoring("a", 2, None), owned);
+        let claimed = owned.clone().noting_claim("b", "", 2, "two".into());
+        assert_eq!(claimed.restoring("b", 2, None), owned);
     }
 
     #[test]
@@ -608,8 +671,16 @@ mod tests {
 
         let left = claimed.left_to("b").unwrap();
         assert_eq!((left.is_attempt, left.account.as_str()), (true, "tenant"));
-        assert_eq!(known(&left, "b"), [unknown.clone(), digest("two"), unknown]);
+        assert_eq!(
+            known(&left, "b"),
+            [unknown.clone(), digest("two"), unknown.clone()]
+        );
         assert_eq!(claimed.left_to("c"), None);
+        // What the former owner wrote between two attempts is none of theirs.
+        let between = claimed.clone().noting(3, "three".into());
+        let between = between.noting_claim("b", "tenant", 4, "four".into());
+        let left = between.left_to("b").unwrap();
+        assert_eq!(left.known_digest("b", 3), unknown);
 
         // Its record goes; that there was one is remembered.
         let gone = claimed.without(2);

@@ -264,8 +264,10 @@ async fn prepare<'a>(
         false if history.is_empty() && spec.options.take_ownership => objects.len(),
         false => 0,
     };
+    // What nobody here wrote proves nothing of an object: what it brought is noted as having been there.
     let mut recorded = previous.recorded();
-    if let Some(unfinished) = &unfinished {
+    let is_own = |one: &&Release| storage.recognises(&spec.name, one.revision, one);
+    if let Some(unfinished) = unfinished.as_ref().filter(is_own) {
         let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
         let objects = stored_objects(unfinished, &discovery);
         recorded.extend(objects.iter().map(Object::key));

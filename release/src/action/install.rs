@@ -77,14 +77,20 @@ pub(super) async fn create_record(
     let owner = Some(&owner).filter(|_| objects.iter().any(is_own));
     match storage.create(release).await {
         Err(StorageError::NoNamespace { namespace }) if spec.options.create_namespace => {
-            is_new = cluster
-                .create_namespace(&namespace, owner)
-                .await
-                .map_err(|source| DeployError::Namespace { namespace, source })?;
+            let created = cluster.create_namespace(&namespace, owner).await;
+            is_new = created.map_err(|source| {
+                storage.withdraw_digest(release);
+                DeployError::Namespace { namespace, source }
+            })?;
             storage.create(release).await?;
         }
         Err(StorageError::Exists) => storage.repair(release).await?,
-        other => other?,
+        other => {
+            if matches!(other, Err(StorageError::NoNamespace { .. })) {
+                storage.withdraw_digest(release);
+            }
+            other?;
+        }
     }
     cluster.remember_namespace(&spec.namespace);
     Ok(is_new)

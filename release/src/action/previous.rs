@@ -195,7 +195,7 @@ pub(super) async fn read_if_possible(
     }
 }
 
-/// The objects, without their bodies, of those of `revisions` that can be read and whose objects may still be in the
+/// The objects, without their bodies, of those of `revisions` that were written here and whose objects may still be in the
 /// cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
 pub(super) async fn unfinished_objects(
     storage: &Storage,
@@ -218,6 +218,8 @@ pub(super) async fn unfinished_objects(
                 .await?
                 .map(Cow::Owned),
         };
+        // What somebody else's attempt brought, or a forged one names, nobody here may take back.
+        let release = release.filter(|release| storage.recognises(name, *revision, release));
         for object in release.map_or(Vec::new(), |release| stored_objects(&release, discovery)) {
             let body = Value::Null;
             unfinished.push((*revision, Object { body, ..object }));

@@ -21,9 +21,7 @@ use crate::kube::{Cluster, Owner, OwnershipError, look_all};
 use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, ObjectState};
 use crate::state::{Action, Plan, State};
-use crate::storage::{
-    Origin, Storage, StorageError, StoredRevision, deployed, key, last, prunable,
-};
+use crate::storage::{Storage, StorageError, StoredRevision, deployed, key, last, prunable};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -76,12 +74,9 @@ pub(super) async fn rollback_locked(
         .fresh_discovery()
         .await
         .map_err(DeployError::Discovery)?;
-    // What somebody else deployed is theirs, and below what is gone back to nothing came with the attempt.
+    // Below what is gone back to nothing came with the attempt.
     let is_attempt = |head: &&StoredRevision| {
-        let is_later = !is_undo || head.revision > desired_revision;
-        let is_theirs = matches!(head.origin, Origin::Foreign | Origin::Agent)
-            && head.status == Status::Deployed;
-        head.revision != newest && is_later && !is_theirs
+        head.revision != newest && (!is_undo || head.revision > desired_revision)
     };
     let others = history.iter().filter(is_attempt);
     let others: Vec<_> = others.collect();

@@ -18,6 +18,9 @@ use crate::storage::{Origin, StoredRevision, last};
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);
 
+/// How far the clock of a record's writer may be ahead of ours.
+const FUTURE_LIMIT: SignedDuration = SignedDuration::from_hours(1);
+
 /// What a release is found as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
@@ -203,7 +206,8 @@ fn is_operation(status: &Status) -> bool {
 /// cut off.
 fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     let is_cut_off = match head.origin {
-        Origin::Noted => true,
+        // With another manager it is not the record that was announced: helm was faster.
+        Origin::Noted => !head.is_foreign(),
         // A person's rollback takes along the chart, and with it what an agent wrote into that.
         Origin::Agent => head.status != Status::PendingRollback,
         Origin::Untracked | Origin::Foreign | Origin::Spent => false,
@@ -219,8 +223,11 @@ fn is_helm_at_work(head: &StoredRevision, now: Timestamp) -> bool {
     is_helm
         && head
             .written_at
-            // Who writes a record says when; from the future it is no longer waited for than from the past.
-            .is_some_and(|at| now.duration_since(at).abs() < limit)
+            // Who writes a record says when, and clocks differ: what comes from a distant future is not waited for.
+            .is_some_and(|at| {
+                let age = now.duration_since(at);
+                age < limit && age > -FUTURE_LIMIT
+            })
 }
 
 /// How an attempt that failed is undone, if that was asked for (`atomic`).

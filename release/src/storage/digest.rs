@@ -22,8 +22,10 @@ pub enum KnownDigest {
     Untracked,
     /// Digests are kept of the release, and there never was one of this revision: somebody else wrote it.
     Unknown,
-    /// The [`digest`] of what was written. An empty one is none's: nothing in this place is to be believed.
+    /// The [`digest`] of what was written.
     Digest(String),
+    /// What was written is gone, or was never known: nothing in this place is to be believed.
+    Gone,
     /// The digest of what another of those that share the digests wrote, in an attempt at the release: what that
     /// created may be taken back, but nothing of it is applied and no hook is run.
     Claim(String),
@@ -35,6 +37,9 @@ pub trait DigestStore: Debug + Send + Sync {
     fn known(&self, release: &str, revision: i64) -> KnownDigest;
     /// Whether anything was ever written here under this name, whatever is left of it.
     fn knows(&self, release: &str) -> bool;
+    /// The history of a release shows these revisions, which are [`KnownDigest::Unknown`]: they were there before whatever is stored
+    /// from now on, and stay so.
+    fn found(&self, release: &str, theirs: Vec<i64>);
     /// A revision with this digest is about to be written. Nothing is written if this fails.
     fn store<'a>(
         &'a self,
@@ -44,7 +49,7 @@ pub trait DigestStore: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), BoxError>>;
     /// A revision is gone. Its digest goes with the next one that is stored, not at once.
     fn forget(&self, release: &str, revision: i64);
-    /// A revision whose digest was stored was not written after all: somebody else was first.
+    /// A revision whose digest was stored was not written after all: somebody else was first, or it was refused.
     fn withdraw(&self, release: &str, revision: i64);
 }
 

@@ -103,6 +103,21 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether it says that nothing was written, and that whoever asked does not create what is missing.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Exists | Self::Encode { .. } | Self::Label { .. } => true,
+            Self::Api { source, .. } => {
+                source.code().is_some_and(|code| (400..500).contains(&code))
+            }
+            Self::NotFound
+            | Self::Decode { .. }
+            | Self::Unproven { .. }
+            | Self::DigestNotStored { .. }
+            | Self::NoNamespace { .. } => false,
+        }
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -196,11 +211,14 @@ impl Storage {
         for head in &mut history {
             head.origin = match self.known_digest(release, head.revision) {
                 KnownDigest::Untracked => Origin::Untracked,
-                KnownDigest::Digest(none) if none.is_empty() => Origin::Spent,
-                KnownDigest::Claim(_) => Origin::Spent,
+                KnownDigest::Claim(_) | KnownDigest::Gone => Origin::Spent,
                 KnownDigest::Digest(_) => Origin::Noted,
                 KnownDigest::Unknown => Origin::Foreign,
             };
+        }
+        if let Some(digests) = &self.digests {
+            let theirs = history.iter().filter(|head| head.origin == Origin::Foreign);
+            digests.found(release, theirs.map(|head| head.revision).collect());
         }
         let history = history.into_iter().map(StoredRevision::believed).collect();
         Ok(history)
@@ -214,6 +232,7 @@ impl Storage {
         let found = self.get_unverified(release, revision).await?;
         let is_another = match self.known_digest(release, revision) {
             KnownDigest::Digest(known) | KnownDigest::Claim(known) => known != digest(&found),
+            KnownDigest::Gone => true,
             KnownDigest::Unknown | KnownDigest::Untracked => false,
         };
         match is_another {
@@ -247,8 +266,17 @@ impl Storage {
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {
         match self.known_digest(name, revision) {
             KnownDigest::Untracked => true,
-            KnownDigest::Unknown | KnownDigest::Claim(_) => false,
+            KnownDigest::Unknown | KnownDigest::Claim(_) | KnownDigest::Gone => false,
             KnownDigest::Digest(known) => known == digest(release),
+        }
+    }
+
+    /// Whether `release` is known to be what was written here under this name and revision, by whichever of those that share the digests:
+    /// what it brought may be taken back.
+    pub fn recognises(&self, name: &str, revision: i64, release: &Release) -> bool {
+        match self.known_digest(name, revision) {
+            KnownDigest::Claim(known) => known == digest(release),
+            _ => self.proves(name, revision, release),
         }
     }
 
@@ -290,10 +318,17 @@ impl Storage {
     pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
         self.store_digest(release).await?;
         let created = self.driver.create(release).await;
-        if let (Err(StorageError::Exists), Some(digests)) = (&created, &self.digests) {
-            digests.withdraw(&release.name, release.revision);
+        if created.as_ref().is_err_and(StorageError::is_refusal) {
+            self.withdraw_digest(release);
         }
         created
+    }
+
+    /// Takes back the digest of a revision that is not written after all: its number is whoever's writes it first.
+    pub fn withdraw_digest(&self, release: &Release) {
+        if let Some(digests) = &self.digests {
+            digests.withdraw(&release.name, release.revision);
+        }
     }
 
     /// Puts a record right that is there though the history does not show it, because its labels were

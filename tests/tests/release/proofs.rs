@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent::ledger::LedgerEntry;
+use agent::ledger::{LedgerEntry, Notes};
 use anyhow::Result;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -20,6 +20,7 @@ use crate::world::{Template, World, config_map};
 struct Digests {
     entry: Mutex<Option<LedgerEntry>>,
     stored: Mutex<Vec<i64>>,
+    theirs: Mutex<Vec<i64>>,
 }
 
 impl Digests {
@@ -46,6 +47,10 @@ impl DigestStore for Digests {
         self.entry().is_some()
     }
 
+    fn found(&self, _: &str, theirs: Vec<i64>) {
+        *self.theirs.lock().unwrap_or_else(PoisonError::into_inner) = theirs;
+    }
+
     fn store<'a>(
         &'a self,
         _: &'a str,
@@ -56,8 +61,11 @@ impl DigestStore for Digests {
             let mut entry = self.entry();
             let known = entry.take().unwrap_or_else(|| LedgerEntry {
                 is_attempt: true,
+                revisions: Some(Notes::default()),
                 ..LedgerEntry::default()
             });
+            let theirs = self.theirs.lock();
+            let known = known.noting_theirs(&theirs.unwrap_or_else(PoisonError::into_inner));
             if known.digest(revision) != Some(&digest) {
                 let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
                 stored.push(revision);
@@ -73,8 +81,11 @@ impl DigestStore for Digests {
         *entry = entry.take().map(|entry| entry.without(revision));
     }
 
-    fn withdraw(&self, release: &str, revision: i64) {
-        self.forget(release, revision);
+    fn withdraw(&self, _: &str, revision: i64) {
+        let mut entry = self.entry();
+        *entry = entry
+            .take()
+            .map(|entry| entry.restoring("", revision, None));
     }
 }
 
@@ -430,5 +441,126 @@ async fn an_undo_leaves_what_another_client_deployed_before() -> Result<()> {
         assert_ne!(world.value("theirs").await?, "none");
         assert_eq!(world.value("new").await?, "none");
     }
+    Ok(())
+}
+
+/// The bundle tries the same again after an undo. What somebody's helm deployed in between is still what there is to build on: it is
+/// neither gone back past, nor pruned, nor are its objects taken for those of an attempt.
+#[tokio::test]
+async fn the_second_attempt_knows_what_another_client_deployed_before_the_first() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let theirs = Template::new(&(config_map("a", "2") + &config_map("theirs", "2")));
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    let before = world.config_map("theirs").await?.expect("it is there");
+    let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    let wanted = config_map("a", "3") + &config_map("theirs", "3") + &config_map("new", "3");
+    for round in 1..4 {
+        let template = Template::new(&(wanted.clone() + &refused));
+        let failed = world.deploy_with(&template, atomic()).await;
+        assert!(failed.is_err());
+        let now = world.config_map("theirs").await?.expect("it is there");
+        let uid = |map: &serde_json::Value| map["metadata"]["uid"].clone();
+        assert_eq!(uid(&now), uid(&before), "round {round}");
+        assert_eq!(
+            world.value("a").await?,
+            "3",
+            "round {round}: not past theirs"
+        );
+        assert_eq!(world.value("new").await?, "none", "round {round}");
+        let kept = ["1 superseded", "2 deployed", "3 failed"];
+        assert_eq!(world.history().await?, kept, "round {round}");
+    }
+    // What is not atomic builds on theirs as well, and takes the release over.
+    let done = world.deploy(&config_map("a", "4")).await?;
+    assert_eq!(done.plan.action.from(), Some(2));
+    assert_eq!(
+        world.value("theirs").await?,
+        "none",
+        "dropped by a good revision"
+    );
+    Ok(())
+}
+
+/// An administrator upgrades his release between two attempts of a bundle that wants it: none of his records goes.
+#[tokio::test]
+async fn nothing_of_somebody_elses_history_goes_for_attempts_that_fail() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    let theirs = |value: &str| {
+        let template = Template::new(&config_map("a", value));
+        let options = DeployOptions {
+            max_history: 0,
+            ..DeployOptions::default()
+        };
+        world.spec(&template, options)
+    };
+    release::deploy(&world.cluster, &plain, &theirs("1")).await?;
+    for value in ["2", "4", "6"] {
+        let failed = world
+            .deploy_with(&failing(value), DeployOptions::default())
+            .await;
+        assert!(failed.is_err());
+        let upgraded = (value.parse::<i64>()? + 1).to_string();
+        release::deploy(&world.cluster, &plain, &theirs(&upgraded)).await?;
+    }
+    let failed = world
+        .deploy_with(&failing("8"), DeployOptions::default())
+        .await;
+    assert!(failed.is_err());
+    let history = plain.history("web").await?;
+    let kept: Vec<_> = history
+        .iter()
+        .map(|head| format!("{} {}", head.revision, head.status))
+        .collect();
+    let theirs = ["1 superseded", "3 superseded", "5 superseded", "7 deployed"];
+    assert!(
+        theirs.iter().all(|one| kept.contains(&(*one).to_owned())),
+        "{kept:?}"
+    );
+    assert_eq!(kept.last().map(String::as_str), Some("8 failed"));
+    Ok(())
+}
+
+/// Somebody's upgrade failed, and what it brought runs: it is no attempt of ours, and stays when ours is undone.
+#[tokio::test]
+async fn an_undo_leaves_what_the_failed_attempt_of_another_client_brought() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let refused = config_map("zz", "1").replace("\ndata:", "\ndota:");
+    let theirs = config_map("a", "2") + &config_map("theirs", "2") + &refused;
+    let spec = world.spec(&Template::new(&theirs), DeployOptions::default());
+    let failed = release::deploy(&world.cluster, &plain, &spec).await;
+    assert!(failed.is_err());
+    for round in 0..2 {
+        let wanted = config_map("a", "3") + &config_map("theirs", "3") + &config_map("new", "3");
+        let template = Template::new(&(wanted + &refused));
+        let failed = world.deploy_with(&template, atomic()).await;
+        assert!(failed.is_err());
+        assert_ne!(world.value("theirs").await?, "none", "round {round}");
+        assert_eq!(world.value("a").await?, "1", "round {round}");
+        assert_eq!(world.value("new").await?, "none", "round {round}");
+    }
+    Ok(())
+}
+
+/// Somebody else was faster with a revision: its number is his, and what he writes is waited for as any helm client's.
+#[tokio::test]
+async fn a_revision_that_somebody_else_was_faster_with_is_his() -> Result<()> {
+    let (world, book, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let mut record = plain.get("web", 1).await?;
+    record.revision = 2;
+    record.set_status(Status::PendingUpgrade, "Preparing upgrade");
+    plain.create(&record).await?;
+    let ours = Release {
+        manifest: config_map("a", "2"),
+        ..record
+    };
+    let refused = world.storage.create(&ours).await;
+    assert!(matches!(refused, Err(StorageError::Exists)), "{refused:?}");
+    let known = book.entry().as_ref().map(|entry| entry.known_digest("", 2));
+    assert_eq!(known, Some(KnownDigest::Unknown));
+    assert_eq!(world.history().await?, ["1 deployed", "2 pending-upgrade"]);
     Ok(())
 }
