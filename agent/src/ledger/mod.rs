@@ -169,6 +169,52 @@ impl Ledger {
         self.set(key, confirmed).await
     }
 
+    /// Gives a release that is proven to be the bundle's of `from` to one that waited for it, as the entry is by now. `is_attempt`: nothing
+    /// of it was ever deployed, and that somebody gets it proves no more.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn hand_over(
+        &self,
+        key: &ReleaseKey,
+        from: &str,
+        to: &str,
+        is_attempt: bool,
+        _proof: &Proof,
+    ) -> kube::Result<()> {
+        self.lock()
+            .note(key, |entry| match entry.bundle.as_str() == from {
+                true => LedgerEntry {
+                    is_attempt,
+                    ..entry.handed_to(to)
+                },
+                false => entry,
+            });
+        self.settle(key).await
+    }
+
+    /// Forgets a release that is not the bundle's of `from`, but for what is left to a bundle that tried to take it, as the entry is by now.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn give_up(
+        &self,
+        key: &ReleaseKey,
+        from: &str,
+        to: Option<&str>,
+    ) -> kube::Result<()> {
+        {
+            let mut state = self.lock();
+            let known = state.get(key).filter(|entry| entry.bundle == from);
+            let Some(known) = known else {
+                return Ok(());
+            };
+            let left = to.and_then(|to| known.left_to(to));
+            state.pending.insert(key.clone(), left);
+        }
+        self.flush(Some(key)).await
+    }
+
     /// Writes what is pending of a release.
     ///
     /// # Errors

@@ -172,6 +172,11 @@ impl Attempt<'_> {
         if drops_last {
             retained = self.delete_obsolete().await?;
         }
+        // Until all is done an attempt may fail, and one that fails takes nothing.
+        for object in &applied.kept {
+            let owned = self.cluster.own(object).await;
+            owned.map_err(|source| DeployError::Apply(ApplyError::of(object, source)))?;
+        }
         Ok(Done {
             conflicts: applied.conflicts,
             applied: applied.live,

@@ -15,7 +15,7 @@ mod retained;
 mod rollback;
 mod uninstall;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,8 +149,8 @@ pub struct DeployOptions {
     /// Take objects that belong to others.
     pub take_ownership: bool,
     /// Objects of the release that another one is known to have by now: they are looked at before they are written,
-    /// though the last good revision has them.
-    pub contested: Vec<Contested>,
+    /// though the last good revision has them. Where nobody knows, all are.
+    pub contested: Option<BTreeSet<ObjectKey>>,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
     pub check_ownership_first: bool,
@@ -185,7 +185,7 @@ impl Default for DeployOptions {
             writer: Writer::default(),
             create_namespace: true,
             take_ownership: false,
-            contested: Vec::new(),
+            contested: Some(BTreeSet::new()),
             check_ownership_first: false,
             force: false,
             atomic: false,
@@ -201,24 +201,10 @@ impl Default for DeployOptions {
     }
 }
 
-/// An object by what people call it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contested {
-    /// Its kind, of whatever group.
-    pub kind: String,
-    /// Its namespace, if it has one.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
-
 impl DeployOptions {
     fn is_contested(&self, object: &Object) -> bool {
-        let is_it = |one: &Contested| {
-            (&one.kind, &one.namespace, &one.name)
-                == (&object.resource.kind, &object.namespace, &object.name)
-        };
-        self.contested.iter().any(is_it)
+        let contested = self.contested.as_ref();
+        contested.is_none_or(|known| known.contains(&object.key()))
     }
 
     fn limit(&self) -> Duration {

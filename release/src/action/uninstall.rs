@@ -3,7 +3,7 @@
 //! The record says `uninstalling` before the first object goes, and is the last thing to go, so that
 //! a removal that was cut off is found and finished. Mirrors `pkg/action/uninstall.go`.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
@@ -70,10 +70,7 @@ pub(super) async fn uninstall_locked(
     let records = Records {
         name: spec.name.clone(),
         history,
-        operation: match spec.is_attempt {
-            true => Operation::Undo,
-            false => Operation::Remove,
-        },
+        is_attempt: spec.is_attempt,
     };
     let plan = plan_uninstall(&records.history, spec.keep_resources, spec.keep_history);
     let was_cut_off = match plan {
@@ -172,8 +169,8 @@ pub(super) async fn uninstall_locked(
 struct Records {
     name: String,
     history: Vec<StoredRevision>,
-    /// What taking its objects away is.
-    operation: Operation,
+    /// It was never deployed.
+    is_attempt: bool,
 }
 
 /// What a removal goes by.
@@ -230,21 +227,34 @@ impl Records {
                 .await;
             return Err(damaged.err().unwrap_or(StorageError::NotFound));
         };
-        // Of another bundle's attempt only what it created goes.
-        let operation = |head: &StoredRevision| match head.origin {
-            Origin::Spent => Operation::Undo,
-            _ => self.operation,
-        };
         let others = others
             .into_iter()
-            .map(|other| (other.revision, operation(other)));
+            .map(|other| (other.revision, self.operation(other)));
         Ok(Loaded {
             revision: head.revision,
             release,
-            operation: operation(head),
+            operation: self.operation(head),
             is_proven,
             others: others.collect(),
         })
+    }
+
+    /// What taking the objects of a revision away is: of one that was never deployed, whoever wrote it, goes only what it created. A removal
+    /// that was cut off has overwritten what its revision was, but what is still deployed below tells.
+    fn operation(&self, of: &StoredRevision) -> Operation {
+        let mut below = self
+            .history
+            .iter()
+            .filter(|head| head.revision < of.revision);
+        let was_deployed = match of.status {
+            Status::Deployed | Status::Superseded | Status::Uninstalled => true,
+            Status::Uninstalling => !below.any(|head| head.status == Status::Deployed),
+            _ => false,
+        };
+        match was_deployed && !self.is_attempt && of.origin != Origin::Spent {
+            true => Operation::Remove,
+            false => Operation::Undo,
+        }
     }
 
     /// Deletes all records, the newest last: until then the release can be found.
@@ -269,14 +279,23 @@ async fn delete_objects(
         .fresh_discovery()
         .await
         .map_err(UninstallError::Discovery)?;
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<ObjectKey, Option<usize>> = HashMap::new();
     let mut objects: Vec<(Object, Operation)> = Vec::new();
     let mut take = |built: Vec<Object>, operation| {
         for mut object in built {
-            if !seen.insert(object.key()) {
+            if let Some(at) = seen.get(&object.key()) {
+                // Of several revisions that have it the one counts that was deployed.
+                if operation == Operation::Remove
+                    && let Some((_, known)) = at.and_then(|at| objects.get_mut(at))
+                {
+                    *known = operation;
+                }
                 continue;
             }
-            match stored_policy(&object.body).as_deref() {
+            let policy = stored_policy(&object.body);
+            let at = policy.is_none().then_some(objects.len());
+            seen.insert(object.key(), at);
+            match policy.as_deref() {
                 Some("keep") => done.kept.push(object.key()),
                 Some(_) => {}
                 None => {

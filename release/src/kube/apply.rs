@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::check::look_all;
 use super::client::Cluster;
+use super::error::ApiError;
 use super::ownership::{Created, Owner, OwnershipError};
 use super::transport::PARALLEL;
 use super::wait::{is_established, wait_until_ready};
@@ -34,6 +35,8 @@ pub struct Applied {
     pub conflicts: Vec<FieldConflict>,
     /// Objects that are known to be new.
     pub(crate) created: Vec<(Object, Created)>,
+    /// Objects that were there before, and are the release's own once it is deployed.
+    pub(crate) kept: Vec<Object>,
     /// Whether something was there that might have been somebody else's.
     pub(crate) found: bool,
 }
@@ -62,6 +65,15 @@ impl std::fmt::Display for ApplyError {
 impl std::error::Error for ApplyError {}
 
 impl ApplyError {
+    /// One object was refused.
+    pub(crate) fn of(object: &Object, source: ApiError) -> Self {
+        let object = object.describe();
+        Self {
+            failures: vec![ObjectFailure::Apply { object, source }],
+            applied: Applied::default(),
+        }
+    }
+
     /// Splits off that an object is somebody else's, and what was created before that was found.
     pub(crate) fn not_ours(mut self) -> Result<(OwnershipError, Vec<(Object, Created)>), Self> {
         let is_foreign = |failure: &ObjectFailure| matches!(failure, ObjectFailure::NotOurs(_));
@@ -216,8 +228,10 @@ impl Progress {
                     mut live,
                     conflicts,
                     created,
+                    kept,
                 })) => {
                     slim(&mut live);
+                    self.applied.kept.extend(kept);
                     self.applied.created.extend(created);
                     self.applied.live.push(live);
                     self.applied.conflicts.extend(conflicts);

@@ -412,6 +412,13 @@ impl Cluster {
         self.send(verb, path, Some(&note)).await
     }
 
+    /// Notes on an object that was there before its release that it goes with it, as `takeOwnership` says; whatever else somebody writes into
+    /// it, the note is the same.
+    pub(crate) async fn own(&self, object: &Object) -> Result<(), ApiError> {
+        let noted = self.note_adoption(object, "", Adoption::Owned).await;
+        noted.map(drop)
+    }
+
     /// Notes on an object, as it was found, that it was there before its release; gives it as it is then. One that
     /// somebody else changes meanwhile is left to be judged again when it is written.
     pub(crate) async fn note(

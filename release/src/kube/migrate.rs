@@ -17,29 +17,38 @@ use serde_json::{Value, json};
 use super::client::Cluster;
 use super::error::ApiError;
 
-/// Makes the entries of other Helm clients ours; gives their names. A missing object is fine.
+/// Makes the entries of other Helm clients ours, only in `version` if one is given; gives their names and the version after that. A missing
+/// object is fine.
 pub(super) async fn take_over_managers(
     cluster: &Cluster,
     object: &Object,
-) -> Result<Vec<String>, ApiError> {
+    version: Option<&str>,
+) -> Result<(Vec<String>, Option<String>), ApiError> {
     const TRIES: u32 = 5;
+    let unchanged = (Vec::new(), version.map(str::to_owned));
     let mut tries = 1;
     loop {
         let Some(live) = cluster.get(object).await? else {
-            return Ok(Vec::new());
+            return Ok(unchanged);
         };
         let Some(entries) = taken_over(&live) else {
-            return Ok(Vec::new());
+            return Ok(unchanged);
         };
+        let read = live.pointer("/metadata/resourceVersion");
         let patch = json!([
             {"op": "replace", "path": "/metadata/managedFields", "value": entries},
             {"op": "replace", "path": "/metadata/resourceVersion",
-             "value": live.pointer("/metadata/resourceVersion")},
+             "value": version.map_or(read.cloned(), |version| Some(version.into()))},
         ]);
         match cluster.json_patch(object, &patch).await {
-            Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
-            Err(error) if error.is_not_found() => return Ok(Vec::new()),
-            other => return other.map(|_| other_helm_managers(&live)),
+            Err(error) if error.is_conflict() && version.is_none() && tries < TRIES => tries += 1,
+            Err(error) if error.is_not_found() => return Ok(unchanged),
+            other => {
+                let now = other?;
+                let after = now.pointer("/metadata/resourceVersion");
+                let after = after.and_then(Value::as_str).map(str::to_owned);
+                return Ok((other_helm_managers(&live), version.and(after)));
+            }
         }
     }
 }

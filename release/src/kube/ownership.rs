@@ -142,6 +142,8 @@ impl Look {
         }
         match self.marks {
             Marks::Anothers => return ObjectState::Anothers,
+            // Somebody took the marks off what we wrote, and what we wrote is recorded.
+            Marks::Stripped if is_recorded && !operation.deletes() => {}
             Marks::Stripped => return ObjectState::Stripped,
             Marks::None => return ObjectState::Unmarked,
             Marks::Ours => {}

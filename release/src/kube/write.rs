@@ -203,6 +203,8 @@ pub(super) struct WrittenObject {
     pub(super) conflicts: Vec<FieldConflict>,
     /// The object, if it is known to be new.
     pub(super) created: Option<(Object, Created)>,
+    /// The object, if it was there before, and is wanted with `takeOwnership`.
+    pub(super) kept: Option<Object>,
 }
 
 /// What became of one object; nothing if it was left to whoever has it.
@@ -217,6 +219,7 @@ impl WrittenObject {
             live,
             conflicts,
             created: None,
+            kept: None,
         }
     }
 }
@@ -263,7 +266,7 @@ impl<'a> ObjectWriter<'a> {
                 Some(wrote) if wrote.created.is_none() => wrote,
                 new_or_left => return Ok(new_or_left),
             },
-            None if self.options.migrate => self.migrate(object).await?,
+            None if self.options.migrate => self.migrate(object, None).await?,
             None => self.write_settled(object, None).await?,
         };
         if wrote.live.pointer("/metadata/deletionTimestamp").is_some() {
@@ -278,7 +281,12 @@ impl<'a> ObjectWriter<'a> {
             wrote = again;
             wrote.conflicts.extend(conflicts);
         }
-        self.own(object, &wrote.live).await?;
+        let is_taken = self
+            .claim
+            .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
+        if is_taken && adoption(&wrote.live) == Some(Adoption::Kept) {
+            wrote.kept = Some(object.clone());
+        }
         Ok(Some(wrote))
     }
 
@@ -358,11 +366,12 @@ impl<'a> ObjectWriter<'a> {
                     return Err(ObjectFailure::NotOurs(refusal));
                 }
             };
-            if self.options.migrate {
-                return self.migrate(object).await.map(Some);
-            }
             let version = claim.owner.look(&live).version().to_owned();
-            match self.write_settled(object, Some(&version)).await {
+            let written = match self.options.migrate {
+                true => self.migrate(object, Some(&version)).await,
+                false => self.write_settled(object, Some(&version)).await,
+            };
+            match written {
                 // Somebody wrote it: whose it is has to be seen again.
                 Err(ObjectFailure::Conflict { .. }) if tries < LOOKS => {
                     found = self.look(object).await?;
@@ -382,36 +391,20 @@ impl<'a> ObjectWriter<'a> {
         })
     }
 
-    /// What was taken over without being asked for may be asked for later: the note says so from then on.
-    async fn own(&self, object: &Object, live: &Value) -> Result<(), ObjectFailure> {
-        let is_taken = self
-            .claim
-            .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
-        if !is_taken || adoption(live) != Some(Adoption::Kept) {
-            return Ok(());
-        }
-        // Without a version: whatever else somebody writes, the note is the same.
-        let noted = self
-            .cluster
-            .note_adoption(object, "", Adoption::Owned)
-            .await;
-        noted.map(drop).map_err(|source| ObjectFailure::Apply {
-            object: object.describe(),
-            source,
-        })
-    }
-
     /// Writes an object of another Helm client: what that owned is ours from now on, and nothing of
-    /// the manifest before stays behind.
-    async fn migrate(&self, object: &Object) -> Sent {
-        let failed = |source| ObjectFailure::Migrate {
-            object: object.describe(),
-            source,
+    /// the manifest before stays behind. Only over `version`, if one is given.
+    async fn migrate(&self, object: &Object, version: Option<&str>) -> Sent {
+        let failed = |source: ApiError| {
+            let object = object.describe();
+            match source.is_conflict() && version.is_some() {
+                true => ObjectFailure::Conflict { object, source },
+                false => ObjectFailure::Migrate { object, source },
+            }
         };
-        let managers = migrate::take_over_managers(self.cluster, object)
+        let (managers, version) = migrate::take_over_managers(self.cluster, object, version)
             .await
             .map_err(failed)?;
-        let mut wrote = self.write_settled(object, None).await?;
+        let mut wrote = self.write_settled(object, version.as_deref()).await?;
         if !managers.is_empty() {
             wrote.conflicts.insert(
                 0,
@@ -624,7 +617,7 @@ impl<'a> ObjectWriter<'a> {
             Err(error) => return Err(failed(error)),
         }
         // What was written whole is owned as if it had been applied.
-        migrate::take_over_managers(self.cluster, object)
+        migrate::take_over_managers(self.cluster, object, None)
             .await
             .map_err(failed)?;
         self.send(object, &object.body, true).await.map_err(failed)
@@ -676,11 +669,14 @@ impl<'a> ObjectWriter<'a> {
             }
         }
         self.until_gone(object).await?;
-        let apply = self.send(object, &object.body, false).await;
-        let live = apply.map_err(|source| ObjectFailure::Apply {
-            object: object.describe(),
-            source,
-        })?;
+        let live = match self.create(object).await? {
+            Ok(created) => created.live,
+            // Somebody else was faster.
+            Err(live) => {
+                let refusal = claim.owner.refusal(object, &live);
+                return Err(ObjectFailure::NotOurs(refusal));
+            }
+        };
         // It stands where something was before.
         if let Some(note) = note {
             let noted = self.cluster.note_adoption(object, "", note).await;

@@ -12,7 +12,7 @@ use std::fmt;
 pub enum Adoption {
     /// It was nobody's, and nobody said that the release may have it: whoever removes the release leaves it.
     Kept,
-    /// It was nobody's, and was taken with `takeOwnership`: removing the release removes it, nothing else does.
+    /// It was nobody's, and a deploy with `takeOwnership` succeeded over it: removing the release removes it, nothing else does.
     Owned,
     /// It had a release's marks, this one's or, with `takeOwnership`, another's: it is this release's
     /// from then on, but an attempt that fails never deletes it.
@@ -43,7 +43,7 @@ impl Adoption {
     #[must_use]
     pub fn after(self, before: Option<Self>) -> Self {
         match (before, self) {
-            (Some(Self::Kept | Self::Owned), Self::HandedOver) => Self::Owned,
+            (Some(known @ (Self::Kept | Self::Owned)), Self::HandedOver) => known,
             (Some(Self::Owned), Self::Kept) => Self::Owned,
             _ => self,
         }
@@ -67,7 +67,7 @@ pub enum ObjectState {
     AdoptedOwned,
     /// See [`Adoption::HandedOver`].
     HandedOver,
-    /// Our field manager wrote it, and it has lost the marks.
+    /// Our field manager wrote it, and it has lost the marks; no stored revision has it, or it is to be deleted.
     Stripped,
     /// It carries no release's marks.
     Unmarked,
@@ -187,41 +187,23 @@ impl fmt::Display for Verdict {
 }
 
 /// The table: a row for each [`ObjectState`], a column for each [`Operation`].
+#[rustfmt::skip]
 const TABLE: [[Verdict; 9]; 11] = {
     use Verdict::{Create, Delete, Leave, Refuse, Wait, Write};
     const KEPT: Verdict = Verdict::Adopt(Adoption::Kept);
-    const OWNED: Verdict = Verdict::Adopt(Adoption::Owned);
     const HANDED: Verdict = Verdict::Adopt(Adoption::HandedOver);
     [
         // Install, Upgrade, TakeOwnership, Correct, Restore, Recreate, Undo, Drop, Remove
-        [
-            Create, Create, Create, Create, Create, Create, Leave, Leave, Leave,
-        ],
-        [
-            Write, Write, Write, Write, Write, Delete, Delete, Delete, Delete,
-        ],
-        [
-            HANDED, HANDED, HANDED, Write, Write, Delete, Leave, Delete, Delete,
-        ],
-        [
-            Write, Write, Write, Write, Write, Refuse, Leave, Leave, Leave,
-        ],
-        [
-            Write, Write, OWNED, Write, Write, Refuse, Leave, Leave, Leave,
-        ],
-        [
-            Write, Write, Write, Write, Write, Delete, Leave, Leave, Delete,
-        ],
-        [
-            Write, Write, Write, Write, Write, Delete, Leave, Delete, Delete,
-        ],
-        [
-            Refuse, KEPT, OWNED, Write, Write, Refuse, Leave, Leave, Leave,
-        ],
-        [Refuse, KEPT, OWNED, KEPT, KEPT, Refuse, Leave, Leave, Leave],
-        [
-            Refuse, Refuse, HANDED, Refuse, Leave, Refuse, Leave, Leave, Leave,
-        ],
+        [Create, Create, Create, Create, Create, Create, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Write, Delete, Delete, Delete, Delete],
+        [HANDED, HANDED, HANDED, Write, Write, Delete, Leave, Delete, Delete],
+        [Write, Write, Write, Write, Write, Refuse, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Write, Refuse, Leave, Leave, Leave],
+        [Write, Write, Write, Write, Write, Delete, Leave, Leave, Delete],
+        [Write, Write, Write, Write, Write, Delete, Leave, Delete, Delete],
+        [Refuse, KEPT, KEPT, Write, Write, Refuse, Leave, Leave, Leave],
+        [Refuse, KEPT, KEPT, KEPT, KEPT, Refuse, Leave, Leave, Leave],
+        [Refuse, Refuse, HANDED, Refuse, Leave, Refuse, Leave, Leave, Leave],
         [Wait, Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
     ]
 };
@@ -309,7 +291,7 @@ mod tests {
     #[test]
     fn what_was_nobodys_once_stays_so_whoever_takes_it() {
         use Adoption::{HandedOver, Kept, Owned};
-        assert_eq!(HandedOver.after(Some(Kept)), Owned);
+        assert_eq!(HandedOver.after(Some(Kept)), Kept);
         assert_eq!(HandedOver.after(Some(Owned)), Owned);
         assert_eq!(Kept.after(Some(Owned)), Owned);
         assert_eq!(Owned.after(Some(Kept)), Owned);

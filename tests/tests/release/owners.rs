@@ -224,6 +224,69 @@ async fn going_back_takes_nothing_from_who_has_it_by_then() -> Result<()> {
     Ok(())
 }
 
+/// A version that was never deployed took objects, and the release goes: they were never the release's.
+#[tokio::test]
+async fn the_removal_of_a_release_leaves_what_only_a_failed_revision_took() -> Result<()> {
+    let theirs = World::new().await?;
+    theirs.deploy(&config_map("shared", "theirs")).await?;
+    let mut ours = World::new().await?;
+    ours.namespace.clone_from(&theirs.namespace);
+    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
+    ours.name = "ours".to_owned();
+    ours.deploy(&config_map("a", "1")).await?;
+    ours.theirs("theirs")?;
+    let uids = || -> Result<_> {
+        Ok([
+            ours.uid_of("configmap/shared")?,
+            ours.uid_of("configmap/theirs")?,
+        ])
+    };
+    let before = uids()?;
+    let failed = ours
+        .deploy_with(
+            &failing(&["a", "shared", "theirs", "new"]),
+            options(true, false),
+        )
+        .await;
+    failed.unwrap_err();
+    assert_eq!(ours.value("shared").await?, "ours", "it was taken");
+    ours.remove().await?;
+    assert_eq!(uids()?, before);
+    for name in ["a", "new"] {
+        assert_eq!(ours.value(name).await?, "none", "{name}");
+    }
+    Ok(())
+}
+
+/// An attempt with `takeOwnership` that fails gives nobody's object to nobody: it stays when the release goes.
+#[tokio::test]
+async fn an_object_is_not_owned_by_an_attempt_that_fails() -> Result<()> {
+    for atomic in [false, true] {
+        let world = World::new().await?;
+        world.deploy(&config_map("a", "1")).await?;
+        world.theirs("theirs")?;
+        let before = world.uid_of("configmap/theirs")?;
+        let both = config_map("a", "2") + &config_map("theirs", "2");
+        world.deploy(&both).await?;
+        let failed = world
+            .deploy_with(&failing(&["a", "theirs"]), options(true, atomic))
+            .await;
+        failed.unwrap_err();
+        world
+            .deploy(&both.replace("value: \"2\"", "value: \"4\""))
+            .await?;
+        let done = world.remove().await?;
+        assert_eq!(
+            world.uid_of("configmap/theirs")?,
+            before,
+            "atomic: {atomic}"
+        );
+        assert_eq!(done.adopted.len(), 1);
+        assert_eq!(world.value("a").await?, "none");
+    }
+    Ok(())
+}
+
 /// A definition whose scope changes is not recreated over everything of its kind, nor is what asks to be kept.
 #[tokio::test]
 async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Result<()> {

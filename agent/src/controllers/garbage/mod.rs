@@ -60,7 +60,7 @@ pub enum RemovalError {
     Ledger(#[source] kube::Error),
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    #[error("cannot tell whose release {release} is")]
+    #[error("cannot tell whose release {release} is, nor what it has")]
     Records {
         release: String,
         source: StorageError,
@@ -357,9 +357,11 @@ impl Collector {
         let copies = self.uninstaller.leave_copies(key, entry, &release, removal);
         copies.await?;
         // Its next deploy is an upgrade.
-        let entry = entry.clone().handed_to(&next_owner);
-        let written = self.ledger.own(key.clone(), entry, &release.proof).await;
-        written.map_err(RemovalError::Ledger)?;
+        let (from, is_attempt) = (&entry.bundle, release.is_attempt);
+        let written = self
+            .ledger
+            .hand_over(key, from, &next_owner, is_attempt, &release.proof);
+        written.await.map_err(RemovalError::Ledger)?;
         self.queue.wake(&next_owner, ReconcileKind::Full);
         Ok(())
     }
@@ -375,8 +377,10 @@ impl Collector {
             NextOwner::Bundle(next_owner) => Some(next_owner),
             NextOwner::Unknown(_) | NextOwner::Nobody => None,
         };
-        let left = next_owner.as_deref().and_then(|next| entry.left_to(next));
-        self.uninstaller.give_up(key, entry, removal, left).await?;
+        let left_to = next_owner.as_deref();
+        self.uninstaller
+            .give_up(key, entry, removal, left_to)
+            .await?;
         tracing::warn!(bundle = entry.bundle, "{text}");
         self.events
             .emit(Reason::ReleaseNotProven, &entry.bundle, text);

@@ -57,7 +57,7 @@ pub(super) struct OwnedRelease {
     storage: Storage,
     keeps: bool,
     /// None of it was ever deployed.
-    is_attempt: bool,
+    pub(super) is_attempt: bool,
 }
 
 impl Uninstaller {
@@ -228,7 +228,7 @@ impl Uninstaller {
             .map_err(RemovalError::DownstreamResources)
     }
 
-    /// Forgets a release that is not the bundle's, but for what is `left` to a bundle that tried to take it. Copies that were made for the
+    /// Forgets a release that is not the bundle's, but for what is left to a bundle that tried to take it. Copies that were made for the
     /// bundle beside it go.
     ///
     /// # Errors
@@ -238,21 +238,15 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         removal: Removal<'_>,
-        left: Option<LedgerEntry>,
+        left_to: Option<&str>,
     ) -> Result<(), RemovalError> {
         if !self.keeps(entry) {
             let impersonated = self.identities.account(&entry.account)?;
             self.remove_copies(key, entry, &impersonated, removal)
                 .await?;
         }
-        match left {
-            None => self.forget(key).await,
-            Some(left) => {
-                self.ledger.attempt(key.clone(), left);
-                let settled = self.ledger.settle(key).await;
-                settled.map_err(RemovalError::Ledger)
-            }
-        }
+        let given_up = self.ledger.give_up(key, &entry.bundle, left_to).await;
+        given_up.map_err(RemovalError::Ledger)
     }
 
     /// Whether a bundle's objects are to stay.
