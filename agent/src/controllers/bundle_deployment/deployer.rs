@@ -3,7 +3,7 @@
 //! Reads what upstream and the cluster hold and hands it to the pure modules [`crate::bundle`] and
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ use tokio::time::Instant;
 
 use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
-use super::ownership::OwnershipConflicts;
 use super::plan::DeployReason;
 use super::rendering::{OverTurn, Rendering, SensitiveInputs, Turn};
 use super::status::DEPLOYED;
@@ -102,6 +101,16 @@ struct Asking {
     since: Instant,
     /// The source did not answer, and what it gave before was deployed.
     is_owed: bool,
+}
+
+/// What a deploy builds on.
+pub struct Base<'a> {
+    /// The release as it was read before.
+    pub known: Option<&'a Release>,
+    /// Objects of it that others have by now; nothing if nobody has looked.
+    pub contested: Option<BTreeSet<ObjectKey>>,
+    /// There was no attempt before whose record is read.
+    pub is_first: bool,
 }
 
 /// Deploys bundles; shared by all reconciles.
@@ -232,7 +241,7 @@ impl Deployer {
     }
 
     /// Brings the release to what the bundle wants; `records` are those of its namespace. Gives back, too, the turn that covers what was
-    /// deployed, for as long as it is looked at. `is_first`: there was no attempt before whose record is read.
+    /// deployed, for as long as it is looked at.
     ///
     /// # Errors
     /// Whatever is in the way, to be shown and tried again.
@@ -245,9 +254,13 @@ impl Deployer {
         reason: DeployReason,
         impersonated: &DeploymentClient,
         records: &Storage,
-        known: Option<&Release>,
-        is_first: bool,
+        base: Base<'_>,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
+        let Base {
+            known,
+            contested,
+            is_first,
+        } = base;
         let bundle = &filled.bundle;
         let superseded = self.queue.superseded(bundle.name()).unwrap_or_default();
         let inputs = superseded
@@ -323,7 +336,7 @@ impl Deployer {
                 },
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
-                contested: OwnershipConflicts::read(bundle.name(), &bundle.status).objects(),
+                contested,
                 check_ownership_first: bundle.status.condition(DEPLOYED) == "False",
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,

@@ -492,6 +492,12 @@ impl Report {
         self.deploys_anew(&record, "is not the one that was written");
     }
 
+    /// The record of the release is damaged, or larger than what is read.
+    pub fn record_unreadable(&mut self, release: &ReleaseId) {
+        let record = format!("the record of {}", revision(release));
+        self.deploys_anew(&record, "cannot be read");
+    }
+
     /// The revision was superseded by somebody else, or is none of this bundle's objects.
     pub fn revision_of_another(&mut self, release: &ReleaseId) {
         self.deploys_anew(

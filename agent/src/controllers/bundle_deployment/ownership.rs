@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use objects::ObjectKey;
-use release::action::Contested;
 use release::kube::Owner;
 use serde_json::Value;
 
@@ -214,24 +213,6 @@ impl OwnershipConflicts {
         self.untold
     }
 
-    /// The objects that another release has.
-    pub fn objects(&self) -> Vec<Contested> {
-        let objects = self.known.iter().filter(|one| one.part == Part::Objects);
-        let contested = |one: &OwnershipConflict| {
-            let (kind, path) = one.what.split_once(' ')?;
-            let (namespace, name) = match path.split_once('/') {
-                Some((namespace, name)) => (Some(namespace.to_owned()), name),
-                None => (None, path),
-            };
-            Some(Contested {
-                kind: kind.to_owned(),
-                namespace,
-                name: name.to_owned(),
-            })
-        };
-        objects.filter_map(contested).collect()
-    }
-
     /// The bundles that have what this one wants.
     pub fn owners(&self) -> BTreeSet<String> {
         let owner = |one: &OwnershipConflict| match (&one.owner, one.part) {
@@ -343,12 +324,6 @@ mod tests {
         let mut read = OwnershipConflicts::read("former", &former.status);
         assert_eq!(read, conflicts);
         assert_eq!(read.owners(), BTreeSet::from(["taker".to_owned()]));
-        let contested = |name: &str| Contested {
-            kind: "ConfigMap".to_owned(),
-            namespace: Some("ns".to_owned()),
-            name: name.to_owned(),
-        };
-        assert_eq!(read.objects(), [contested("a"), contested("b")]);
         let later = OwnershipConflict {
             since: "2027-01-01T00:00:00Z".into(),
             ..lost("a", taker())

@@ -12,6 +12,7 @@ use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll::{self, Found};
 use crate::controllers::bundle_deployment::claims::ReleaseId;
+use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
@@ -300,8 +301,11 @@ impl Reconciler {
                 reason,
                 impersonated,
                 &records,
-                known,
-                before.is_none(),
+                Base {
+                    known,
+                    contested: self.taken(bundle.name()),
+                    is_first: before.is_none(),
+                },
             )
             .await;
         let deployed = match deployed {

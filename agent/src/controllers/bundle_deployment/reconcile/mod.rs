@@ -9,13 +9,14 @@ mod prerequisites;
 mod stored;
 mod undone;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chart::source::Reservation;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use objects::ObjectKey;
 use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -71,6 +72,8 @@ pub struct Reconciler {
     corrections: Mutex<HashMap<String, Attempts>>,
     /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
     looked_at: Mutex<HashMap<String, String>>,
+    /// Objects of bundles that another release has, all of them, as the last look found them. Nothing of a bundle that is not looked at.
+    taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     release_locks: ReleaseLocks,
 }
 
@@ -131,6 +134,7 @@ impl Reconciler {
             waiting: Mutex::default(),
             corrections: Mutex::default(),
             looked_at: Mutex::default(),
+            taken: Mutex::default(),
             release_locks: ReleaseLocks::default(),
         }
     }
@@ -169,6 +173,7 @@ impl Reconciler {
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
             tracing::debug!(name, ?reason, "suspended");
             self.context.drift.clear(name);
+            self.note_taken(name, None);
             return entered;
         }
         let held = self.observation_cache.take_held(&bundle);
@@ -287,6 +292,7 @@ impl Reconciler {
         }
         self.context.drift.clear(name);
         self.observation_cache.forget(name);
+        self.note_taken(name, None);
         self.end_waiting(name);
         if !self.context.collector.has_releases(name) {
             self.forget_facts(name);
@@ -320,6 +326,20 @@ impl Reconciler {
                 Requeue::RETRY
             }
         }
+    }
+
+    /// The objects of a bundle that others have; nothing if nobody has looked, or not since it was left alone.
+    fn taken(&self, bundle: &str) -> Option<BTreeSet<ObjectKey>> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get(bundle).cloned()
+    }
+
+    fn note_taken(&self, bundle: &str, found: Option<BTreeSet<ObjectKey>>) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Some(found) => taken.insert(bundle.to_owned(), found),
+            None => taken.remove(bundle),
+        };
     }
 
     /// How long a bundle has waited for upstream, since the first call.

@@ -57,6 +57,7 @@ impl Reconciler {
         // While the site holds changes, what was deployed before them is what there is to report.
         let is_held = state.hold.is_some() && !state.report.status().release.is_empty();
         if !is_wanted && !is_held {
+            self.note_taken(state.bundle.name(), None);
             return Ok(());
         }
         let bundle = Arc::clone(&state.bundle);
@@ -91,6 +92,7 @@ impl Reconciler {
         }
         let observed = self.observe(state, &impersonated, &release, applied).await;
         let observed = observed.map_err(|message| {
+            self.note_taken(bundle.name(), None);
             Halt::new(Cause::Monitor, message).redacted(&SensitiveData::of_release(&release))
         })?;
         if state.hold.is_some() {
@@ -261,6 +263,12 @@ impl Reconciler {
             Some(OwnershipConflict::object(key, holder, since, name)).filter(|_| *other != owner)
         });
         let lost = lost.collect();
+        let taken = found
+            .taken
+            .iter()
+            .filter(|(_, other, _)| *other != owner && self.holder(other, bundle.name()).is_some());
+        let taken = taken.map(|(key, ..)| key.clone()).collect();
+        self.note_taken(bundle.name(), Some(taken));
         let others = self.context.store.all();
         let wanted = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
         if !wanted.is_empty() {

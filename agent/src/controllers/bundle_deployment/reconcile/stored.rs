@@ -53,6 +53,11 @@ impl Reconciler {
                 state.report.record_changed(&id);
                 return Ok(None);
             }
+            // Damaged, or larger than anything that is written today: whoever waits for it waits for ever.
+            Err(StorageError::Decode { .. }) => {
+                state.report.record_unreadable(&id);
+                return Ok(None);
+            }
             Err(failed) => return Err(failed),
         };
         if known.digest(id.revision).is_none() {
@@ -74,8 +79,8 @@ impl Reconciler {
         Ok(Some(release))
     }
 
-    /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger knows
-    /// nothing of it: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once. When it is to
+    /// Enters the release that another agent deployed for a bundle into the ledger, if upstream's status names it and the ledger does not
+    /// know that revision or a later one: it goes with the bundle, also if that never gets as far as to be deployed here. It is looked at once. When it is to
     /// be tried again.
     pub(super) async fn enter(&self, bundle: &BundleDeployment) -> Requeue {
         let named = &bundle.status.release;
@@ -88,7 +93,11 @@ impl Reconciler {
             looked_at.get(bundle.name()) == Some(named)
         };
         let ledger = &self.context.ledger;
-        if was_looked_at || ledger.get(&id.key()).is_some() {
+        // What another agent deployed above all that is known here counts too.
+        let is_known = ledger
+            .get(&id.key())
+            .is_some_and(|entry| entry.bundle != bundle.name() || !entry.may_believe(id.revision));
+        if was_looked_at || is_known {
             return Requeue::IDLE;
         }
         let (identities, account) = (
@@ -97,7 +106,7 @@ impl Reconciler {
         );
         let impersonated = match identities.deployment(account, Purpose::Monitor).await {
             Ok(impersonated) => impersonated,
-            Err(failed) if failed.is_missing() => return Requeue::IDLE,
+            // It may come yet, and nothing tells of that.
             Err(_) => return Requeue::RETRY,
         };
         let _turn = self.context.deployer.memory().reserve(RECORD).await;
