@@ -66,10 +66,12 @@ impl StoredRevision {
 }
 
 impl StoredRevision {
-    /// What is believed of it: nothing that stands in the place of what was written here.
+    /// What is believed of it: nothing that stands in the place of what was written here, but that another client is at work on it, which
+    /// is a claim to be waited for and to nothing else.
     #[must_use]
     pub fn believed(self) -> Self {
         match self.origin {
+            Origin::Spent if self.status.is_pending() && self.is_foreign() => self,
             Origin::Spent => Self {
                 status: Status::Unknown,
                 ..self

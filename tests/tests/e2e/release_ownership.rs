@@ -596,3 +596,105 @@ async fn a_release_stays_its_bundles_after_helm_wrote_to_it() -> Result<()> {
     agent.delete("web").await?;
     gone(&agent, &["web".to_owned()], PATIENCE).await
 }
+
+/// A bundle takes another's object and fails; the one that gets its release when it goes never deploys either.
+#[tokio::test]
+async fn what_a_failed_attempt_took_does_not_go_with_who_gets_its_release() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let theirs = deploy(&agent, "theirs", 1).await?;
+    let before = uid(&agent, &theirs[0]).await?;
+    let failing = |name: &str, object: &str| {
+        BundleDeployment::content(name, with_refused(object))
+            .release("failed", &target(&agent))
+            .helm("takeOwnership", json!(name == "first"))
+    };
+    agent.apply(&failing("first", &theirs[0])).await?;
+    agent
+        .wait_deploy_error("first", |message| message.contains("selector"))
+        .await?;
+    agent.apply(&failing("heir", "heir")).await?;
+    agent
+        .wait_deploy_error("heir", |message| {
+            message.contains("belongs to bundle first")
+        })
+        .await?;
+    agent.delete("first").await?;
+    agent
+        .wait_deploy_error("heir", |message| message.contains("selector"))
+        .await?;
+    agent.delete("heir").await?;
+    wait_entry(&agent, "failed", "to be forgotten", |entry| entry.is_none()).await?;
+    ensure!(uid(&agent, &theirs[0]).await? == before && before.is_some());
+    ensure!(uid(&agent, "heir").await?.is_none());
+    Ok(())
+}
+
+/// Somebody damages the record that the status names: the bundle goes on, with a revision from its chart.
+#[tokio::test]
+async fn a_damaged_record_stops_no_bundle() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&claim(&agent, "web")).await?;
+    agent.wait_ready("web").await?;
+    let before = uid(&agent, "common").await?;
+    let damage = json!({ "stringData": { "release": "H4sIAAAA" } });
+    let secrets = agent.objects("v1", "Secret", &target(&agent));
+    secrets
+        .patch(
+            "sh.helm.release.v1.web.v1",
+            &PatchParams::default(),
+            &Patch::Merge(&damage),
+        )
+        .await?;
+    agent
+        .apply(
+            &claim(&agent, "web")
+                .label("round", "1")
+                .helm("atomic", json!(true)),
+        )
+        .await?;
+    agent
+        .wait_for("web", "to be deployed anew", |bundle| {
+            let release = bundle["status"]["release"].as_str().unwrap_or_default();
+            release.ends_with("/web:2") && bundle["status"]["ready"] == json!(true)
+        })
+        .await?;
+    ensure!(uid(&agent, "common").await? == before, "it was made anew");
+    let told = wait_event(&agent, "RecordChanged", "web").await?;
+    ensure!(told.contains("cannot be read"), "{told}");
+    agent.delete("web").await?;
+    gone(&agent, &["web".to_owned(), "common".to_owned()], PATIENCE).await
+}
+
+/// The Go agent deploys a later revision of a release that the ledger knows, and its bundle is paused from then on.
+#[tokio::test]
+async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent.apply(&app(&agent, "web")).await?;
+    agent.wait_ready("web").await?;
+    agent.process()?.kill();
+    let records = records(&agent).await?;
+    let mut later = records.get("web", 1).await?;
+    later.revision = 2;
+    records.create(&later).await?;
+    let bundles = agent.bundle_deployments()?;
+    let named = json!({ "status": { "release": format!("{}/web:2", target(&agent)) } });
+    let pause = json!({ "spec": { "paused": true } });
+    let parameters = PatchParams::default();
+    bundles
+        .patch("web", &parameters, &Patch::Merge(&pause))
+        .await?;
+    bundles
+        .patch_status("web", &parameters, &Patch::Merge(&named))
+        .await?;
+    agent.process()?.restart()?;
+    wait_entry(&agent, "web", "to know the revision", |entry| {
+        entry.is_some_and(|entry| entry["revisions"]["2"].is_string())
+    })
+    .await
+}

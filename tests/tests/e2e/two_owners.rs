@@ -143,6 +143,42 @@ async fn an_object_that_moved_to_another_bundle_stays_with_it() -> Result<()> {
     agent.wait_ready("taker").await.map(drop)
 }
 
+/// More than a status names, taken while nobody looked: the next version takes none of them back, nor does the one after delete any.
+#[tokio::test]
+async fn what_others_took_while_nobody_looked_stays_with_them() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let names: Vec<_> = (0..12).map(|n| format!("m-{n:02}")).collect();
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    agent.apply(&maps(&agent, "former", &all, "")).await?;
+    agent.wait_ready("former").await?;
+    let paused = maps(&agent, "former", &all, "").spec("paused", json!(true));
+    agent.apply(&paused).await?;
+    let taker = maps(&agent, "taker", &all[1..], "").helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("taker").await?;
+    let version = "  labels: {version: two}\n";
+    agent.apply(&maps(&agent, "former", &all, version)).await?;
+    agent
+        .wait_for("former", "to be refused", |bundle| {
+            let installed = condition(bundle, "Installed");
+            let message = installed.and_then(|installed| installed["message"].as_str());
+            message.is_some_and(|message| message.contains("invalid ownership metadata"))
+        })
+        .await?;
+    let next = maps(&agent, "former", &all[..1], version);
+    agent.apply(&next).await?;
+    agent.wait_ready("former").await?;
+    for name in &all[1..] {
+        ensure!(
+            by(&agent, name).await?.as_deref() == Some("taker"),
+            "{name}"
+        );
+    }
+    ensure!(by(&agent, all[0]).await?.as_deref() == Some("former"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_object_that_went_with_its_new_bundle_is_missing_to_the_old_one() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
