@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
+/// What an entry takes besides its value: many small ones must not be free.
+const ENTRY_BYTES: usize = 512;
+
 /// Values with a weight. A value heavier than a quarter of the whole is not kept at all, so that
 /// one giant cannot evict everything else.
 pub(super) struct Cache<K, V> {
@@ -48,6 +51,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     pub(super) fn put(&self, key: K, value: V, bytes: usize) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.remove(&key);
+        let bytes = bytes.saturating_add(ENTRY_BYTES);
         if bytes > self.capacity_bytes / 4 {
             return;
         }
@@ -79,12 +83,12 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let cache = Cache::new(100);
+        let cache = Cache::new(100 * ENTRY_BYTES);
         for key in 0..4 {
-            cache.put(key, key, 25);
+            cache.put(key, key, 24 * ENTRY_BYTES);
         }
         assert_eq!(cache.get(&0), Some(0));
-        cache.put(4, 4, 20);
+        cache.put(4, 4, 19 * ENTRY_BYTES);
         assert_eq!(
             (cache.get(&0), cache.get(&1), cache.get(&4)),
             (Some(0), None, Some(4))
@@ -93,19 +97,28 @@ mod tests {
 
     #[test]
     fn a_value_larger_than_the_cache_is_not_cached() {
-        let cache = Cache::new(100);
-        cache.put("small", 1, 20);
-        cache.put("giant", 2, 90);
+        let cache = Cache::new(100 * ENTRY_BYTES);
+        cache.put("small", 1, 20 * ENTRY_BYTES);
+        cache.put("giant", 2, 90 * ENTRY_BYTES);
         assert_eq!((cache.get(&"small"), cache.get(&"giant")), (Some(1), None));
     }
 
     #[test]
-    fn replacing_frees_the_old_weight() {
-        let cache = Cache::new(100);
-        for _ in 0..50 {
-            cache.put("key", 1, 25);
+    fn what_takes_nothing_itself_takes_its_place() {
+        let cache = Cache::new(100 * ENTRY_BYTES);
+        for key in 0..1000 {
+            cache.put(key, (), 0);
         }
-        cache.put("other", 2, 25);
+        assert_eq!(cache.inner.lock().unwrap().entries.len(), 100);
+    }
+
+    #[test]
+    fn replacing_frees_the_old_weight() {
+        let cache = Cache::new(100 * ENTRY_BYTES);
+        for _ in 0..50 {
+            cache.put("key", 1, 24 * ENTRY_BYTES);
+        }
+        cache.put("other", 2, 24 * ENTRY_BYTES);
         assert_eq!(cache.get(&"key"), Some(1));
     }
 }
