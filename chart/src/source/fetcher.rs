@@ -42,6 +42,9 @@ pub struct FetchedChart {
     pub is_stale: bool,
 }
 
+/// What is remembered of the forms of indexes: some hundred of them.
+const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
+
 /// Fetches charts. Clones share connections and what is remembered.
 #[derive(Clone)]
 pub struct Fetcher {
@@ -53,6 +56,8 @@ pub(super) struct Shared {
     pub(super) http: Http,
     pub(super) disk: Option<Arc<Disk>>,
     pub(super) indexes: Cache<IndexKey, KeptIndex>,
+    /// Indexes in a form that only makes sense as a whole.
+    pub(super) read_as_a_whole: Cache<IndexKey, ()>,
     pub(super) archives: Cache<Key, Kept<FetchedChart>>,
     pub(super) vouchers: Cache<Key, Vouchers>,
     /// What the next downloads of indexes are to be about.
@@ -87,6 +92,7 @@ impl Fetcher {
             disk,
             wanted: Mutex::default(),
             indexes: Cache::new(settings.cache_bytes),
+            read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
             archives: Cache::new(settings.cache_bytes),
             vouchers: Cache::new(settings.cache_bytes / 4),
             index_flights: Flights::default(),

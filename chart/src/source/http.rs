@@ -56,6 +56,8 @@ pub(super) struct Request<'a> {
     pub(super) form: Option<Secret>,
     /// It is an index, and a large one is wanted only as far as it is about these charts.
     pub(super) sieved: Option<BTreeSet<String>>,
+    /// Of what it is a part of; else it has a time of its own.
+    pub(super) watch: Option<&'a Stopwatch>,
 }
 
 impl<'a> Request<'a> {
@@ -67,6 +69,7 @@ impl<'a> Request<'a> {
             access,
             form: None,
             sieved: None,
+            watch: None,
         }
     }
 
@@ -186,14 +189,15 @@ impl Http {
     /// Sends the request until an answer comes that is worth reporting.
     ///
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
-    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count.
+    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one watch.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
         let url = SafeUrl::from(request.url.clone());
         let limit = self.settings.timeout;
-        let watch = Stopwatch::started();
+        let own = Stopwatch::started();
+        let watch = request.watch.unwrap_or(&own);
         tokio::select! {
             biased;
-            result = self.attempts(&request, &url, &watch) => result,
+            result = self.attempts(&request, &url, watch) => result,
             () = watch.runs_out(limit) => Err(FetchError::Transport {
                 source: TransportError::Timeout { limit },
                 url: url.clone(),
@@ -275,6 +279,7 @@ impl Http {
             return Err(too_large());
         }
         let mut sieve: Option<Sieve> = None;
+        let mut is_other_form = false;
         let mut received = 0;
         let mut body = BytesMut::new();
         let mut reservation: Option<Reservation> = None;
@@ -296,19 +301,28 @@ impl Http {
             if let Some(charts) = request.sieved.as_ref().filter(|_| wanted)
                 && received > LARGE_INDEX_BYTES
             {
-                let sieved = match &mut sieve {
-                    Some(sieve) => sieve.push(&chunk),
-                    None => {
-                        let begun = sieve.insert(Sieve::new(charts.clone()));
-                        let before = std::mem::take(&mut body);
-                        reservation = None;
-                        begun.push(&before).and_then(|()| begun.push(&chunk))
+                match &mut sieve {
+                    Some(sieve) => {
+                        if sieve.push(&chunk).is_err() {
+                            return Ok(not_understood(response.headers_mut()));
+                        }
+                        continue;
                     }
-                };
-                if sieved.is_err() {
-                    return Ok(not_understood(response.headers_mut()));
+                    // The beginning is here: in a form that only makes sense as a whole it goes on as that.
+                    None if is_other_form => {}
+                    None => {
+                        let mut begun = Sieve::new(charts.clone());
+                        match begun.push(&body).and_then(|()| begun.push(&chunk)) {
+                            Ok(()) => {
+                                body = BytesMut::new();
+                                reservation = None;
+                                sieve = Some(begun);
+                                continue;
+                            }
+                            Err(_) => is_other_form = true,
+                        }
+                    }
                 }
-                continue;
             }
             let length = (body.len() + chunk.len()) as u64;
             let held = reservation.as_ref();
@@ -336,7 +350,8 @@ impl Http {
             Some(Ok(kept)) => {
                 let bytes = kept.len() as u64;
                 if bytes > SMALL_BYTES {
-                    reservation = Some(self.settings.memory.reserve(bytes).await);
+                    let turn = self.settings.memory.reserve(bytes);
+                    reservation = Some(watch.waiting(turn).await);
                 }
                 body = BytesMut::from(&kept[..]);
                 BodyIs::Sieved
@@ -407,6 +422,7 @@ impl Http {
         hash.update((ca.len() as u64).to_le_bytes());
         hash.update(ca);
         if let Some(identity) = &access.identity {
+            hash.update((identity.certificates.len() as u64).to_le_bytes());
             hash.update(&identity.certificates);
             hash.update(identity.key.reveal());
         }

@@ -313,7 +313,7 @@ impl Index {
 }
 
 /// Bytes of tree at a time. Nearly all indexes fit at once.
-const TREE_BYTES: usize = 32 << 20;
+pub(super) const TREE_BYTES: usize = 32 << 20;
 
 /// The field that has the charts.
 const ENTRIES: &str = "entries";

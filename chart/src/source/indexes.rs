@@ -12,8 +12,8 @@ use super::credentials::{Access, Shown};
 use super::disk::Disk;
 use super::error::FetchError;
 use super::fetcher::{Origin, Shared};
-use super::http::{Answer, BodyIs, Request, authorize};
-use super::index::{Entry, Index, IndexError};
+use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
+use super::index::{Entry, Index, IndexError, TREE_BYTES};
 use super::kept::{IndexKey, Kept, KeptIndex};
 use super::recall::on_disk;
 use super::safe_url::SafeUrl;
@@ -21,6 +21,12 @@ use super::{Strictness, repository};
 
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
+
+/// How many times the text of an index its tree is, about.
+const TREE_FACTOR: u64 = 8;
+
+/// Of how many indexes what is wanted is noted.
+const MAX_WANTED: usize = 1_000;
 
 /// Of how many charts an index is kept that is too large to be kept for all.
 const MAX_CHARTS_OF_INDEX: usize = 200;
@@ -86,6 +92,10 @@ impl Shared {
     /// Notes what the next download of an index is to be about.
     fn want(&self, key: &IndexKey, chart: Option<&str>) {
         let mut wanted = self.lock_wanted();
+        // Of those who left nobody asks any more; others find that the answer is not about what they want, and ask again.
+        if wanted.len() > MAX_WANTED {
+            wanted.clear();
+        }
         let about = wanted.entry(key.clone()).or_default();
         match chart {
             Some(chart) => drop(about.charts.insert(chart.to_owned())),
@@ -128,16 +138,20 @@ impl Shared {
             let room = MAX_CHARTS_OF_INDEX.saturating_sub(wanted.charts.len());
             wanted.charts.extend(only.iter().take(room).cloned());
         }
-        let is_sieved = !wanted.whole && self.settings.strictness == Strictness::Fleet;
+        let is_sieved = !wanted.whole
+            && self.settings.strictness == Strictness::Fleet
+            && self.read_as_a_whole.get(&key).is_none();
         let sieved = Request {
             sieved: is_sieved.then(|| wanted.charts.clone()),
             ..request()
         };
         let mut answer = self.http.send(sieved).await?;
-        let mut index = self.read_index(&answer, &url);
+        let mut index = self.read_index(&answer, &url).await;
         if answer.body_is == BodyIs::NotUnderstood || answer.is_sieved() && index.is_err() {
+            // Once: the next ones are read as a whole at once.
+            self.read_as_a_whole.put(key.clone(), (), 0);
             answer = self.http.send(request()).await?;
-            index = self.read_index(&answer, &url);
+            index = self.read_index(&answer, &url).await;
         }
         if let Some(known) = known
             .clone()
@@ -167,9 +181,27 @@ impl Shared {
         Ok(kept)
     }
 
-    fn read_index(&self, answer: &Answer, url: &SafeUrl) -> Result<Index, IndexError> {
+    /// Reads an index. A large one in its turn, as what is made of it takes more than its text, and on a thread that may take its time.
+    async fn read_index(&self, answer: &Answer, url: &SafeUrl) -> Result<Index, IndexError> {
+        let (body, strictness, source) = (
+            answer.body.clone(),
+            self.settings.strictness,
+            url.to_string(),
+        );
+        let bytes = body.len() as u64;
         match answer.status {
-            StatusCode::OK => Index::load(&answer.body, self.settings.strictness, &url.to_string()),
+            StatusCode::OK if bytes <= SMALL_BYTES => Index::load(&body, strictness, &source),
+            StatusCode::OK => {
+                let bytes = bytes.saturating_mul(TREE_FACTOR).min(TREE_BYTES as u64);
+                let turn = self.settings.memory.reserve(bytes).await;
+                let read = tokio::task::spawn_blocking(move || {
+                    let index = Index::load(&body, strictness, &source);
+                    drop(turn);
+                    index
+                });
+                read.await
+                    .unwrap_or_else(|panicked| Err(IndexError::Decode(panicked.to_string())))
+            }
             _ => Ok(Index::default()),
         }
     }

@@ -1,6 +1,6 @@
 //! What is kept on disk: what it is good for after a restart, and whom it is given to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chart::source::{Access, ChartRef, Credentials, DiskSettings, Fetcher, Logins, Settings};
@@ -20,6 +20,22 @@ fn kept_in(folder: &Path) -> Fetcher {
         retries: 0,
         ..settings()
     })
+}
+
+/// All files of a folder and those in it.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files
 }
 
 /// A repository and a registry in one, which know joe alone.
@@ -257,17 +273,7 @@ async fn damage_is_noticed_and_no_file_has_a_credential() {
         };
         kept_in(folder.path()).fetch(chart, &access).await.unwrap();
     }
-    let mut files = Vec::new();
-    let mut folders = vec![folder.path().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => files.push(path),
-            }
-        }
-    }
+    let files = files(folder.path());
     assert!(files.len() > 8, "{files:?}");
     for file in &files {
         let text = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();
@@ -321,6 +327,8 @@ async fn many_processes_use_one_folder() {
     }
 }
 
+const ENTRY: &str = "{name: web7, version: 1.0.0, urls: [a.tgz]}";
+
 /// An index in the form that helm writes, of so many charts with ten versions each.
 fn large_index(charts: usize) -> String {
     let mut text = "apiVersion: v1\nentries:\n".to_owned();
@@ -341,18 +349,20 @@ async fn a_large_index_is_kept_for_the_charts_that_are_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let index = large_index(3000);
     assert!(index.len() > 12 << 20);
+    let late = large_index(1200).replace("generated:", &format!("  zebra: [{ENTRY}]\ngenerated:"));
+    assert!(late.len() > 9 << 19);
     let server = Server::plain(move |seen| match seen.path.as_str() {
         "/index.yaml" if seen.if_none_match.is_some() => answer(304, ""),
         "/index.yaml" => with(answer(200, index.clone()), "etag", "\"i\""),
-        // A form that only makes sense as a whole.
-        "/flow/index.yaml" => {
-            let entry = "{name: web7, version: 1.0.0, urls: [a.tgz]}";
+        // Forms that only make sense as a whole: the one says so early, the other late.
+        "/early/index.yaml" => {
             let padding = "x".repeat(5 << 20);
             answer(
                 200,
-                format!("{{apiVersion: v1, entries: {{ web7: [{entry}] }}}} #{padding}"),
+                format!("{{apiVersion: v1, entries: {{ web7: [{ENTRY}] }}}} #{padding}"),
             )
         }
+        "/late/index.yaml" => answer(200, late.clone()),
         _ => answer(200, archive("large")),
     })
     .await;
@@ -383,13 +393,19 @@ async fn a_large_index_is_kept_for_the_charts_that_are_wanted() {
     let before = indexes();
     fetch("web90".to_owned()).await.unwrap();
     assert!(indexes() <= before + 1);
-    let flow = reference(&server.url("/flow"), "web7", "");
-    assert_eq!(
-        fetcher
-            .fetch(&flow, &Access::default())
-            .await
-            .unwrap()
-            .version,
-        "1.0.0"
-    );
+    let asked = |path: &str| server.paths().iter().filter(|seen| *seen == path).count();
+    for (form, chart, at_first) in [("early", "web7", 1), ("late", "web9", 2)] {
+        let chart = reference(&server.url(&format!("/{form}")), chart, "");
+        for times in 0..2 {
+            let since = Some(Instant::now());
+            let anybody = Access::default();
+            let fetched = fetcher.fetch_since(&chart, &anybody, since).await;
+            assert!(!fetched.unwrap().is_stale);
+            assert_eq!(
+                asked(&format!("/{form}/index.yaml")),
+                at_first + times,
+                "{form}"
+            );
+        }
+    }
 }

@@ -324,15 +324,8 @@ async fn every_cell_works_and_fails_where_something_is_missing() {
     );
     let encoded = golib::base64::encode(format!("joe:{CANARY}"));
     let mut texts = vec![("the log".to_owned(), log.0.lock().unwrap().clone())];
-    let mut folders = vec![folder.path().to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => texts.push((path.display().to_string(), std::fs::read(&path).unwrap())),
-            }
-        }
+    for path in super::disk::files(folder.path()) {
+        texts.push((path.display().to_string(), std::fs::read(&path).unwrap()));
     }
     assert!(texts.len() > 20 && texts[0].1.len() > 1000);
     for (what, text) in texts {
