@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::cosign::MAX_SIGNATURES;
+
 /// A fetched chart. What is vouched for is its digest alone, so that what was checked is what is deployed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
@@ -42,19 +44,27 @@ pub struct Evidence {
     pub attached: Vec<Attached>,
     /// Sigstore bundles that refer to the manifest, as JSON.
     pub bundles: Vec<Vec<u8>>,
+    /// How many signatures there are besides, at least: more than are looked at, or larger ones.
+    pub left_out: usize,
 }
 
 impl Evidence {
     /// For errors: what there is, in words.
     pub(crate) fn cosign_in_words(&self) -> String {
-        match (self.attached.len(), self.bundles.len()) {
-            (0, 0) => "no signature".to_owned(),
-            (attached, 0) => count(attached, "attached signature"),
-            (0, bundles) => count(bundles, "signature bundle"),
-            (attached, bundles) => format!(
-                "{} and {}",
-                count(attached, "attached signature"),
-                count(bundles, "signature bundle")
+        let found = [
+            (self.attached.len(), "attached signature"),
+            (self.bundles.len(), "signature bundle"),
+        ];
+        let found = found.into_iter().filter(|(number, _)| *number > 0);
+        let found: Vec<String> = found.map(|(number, what)| count(number, what)).collect();
+        let found = match found.is_empty() {
+            true => "no signature".to_owned(),
+            false => found.join(" and "),
+        };
+        match self.left_out {
+            0 => found,
+            more => format!(
+                "{found}, and at least {more} more than are looked at ({MAX_SIGNATURES} of a kind, a mebibyte each, eight together)"
             ),
         }
     }

@@ -65,6 +65,7 @@ fn found(case: &Value) -> Evidence {
             })
             .collect(),
         bundles: bundles.map(|one| one.as_str().unwrap().into()).collect(),
+        left_out: 0,
     }
 }
 

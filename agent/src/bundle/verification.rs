@@ -139,6 +139,7 @@ fn evidence(found: Vouchers) -> Evidence {
             })
             .collect(),
         bundles: found.bundles.into_iter().map(Vec::from).collect(),
+        left_out: found.left_out,
     }
 }
 

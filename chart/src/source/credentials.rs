@@ -213,6 +213,15 @@ impl Access {
         }
     }
 
+    /// As it is for a registry that an index names: what proves who asks is the repository's own.
+    pub(super) fn without_own(&self) -> Self {
+        Self {
+            credentials: None,
+            identity: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether a registry, by its address with TLS, is spoken to without.
     pub(super) fn is_plain(&self, registry: &Url) -> bool {
         let hosts = self.hosts.as_ref();

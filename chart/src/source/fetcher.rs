@@ -345,12 +345,7 @@ impl Shared {
         let url = repository::chart_url(repo, chart, entry)?;
         let (fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;
-            // What proves who asks is the repository's, not the registry's.
-            let access = Access {
-                credentials: None,
-                identity: None,
-                ..access.clone()
-            };
+            let access = access.without_own();
             self.fetch_pulled(&reference, &entry.version, &access, since)
                 .await?
         } else {

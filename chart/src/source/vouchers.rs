@@ -17,13 +17,16 @@ use super::reference::{ChartRef, Location};
 use super::safe_url::SafeUrl;
 
 /// Signatures of one chart that are fetched, each way.
-const MAX_SIGNATURES: usize = 50;
+const MAX_SIGNATURES: usize = 200;
 /// Largest signature or provenance file, and all of one chart, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
-const MAX_ALL_BYTES: u64 = 4 << 20;
+const MAX_ALL_BYTES: u64 = 8 << 20;
 
 const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
+/// What a referrer says that its bundle states, and what `cosign sign` has there.
+const STATES: &str = "dev.sigstore.bundle.predicateType";
+const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// Kind of the notes on disk.
 const NOTE: &str = "vouchers";
@@ -34,6 +37,7 @@ struct Note {
     provenance: Option<String>,
     attached: Vec<(String, BTreeMap<String, String>)>,
     bundles: Vec<String>,
+    left_out: usize,
 }
 
 impl Note {
@@ -50,6 +54,7 @@ impl Note {
             provenance,
             attached: attached.collect::<Option<_>>()?,
             bundles: found.bundles.iter().map(text).collect::<Option<_>>()?,
+            left_out: found.left_out,
         })
     }
 }
@@ -66,6 +71,7 @@ impl From<Note> for Vouchers {
                 })
                 .collect(),
             bundles: note.bundles.into_iter().map(Bytes::from).collect(),
+            left_out: note.left_out,
         }
     }
 }
@@ -97,6 +103,8 @@ pub struct Vouchers {
     pub attached: Vec<Attached>,
     /// Sigstore bundles that refer to the chart's manifest, as JSON.
     pub bundles: Vec<Bytes>,
+    /// How many signatures there are besides, at least, which were not fetched: there are too many, or they are too large.
+    pub left_out: usize,
 }
 
 impl Fetcher {
@@ -138,10 +146,7 @@ impl Fetcher {
                 reference.digest = Some(manifest.clone());
                 let access = match location {
                     // The credentials are the repository's, not the registry's.
-                    Location::Repository { .. } => &Access {
-                        credentials: None,
-                        ..access.clone()
-                    },
+                    Location::Repository { .. } => &access.without_own(),
                     _ => access,
                 };
                 let registry = Registry::new(&self.shared.http, access, &reference)?;
@@ -220,80 +225,113 @@ async fn pulled(
             ),
         });
     }
-    let mut room = MAX_ALL_BYTES;
-    let mut found = Vouchers::default();
-    if let Some(provenance) = chart.provenance.filter(|_| kinds.provenance) {
-        found.provenance = small(registry, &provenance, &mut room).await?;
-    }
-    if !kinds.cosign {
-        return Ok(found);
-    }
-    let tag = format!("{}.sig", chart.named.replace(':', "-"));
-    let layers = registry.manifest_if_any(&tag).await?;
-    let layers = layers.map_or_else(Vec::new, |manifest| manifest.layers);
-    let signatures = layers
-        .into_iter()
-        .filter(|layer| layer.media_type == SIMPLE_SIGNING);
-    for layer in signatures.take(MAX_SIGNATURES) {
-        if let Some(payload) = small(registry, &layer, &mut room).await? {
-            found.attached.push(Attached {
-                payload,
-                annotations: layer.annotations,
-            });
-        }
-    }
-    let referrers = match registry.referrers(&chart.named).await {
-        // Those that were found may do.
-        Err(error) if !found.attached.is_empty() => {
-            tracing::debug!(%error, "referrers of a chart");
-            Vec::new()
-        }
-        referrers => referrers?,
+    let mut found = Found {
+        registry,
+        room: MAX_ALL_BYTES,
+        vouchers: Vouchers::default(),
     };
-    let bundles = referrers
-        .iter()
-        .filter(|referrer| referrer.artifact_type.starts_with(BUNDLE))
-        .filter(|referrer| oci::is_digest(&referrer.digest));
-    for referrer in bundles.take(MAX_SIGNATURES) {
-        let Some(manifest) = registry.manifest_if_any(&referrer.digest).await? else {
-            continue;
-        };
-        let mut layers = manifest.layers.iter();
-        if let Some(layer) = layers.find(|layer| layer.media_type.starts_with(BUNDLE))
-            && let Some(bundle) = small(registry, layer, &mut room).await?
-        {
-            found.bundles.push(bundle);
+    if let Some(provenance) = chart.provenance.filter(|_| kinds.provenance) {
+        found.vouchers.provenance = found.small(&provenance).await?;
+    }
+    if kinds.cosign {
+        found.attached(&chart.named).await?;
+        match found.bundles(&chart.named).await {
+            // Those that were found may do.
+            Err(error) if !found.vouchers.attached.is_empty() => {
+                tracing::debug!(%error, "referrers of a chart");
+            }
+            done => done?,
         }
     }
-    Ok(found)
+    Ok(found.vouchers)
 }
 
-/// A blob that is small enough, of those that there still is room for. A larger one is no signature.
-async fn small(
-    registry: &Registry<'_>,
-    layer: &Descriptor,
-    room: &mut u64,
-) -> Result<Option<Bytes>, FetchError> {
-    if layer.size > MAX_BYTES.min(*room) {
-        tracing::warn!(
-            digest = layer.digest,
-            "a signature is too large, it does not count"
-        );
-        return Ok(None);
-    }
-    match registry.blob(layer, MAX_BYTES.min(*room)).await {
-        Ok(bytes) => {
-            *room -= bytes.len() as u64;
-            Ok(Some(bytes))
+/// What was found so far, and what may still be fetched.
+struct Found<'r> {
+    registry: &'r Registry<'r>,
+    room: u64,
+    vouchers: Vouchers,
+}
+
+impl Found<'_> {
+    /// The layers of the image under the tag `sha256-….sig`.
+    async fn attached(&mut self, manifest: &str) -> Result<(), FetchError> {
+        let tag = format!("{}.sig", manifest.replace(':', "-"));
+        let image = self.registry.manifest_if_any(&tag).await?;
+        let mut layers = image.unwrap_or_default().layers;
+        layers.retain(|layer| layer.media_type == SIMPLE_SIGNING);
+        self.leave_out(&mut layers);
+        for layer in layers {
+            if let Some(payload) = self.small(&layer).await? {
+                self.vouchers.attached.push(Attached {
+                    payload,
+                    annotations: layer.annotations,
+                });
+            }
         }
-        // What is broken is no signature; others may be.
-        Err(
-            FetchError::Registry { status: 404, .. }
-            | FetchError::Checksum { .. }
-            | FetchError::Artifact { .. }
-            | FetchError::TooLarge { .. },
-        ) => Ok(None),
-        Err(error) => Err(error),
+        Ok(())
+    }
+
+    /// The bundles that refer to the manifest; those first that say that they are signatures, as `cosign sign` does.
+    async fn bundles(&mut self, manifest: &str) -> Result<(), FetchError> {
+        let pick = |referrer: Descriptor| {
+            let is_one =
+                referrer.artifact_type.starts_with(BUNDLE) && oci::is_digest(&referrer.digest);
+            let states = referrer.annotations.get(STATES).map(String::as_str);
+            let order = match states {
+                Some(SIGNED) => 0,
+                None => 1,
+                Some(_) => 2,
+            };
+            is_one.then_some((order, referrer.digest))
+        };
+        let (mut referrers, is_cut) = self.registry.referrers(manifest, pick).await?;
+        referrers.sort_by_key(|(order, _)| *order);
+        self.vouchers.left_out += usize::from(is_cut);
+        self.leave_out(&mut referrers);
+        for (_, digest) in referrers {
+            let Some(manifest) = self.registry.manifest_if_any(&digest).await? else {
+                continue;
+            };
+            let mut layers = manifest.layers.iter();
+            if let Some(layer) = layers.find(|layer| layer.media_type.starts_with(BUNDLE))
+                && let Some(bundle) = self.small(layer).await?
+            {
+                self.vouchers.bundles.push(bundle);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out<T>(&mut self, signatures: &mut Vec<T>) {
+        self.vouchers.left_out += signatures.len().saturating_sub(MAX_SIGNATURES);
+        signatures.truncate(MAX_SIGNATURES);
+    }
+
+    /// A blob that is small enough, of those that there still is room for.
+    async fn small(&mut self, layer: &Descriptor) -> Result<Option<Bytes>, FetchError> {
+        let limit = MAX_BYTES.min(self.room);
+        let blob = match layer.size <= limit {
+            true => self.registry.small_blob(layer, limit).await,
+            false => {
+                self.vouchers.left_out += 1;
+                return Ok(None);
+            }
+        };
+        match blob {
+            Ok(bytes) => {
+                self.room = self.room.saturating_sub(bytes.len() as u64);
+                Ok(Some(bytes))
+            }
+            // What is broken is no signature; others may be.
+            Err(
+                FetchError::Registry { status: 404, .. }
+                | FetchError::Checksum { .. }
+                | FetchError::Artifact { .. }
+                | FetchError::TooLarge { .. },
+            ) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

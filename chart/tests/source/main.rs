@@ -11,6 +11,7 @@ mod registry;
 mod repository;
 mod schemas;
 mod server;
+mod vouchers;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     pub(crate) if_none_match: Option<String>,
     /// What was sent, of a form.
     pub(crate) body: String,
+    /// Whether a client's certificate was shown.
+    pub(crate) has_certificate: bool,
 }
 
 pub(crate) struct Server {
@@ -79,7 +81,18 @@ impl Server {
         clients: Option<&Ca>,
         reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
     ) -> Self {
+        let clients = clients.map(|clients| (clients, true));
         let acceptor = authority.acceptor(clients, false);
+        Self::start(Some((acceptor, authority.pem.clone())), reply).await
+    }
+
+    /// It asks clients for a certificate, and takes those that have none.
+    pub(crate) async fn asking(
+        authority: &Ca,
+        clients: &Ca,
+        reply: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let acceptor = authority.acceptor(Some((clients, false)), false);
         Self::start(Some((acceptor, authority.pem.clone())), reply).await
     }
 
@@ -106,8 +119,11 @@ impl Server {
                 let (acceptor, reply, log) =
                     (acceptor.clone(), Arc::clone(&reply), Arc::clone(&log));
                 tokio::spawn(async move {
+                    let shown = Arc::new(AtomicBool::new(false));
+                    let has_certificate = Arc::clone(&shown);
                     let service = service_fn(move |request: Request<Incoming>| {
                         let (reply, log) = (Arc::clone(&reply), Arc::clone(&log));
+                        let has_certificate = Arc::clone(&has_certificate);
                         async move {
                             let (parts, body) = request.into_parts();
                             let header = |name: &str| {
@@ -120,6 +136,7 @@ impl Server {
                                 authorization: header("authorization"),
                                 if_none_match: header("if-none-match"),
                                 body: String::from_utf8(body.to_vec()).unwrap(),
+                                has_certificate: has_certificate.load(Ordering::SeqCst),
                             };
                             log.lock().unwrap().push(seen.clone());
                             Ok::<_, Infallible>(reply(&seen))
@@ -131,6 +148,8 @@ impl Server {
                         None => http.serve_connection(TokioIo::new(stream), service).await,
                         Some(acceptor) => match acceptor.accept(stream).await {
                             Ok(stream) => {
+                                let is_shown = stream.get_ref().1.peer_certificates().is_some();
+                                shown.store(is_shown, Ordering::SeqCst);
                                 http.serve_connection(TokioIo::new(stream), service).await
                             }
                             Err(_) => Ok(()),
@@ -214,7 +233,8 @@ impl Ca {
         chart::source::Identity::new(certificate.pem().into_bytes(), key.serialize_pem())
     }
 
-    fn acceptor(&self, clients: Option<&Ca>, is_expired: bool) -> TlsAcceptor {
+    /// `clients`: who signs certificates of clients, and whether each must have one.
+    fn acceptor(&self, clients: Option<(&Ca, bool)>, is_expired: bool) -> TlsAcceptor {
         let (certificate, key) = self.issue(is_expired);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -222,12 +242,16 @@ impl Ca {
             .unwrap();
         let builder = match clients {
             None => builder.with_no_client_auth(),
-            Some(clients) => {
+            Some((clients, is_required)) => {
                 let mut roots = rustls::RootCertStore::empty();
                 roots.add(clients.der.clone()).unwrap();
                 let roots = Arc::new(roots);
                 let verifier =
                     rustls::server::WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = match is_required {
+                    true => verifier,
+                    false => verifier.allow_unauthenticated(),
+                };
                 builder.with_client_cert_verifier(verifier.build().unwrap())
             }
         };

@@ -18,10 +18,8 @@ pub use keyless::Keyless;
 
 use crate::evidence::{Attached, Evidence};
 
-/// Signatures of one chart that are looked at.
-pub const MAX_SIGNATURES: usize = 50;
-/// Largest attached document or bundle that is read, in bytes.
-pub const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+/// Signatures of one chart that are looked at, of each kind.
+pub const MAX_SIGNATURES: usize = 200;
 /// Problems that an error tells; the rest are counted.
 const MAX_TOLD: usize = 3;
 

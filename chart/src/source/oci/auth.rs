@@ -158,7 +158,7 @@ async fn token(
     service: Option<&str>,
     scope: &str,
 ) -> Result<Authorization, FetchError> {
-    let (http, access, registry) = (at.http, &at.access, &at.base);
+    let (http, access, registry, watch) = (at.http, &at.access, &at.base, &at.watch);
     let invalid = |problem: &str| FetchError::Artifact {
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
@@ -194,11 +194,16 @@ async fn token(
     let request = match form {
         Some(form) => Request {
             form: Some(form),
+            watch: Some(watch),
             ..Request::get(url, MAX_TOKEN_BYTES, &access)
         },
         None => {
             asked_for(&mut url, service, scope);
-            authorize(Request::get(url, MAX_TOKEN_BYTES, &access), &access)
+            let request = Request {
+                watch: Some(watch),
+                ..Request::get(url, MAX_TOKEN_BYTES, &access)
+            };
+            authorize(request, &access)
         }
     };
     let asked = SafeUrl::from(request.url.clone());

@@ -2,12 +2,13 @@
 //!
 //! Mirrors Helm's `pkg/registry` (`client.go`, `tag.go`, `constants.go`).
 
+use bytes::Bytes;
 use golib::semver::{Constraint, Version};
 
 use super::super::error::{FetchError, LookupError};
 use super::super::index::NEWEST_SHOWN;
-use super::reference::{Reference, is_digest};
-use super::registry::{Descriptor, Manifest, Registry};
+use super::reference::{Reference, is_digest, is_tag};
+use super::registry::{Descriptor, Manifest, Registry, is_of};
 
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
@@ -55,12 +56,18 @@ pub(in crate::source) fn wanted(
     }
 }
 
+fn version(tag: &str) -> Option<Version> {
+    Version::parse_strict(tag.replace('_', "+")).ok()
+}
+
+/// Whether a tag is one that Helm lists.
+pub(super) fn is_version(tag: &str) -> bool {
+    is_tag(tag) && version(tag).is_some()
+}
+
 /// The tags that are versions, as versions, newest first (Helm's `Tags`).
 pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
-    let mut versions: Vec<Version> = tags
-        .iter()
-        .filter_map(|tag| Version::parse_strict(tag.replace('_', "+")).ok())
-        .collect();
+    let mut versions: Vec<Version> = tags.iter().filter_map(|tag| version(tag)).collect();
     versions.sort_by(|a, b| b.cmp(a));
     versions.iter().map(ToString::to_string).collect()
 }
@@ -134,6 +141,28 @@ pub(in crate::source) struct Found {
     pub(in crate::source) provenance: Option<Descriptor>,
     /// Digest of what the reference names.
     pub(in crate::source) named: String,
+    /// What it names, and what that names, down to the manifest of the archive.
+    pub(in crate::source) manifests: Vec<Bytes>,
+}
+
+/// Whether manifests lead from the digest that something has to the archive of a chart.
+pub(in crate::source) fn proves(manifests: &[String], named: &str, archive: &str) -> bool {
+    let mut named = vec![named.to_owned()];
+    for (at, text) in manifests.iter().enumerate() {
+        let is_named = named.iter().any(|digest| is_of(digest, text.as_bytes()));
+        let Ok(manifest) = serde_json::from_str::<Manifest>(text) else {
+            return false;
+        };
+        if !is_named {
+            return false;
+        }
+        if at + 1 == manifests.len() {
+            return find(&manifest).is_ok_and(|layer| layer.digest == archive);
+        }
+        let inner = manifest.manifests.into_iter();
+        named = inner.map(|descriptor| descriptor.digest).collect();
+    }
+    false
 }
 
 /// The chart of an artifact; an index is followed to the first manifest that has one.
@@ -141,21 +170,23 @@ pub(in crate::source) async fn layer(
     registry: &Registry<'_>,
     reference: &Reference,
 ) -> Result<Found, FetchError> {
-    let mut waiting = vec![(reference.wire_name(), 0)];
+    let mut waiting = vec![(reference.wire_name(), Vec::new())];
     let mut seen = 0;
     let mut named = None;
     let mut last = None;
-    while let Some((name, depth)) = waiting.pop() {
+    while let Some((name, mut manifests)) = waiting.pop() {
         let manifest = registry.manifest(&name).await?;
         seen += 1;
         let digest = named.get_or_insert_with(|| manifest.digest.clone());
+        let depth = manifests.len();
+        manifests.push(manifest.bytes.clone());
         if manifest.is_index() && depth < MAX_INDEX_DEPTH {
             let room = MAX_INDEX_MANIFESTS.saturating_sub(seen + waiting.len());
             // A tag in a digest's place would be whatever it is now.
             let inner = manifest.manifests.into_iter();
             let inner = inner.filter(|one| is_digest(&one.digest)).take(room);
             let at = waiting.len();
-            waiting.extend(inner.map(|descriptor| (descriptor.digest, depth + 1)));
+            waiting.extend(inner.map(|descriptor| (descriptor.digest, manifests.clone())));
             waiting[at..].reverse();
             continue;
         }
@@ -168,6 +199,7 @@ pub(in crate::source) async fn layer(
                         .rfind(|layer| layer.media_type == PROVENANCE_LAYER)
                         .cloned(),
                     named: digest.clone(),
+                    manifests,
                 });
             }
             Err(problem) => last = Some(problem),

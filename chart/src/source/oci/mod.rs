@@ -9,7 +9,7 @@ mod reference;
 mod registry;
 
 pub use chart::pick;
-pub(super) use chart::{Found, Wanted, layer, resolve, versions, wanted};
+pub(super) use chart::{Found, Wanted, layer, proves, resolve, versions, wanted};
 pub use reference::Reference;
 pub(super) use reference::is_digest;
-pub(super) use registry::{Descriptor, Registry};
+pub(super) use registry::{Descriptor, Registry, is_of};

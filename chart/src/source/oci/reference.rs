@@ -139,7 +139,7 @@ fn is_repository(text: &str) -> bool {
 }
 
 /// The spec's tag rule, with Helm's `+` allowed.
-fn is_tag(text: &str) -> bool {
+pub(super) fn is_tag(text: &str) -> bool {
     let first = text
         .chars()
         .next()

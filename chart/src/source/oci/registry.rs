@@ -14,13 +14,19 @@ use super::super::credentials::{Access, Shown};
 use super::super::error::FetchError;
 use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
+use super::super::stopwatch::Stopwatch;
 use super::auth::{self, Authorization, Challenge};
+use super::chart::is_version;
 use super::reference::{Reference, is_digest};
 use crate::values::go_format;
 
 const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 const MAX_TAG_PAGES: usize = 1_000;
-const MAX_TAGS: usize = 200_000;
+/// What all tags of a repository may take that may be versions.
+const MAX_TAG_BYTES: usize = 4 << 20;
+const MAX_REFERRER_PAGES: usize = 100;
+/// With so many referrers of interest no more pages are listed.
+const MAX_REFERRERS: usize = 10_000;
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
@@ -47,6 +53,8 @@ pub(in crate::source) struct Manifest {
     /// Of the manifest's own bytes.
     #[serde(skip)]
     pub(in crate::source) digest: String,
+    #[serde(skip)]
+    pub(in crate::source) bytes: Bytes,
 }
 
 impl Manifest {
@@ -65,6 +73,8 @@ pub(in crate::source) struct Registry<'a> {
     pub(super) base: SafeUrl,
     reference: &'a Reference,
     authorization: Arc<Mutex<Option<Authorization>>>,
+    /// One time for all that is asked, but for what is downloaded.
+    pub(super) watch: Stopwatch,
 }
 
 impl<'a> Registry<'a> {
@@ -98,6 +108,7 @@ impl<'a> Registry<'a> {
             base,
             reference,
             authorization: Arc::default(),
+            watch: Stopwatch::started(),
         })
     }
 
@@ -116,6 +127,7 @@ impl<'a> Registry<'a> {
         url: Url,
         limit_bytes: u64,
         accept: Option<&'static str>,
+        watch: &Stopwatch,
     ) -> Result<Answer, FetchError> {
         let request = |authorization: Option<&Authorization>| {
             let mut headers = HeaderMap::new();
@@ -132,6 +144,7 @@ impl<'a> Registry<'a> {
                 access: &self.access,
                 form: None,
                 sieved: None,
+                watch: Some(watch),
             }
         };
         let known = self.known_authorization();
@@ -195,7 +208,7 @@ impl<'a> Registry<'a> {
                                 application/vnd.docker.distribution.manifest.v2+json, \
                                 application/vnd.docker.distribution.manifest.list.v2+json";
         let answer = self
-            .send(url.clone(), MAX_MANIFEST_BYTES, Some(ACCEPTED))
+            .send(url.clone(), MAX_MANIFEST_BYTES, Some(ACCEPTED), &self.watch)
             .await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(url, &answer));
@@ -214,7 +227,7 @@ impl<'a> Registry<'a> {
                 check(&shown, &expected, &answer.body)?;
                 expected
             }
-            None => format!("sha256:{:x}", HexDigest(&Sha256::digest(&answer.body))),
+            None => digest_like("sha256:", &answer.body),
         };
         let artifact = |problem: String| FetchError::Artifact {
             reference: self.reference.to_string(),
@@ -230,6 +243,7 @@ impl<'a> Registry<'a> {
             manifest.media_type = kind.split(';').next().unwrap_or_default().trim().to_owned();
         }
         manifest.digest = digest;
+        manifest.bytes = answer.body;
         Ok(manifest)
     }
 
@@ -245,39 +259,75 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// What refers to a manifest: the referrers API, or the tag that stands for it where a registry has no such API. The first page.
-    pub(in crate::source) async fn referrers(
+    /// What `pick` takes of that which refers to a manifest, and whether there is more than is listed: from the referrers API, page by
+    /// page, or from the tag that stands for it where a registry has no such API.
+    pub(in crate::source) async fn referrers<T>(
         &self,
         digest: &str,
-    ) -> Result<Vec<Descriptor>, FetchError> {
-        let url = self.url(&format!("referrers/{digest}"))?;
-        let answer = self
-            .send(url.clone(), MAX_MANIFEST_BYTES, Some(OCI_INDEX))
-            .await?;
-        match answer.status.as_u16() {
-            200 => {
-                let index: Manifest =
-                    serde_json::from_slice(&answer.body).map_err(|error| FetchError::Artifact {
-                        reference: self.reference.to_string(),
-                        problem: format!("its referrers cannot be read: {error}"),
-                    })?;
-                Ok(index.manifests)
+        mut pick: impl FnMut(Descriptor) -> Option<T>,
+    ) -> Result<(Vec<T>, bool), FetchError> {
+        let first = self.url(&format!("referrers/{digest}"))?;
+        let mut next = Some(first.clone());
+        let mut referrers = Vec::new();
+        let mut pages = 0;
+        while let Some(url) = next.take() {
+            let answer = self.send(
+                url.clone(),
+                MAX_MANIFEST_BYTES,
+                Some(OCI_INDEX),
+                &self.watch,
+            );
+            let answer = answer.await?;
+            match answer.status.as_u16() {
+                200 => {}
+                // Registries that do not know the address answer whatever they like.
+                400 | 404 | 405 | 501 if url == first => {
+                    let tag = digest.replace(':', "-");
+                    let index = self.manifest_if_any(&tag).await?.unwrap_or_default();
+                    referrers.extend(index.manifests.into_iter().filter_map(pick));
+                    break;
+                }
+                _ => return Err(self.refused(url, &answer)),
             }
-            // Registries that do not know the address answer whatever they like.
-            400 | 404 | 405 | 501 => {
-                let tag = digest.replace(':', "-");
-                let index = self.manifest_if_any(&tag).await?;
-                Ok(index.map_or_else(Vec::new, |index| index.manifests))
+            let index: Manifest =
+                serde_json::from_slice(&answer.body).map_err(|error| FetchError::Artifact {
+                    reference: self.reference.to_string(),
+                    problem: format!("its referrers cannot be read: {error}"),
+                })?;
+            referrers.extend(index.manifests.into_iter().filter_map(&mut pick));
+            pages += 1;
+            next = next_page(&answer.headers, &url).filter(|next| self.base.same_origin(next));
+            if pages == MAX_REFERRER_PAGES || referrers.len() > MAX_REFERRERS {
+                return Ok((referrers, next.is_some()));
             }
-            _ => Err(self.refused(url, &answer)),
         }
+        Ok((referrers, false))
     }
 
-    /// A blob, checked against size and digest.
+    /// A blob, checked against size and digest. It has a time of its own.
     pub(in crate::source) async fn blob(
         &self,
         descriptor: &Descriptor,
         limit_bytes: u64,
+    ) -> Result<Bytes, FetchError> {
+        self.blob_within(descriptor, limit_bytes, &Stopwatch::started())
+            .await
+    }
+
+    /// One of many small blobs, see [`Self::blob`].
+    pub(in crate::source) async fn small_blob(
+        &self,
+        descriptor: &Descriptor,
+        limit_bytes: u64,
+    ) -> Result<Bytes, FetchError> {
+        self.blob_within(descriptor, limit_bytes, &self.watch).await
+    }
+
+    async fn blob_within(
+        &self,
+        descriptor: &Descriptor,
+        limit_bytes: u64,
+        watch: &Stopwatch,
     ) -> Result<Bytes, FetchError> {
         if !is_digest(&descriptor.digest) {
             return Err(FetchError::Artifact {
@@ -293,7 +343,7 @@ impl<'a> Registry<'a> {
                 limit_bytes,
             });
         }
-        let answer = self.send(url.clone(), limit_bytes, None).await?;
+        let answer = self.send(url.clone(), limit_bytes, None, watch).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(url, &answer));
         }
@@ -301,7 +351,7 @@ impl<'a> Registry<'a> {
         Ok(answer.body)
     }
 
-    /// Every tag, following the pages.
+    /// Every tag that may be a version, following the pages.
     pub(in crate::source) async fn tags(&self) -> Result<Vec<String>, FetchError> {
         #[derive(Deserialize)]
         struct Page {
@@ -310,9 +360,11 @@ impl<'a> Registry<'a> {
         let first = self.url("tags/list?n=1000")?;
         let mut next = Some(first.clone());
         let mut tags = Vec::new();
-        let mut pages = 0;
+        let (mut pages, mut bytes) = (0, 0);
         while let Some(url) = next.take() {
-            let answer = self.send(url.clone(), MAX_MANIFEST_BYTES, None).await?;
+            let answer = self
+                .send(url.clone(), MAX_MANIFEST_BYTES, None, &self.watch)
+                .await?;
             if answer.status != StatusCode::OK {
                 return Err(self.refused(url, &answer));
             }
@@ -323,9 +375,13 @@ impl<'a> Registry<'a> {
                     problem,
                 }
             })?;
-            tags.extend(page.tags.unwrap_or_default());
+            let page = page.tags.unwrap_or_default().into_iter();
+            for tag in page.filter(|tag| is_version(tag)) {
+                bytes += size_of::<String>() + tag.len();
+                tags.push(tag);
+            }
             pages += 1;
-            if pages == MAX_TAG_PAGES || tags.len() > MAX_TAGS {
+            if pages == MAX_TAG_PAGES || bytes > MAX_TAG_BYTES {
                 tracing::warn!(reference = %self.reference, tags = tags.len(), "tag list cut off");
                 break;
             }
@@ -351,21 +407,9 @@ fn next_page(headers: &HeaderMap, url: &Url) -> Option<Url> {
         })
 }
 
-struct HexDigest<'a>(&'a [u8]);
-
-impl std::fmt::LowerHex for HexDigest<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 /// `digest` is a valid one.
 fn check(url: &SafeUrl, digest: &str, body: &[u8]) -> Result<(), FetchError> {
-    let actual = if digest.starts_with("sha512:") {
-        format!("sha512:{:x}", HexDigest(&Sha512::digest(body)))
-    } else {
-        format!("sha256:{:x}", HexDigest(&Sha256::digest(body)))
-    };
+    let actual = digest_like(digest, body);
     if actual == digest {
         return Ok(());
     }
@@ -374,6 +418,19 @@ fn check(url: &SafeUrl, digest: &str, body: &[u8]) -> Result<(), FetchError> {
         expected: digest.to_owned(),
         actual,
     })
+}
+
+/// The digest of a body by the hash that another digest is made with.
+fn digest_like(digest: &str, body: &[u8]) -> String {
+    match digest.starts_with("sha512:") {
+        true => format!("sha512:{}", golib::hex::encode(&Sha512::digest(body))),
+        false => format!("sha256:{}", golib::hex::encode(&Sha256::digest(body))),
+    }
+}
+
+/// Whether a body is what a digest says.
+pub(in crate::source) fn is_of(digest: &str, body: &[u8]) -> bool {
+    is_digest(digest) && digest_like(digest, body) == digest
 }
 
 /// What the first error of a registry's answer says besides code and message, as `: detail`, cut short.
