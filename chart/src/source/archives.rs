@@ -45,7 +45,20 @@ impl Shared {
             )
         };
         loop {
-            let kept = self.recall(&key).await;
+            let (promised, asked_for) = (checksum.clone(), url.to_string());
+            let is_sound = move |chart: &FetchedChart, _: &[String]| {
+                let is_promised =
+                    |checksum: Checksum| checksum.check(&chart.url, &chart.bytes).is_ok();
+                chart.url.to_string() == asked_for
+                    && chart.is_intact()
+                    && chart.manifest.is_none()
+                    && promised.is_none_or(is_promised)
+            };
+            let kept = self.recall(&key, is_sound).await.map(|mut kept| {
+                // On disk it stands without what it may hold of credentials.
+                kept.value.url = url.clone();
+                kept
+            });
             let is_fresh = |kept: &Kept<_>| {
                 checksum.is_some() || kept.is_fresh(self.settings.fresh_for, since)
             };
@@ -119,7 +132,7 @@ impl Shared {
             is_stale: false,
         };
         let kept = Kept::new(chart, &answer.headers, asked);
-        self.keep(key, &kept).await;
+        self.keep(key, &kept, &[]).await;
         Ok(kept)
     }
 }

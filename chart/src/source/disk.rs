@@ -3,6 +3,7 @@
 //! *Blobs* are files named by the SHA-256 of what is in them, which is checked whenever one is read. A *note* is what one source said to one
 //! credential, and names the blob: the only way to a blob is a note, and the name of a note is a hash of who asked whom for what, credential
 //! included. So what a credential is needed for is given to nobody who has not shown it to that source himself, whatever digest he names.
+//! A note is believed no more than it has to be: what it says of digests is proven when it is read.
 //!
 //! Files appear whole (written aside, then renamed) and are never changed, so that any number of processes may use one folder and be
 //! killed at any time. Nothing here fails: what cannot be read is not there, what cannot be written is not kept.
@@ -64,6 +65,8 @@ pub(super) struct ChartNote {
     pub(super) version: String,
     pub(super) digest: String,
     pub(super) manifest: Option<String>,
+    /// They lead from the digest of the one to that of the archive.
+    pub(super) manifests: Vec<String>,
     pub(super) url: String,
     pub(super) unpacked_bytes: u64,
     /// SHA-256 of the blob, in hexadecimal.

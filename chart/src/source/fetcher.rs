@@ -42,6 +42,13 @@ pub struct FetchedChart {
     pub is_stale: bool,
 }
 
+impl FetchedChart {
+    /// Whether the archive is what its digest says.
+    pub(super) fn is_intact(&self) -> bool {
+        oci::is_of(&self.digest, &self.bytes)
+    }
+}
+
 /// What is remembered of the forms of indexes: some hundred of them.
 const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
 

@@ -23,7 +23,12 @@ impl Shared {
         let name = format!("{reference} {version}");
         let key = (name, registry.access().fingerprint());
         let by_digest = reference.digest.is_some();
-        let kept = self.recall(&key).await;
+        let asked_for = reference.clone();
+        let asked_version = version.to_owned();
+        let is_sound = move |chart: &FetchedChart, manifests: &[String]| {
+            is_pulled(&asked_for, &asked_version, chart, manifests)
+        };
+        let kept = self.recall(&key, is_sound).await;
         let is_fresh = |kept: &Kept<_>| by_digest || kept.is_fresh(self.settings.fresh_for, since);
         let kept = match kept.clone().filter(is_fresh) {
             Some(fresh) => fresh,
@@ -61,10 +66,14 @@ impl Shared {
         let oci::Found {
             layer,
             named: manifest,
+            manifests,
             ..
         } = oci::layer(registry, &named).await?;
         let blob = (format!("{} {}", reference.registry, layer.digest), key.1);
-        let (bytes, unpacked_bytes) = match self.recall(&blob).await {
+        let digest = layer.digest.clone();
+        let is_sound =
+            move |chart: &FetchedChart, _: &[String]| chart.digest == digest && chart.is_intact();
+        let (bytes, unpacked_bytes) = match self.recall(&blob, is_sound).await {
             Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),
             None => {
                 let bytes = registry
@@ -87,7 +96,7 @@ impl Shared {
         let kept = Kept::new(chart, &HeaderMap::new(), asked);
         for key in [key, blob] {
             // The bytes are shared: counting them twice errs on the safe side.
-            self.keep(key, &kept).await;
+            self.keep(key, &kept, &manifests).await;
         }
         Ok(kept)
     }
@@ -106,7 +115,8 @@ impl Shared {
         );
         let found = match self.download_layer(&registry, reference, id, &key).await {
             Err(error) if error.is_out_of_reach() => {
-                Kept::in_place_of(self.recall(&key).await, error)?
+                // What a bundle's files are is told by its manifest ID, which is checked.
+                Kept::in_place_of(self.recall(&key, |_, _| true).await, error)?
             }
             found => found?,
         };
@@ -149,7 +159,9 @@ impl Shared {
             format!("artifact {} {}", reference.registry, layer.digest),
             key.1,
         );
-        let bytes = match self.recall(&blob).await {
+        let digest = layer.digest.clone();
+        let is_sound = move |found: &FetchedChart, _: &[String]| oci::is_of(&digest, &found.bytes);
+        let bytes = match self.recall(&blob, is_sound).await {
             Some(kept) => kept.value.bytes,
             None => {
                 let limit = self.settings.max_archive_bytes;
@@ -167,7 +179,7 @@ impl Shared {
         };
         let kept = Kept::new(chart, &HeaderMap::new(), asked);
         for key in [key.clone(), blob] {
-            self.keep(key, &kept).await;
+            self.keep(key, &kept, &[]).await;
         }
         Ok(kept)
     }
@@ -176,4 +188,25 @@ impl Shared {
 /// A reference as a URL; references are checked to be hosts and paths.
 fn shown(reference: &Reference) -> SafeUrl {
     SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
+}
+
+/// Whether what a note says of a chart that was pulled as `reference` and `version` holds: nobody's word is taken for which manifest
+/// names the archive. Which version a constraint meant, and what a tag was, nothing proves.
+fn is_pulled(
+    reference: &Reference,
+    version: &str,
+    chart: &FetchedChart,
+    manifests: &[String],
+) -> bool {
+    let named = match oci::wanted(reference, version) {
+        Ok(Wanted::Name(named)) => Ok(named),
+        _ => reference.with_tag(&chart.version),
+    };
+    let manifest = chart.manifest.as_deref().unwrap_or_default();
+    named.is_ok_and(|named| {
+        chart.url.to_string() == shown(&named).to_string()
+            && named.digest.is_none_or(|digest| digest == manifest)
+            && named.tag.is_none_or(|tag| tag == chart.version)
+    }) && chart.is_intact()
+        && oci::proves(manifests, manifest, &chart.digest)
 }

@@ -16,8 +16,13 @@ use super::safe_url::SafeUrl;
 const CHART: &str = "chart";
 
 impl Shared {
-    /// What was fetched under a key by this process, or by one before.
-    pub(super) async fn recall(&self, key: &Key) -> Option<Kept<FetchedChart>> {
+    /// What was fetched under a key by this process, or by one before. What comes from disk says of itself what it is; `is_sound` believes
+    /// it, or not.
+    pub(super) async fn recall(
+        &self,
+        key: &Key,
+        is_sound: impl FnOnce(&FetchedChart, &[String]) -> bool + Send + 'static,
+    ) -> Option<Kept<FetchedChart>> {
         if let Some(kept) = self.archives.get(key) {
             return Some(kept);
         }
@@ -30,29 +35,34 @@ impl Shared {
             true => Some(self.settings.memory.reserve(note.bytes).await),
             false => None,
         };
-        let blob = note.blob.clone();
-        let bytes = on_disk(disk, move |disk| disk.blob(&blob, limit)).await?;
-        let chart = FetchedChart {
-            bytes: reserved(Bytes::from(bytes), reservation),
-            unpacked_bytes: note.unpacked_bytes,
-            version: note.version,
-            digest: note.digest,
-            manifest: note.manifest,
-            url,
-            is_stale: false,
-        };
-        let kept = Kept::recalled(chart, note.etag.as_deref(), note.last_modified.as_deref());
+        let (etag, last_modified) = (note.etag, note.last_modified);
+        let read = on_disk(disk, move |disk| {
+            let bytes = disk.blob(&note.blob, limit)?;
+            let chart = FetchedChart {
+                bytes: reserved(Bytes::from(bytes), reservation),
+                unpacked_bytes: note.unpacked_bytes,
+                version: note.version,
+                digest: note.digest,
+                manifest: note.manifest,
+                url,
+                is_stale: false,
+            };
+            is_sound(&chart, &note.manifests).then_some(chart)
+        });
+        let kept = Kept::recalled(read.await?, etag.as_deref(), last_modified.as_deref());
         let size = kept.value.bytes.len();
         self.archives.put(key.clone(), kept.clone(), size);
         Some(kept)
     }
 
-    /// Remembers what was fetched.
-    pub(super) async fn keep(&self, key: Key, kept: &Kept<FetchedChart>) {
+    /// Remembers what was fetched, with the manifests that lead to it.
+    pub(super) async fn keep(&self, key: Key, kept: &Kept<FetchedChart>, manifests: &[Bytes]) {
         let size = kept.value.bytes.len();
         self.archives.put(key.clone(), kept.clone(), size);
         let Some(disk) = &self.disk else { return };
         let chart = kept.value.clone();
+        let text = |manifest: &Bytes| String::from_utf8_lossy(manifest).into_owned();
+        let manifests = manifests.iter().map(text).collect();
         let (etag, last_modified) = (
             kept.validator(IF_NONE_MATCH),
             kept.validator(IF_MODIFIED_SINCE),
@@ -66,6 +76,7 @@ impl Shared {
                 version: chart.version,
                 digest: chart.digest,
                 manifest: chart.manifest,
+                manifests,
                 // As people see it: without what it may hold of credentials.
                 url: chart.url.to_string(),
                 unpacked_bytes: chart.unpacked_bytes,

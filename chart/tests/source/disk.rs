@@ -303,6 +303,84 @@ async fn damage_is_noticed_and_no_file_has_a_credential() {
     assert!(bodies >= 4, "{:?}", server.paths());
 }
 
+/// Notes say which archive a source gave: whoever writes into the folder does not get another one deployed by that.
+#[tokio::test]
+async fn a_note_is_believed_no_more_than_it_proves() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::plain(joes).await;
+    let oci = server.oci("charts/web");
+    let charts = [
+        (reference(&oci, "", "1.0.0"), joe(plain())),
+        (reference(&oci, "", "1.9.0"), joe(plain())),
+        (
+            reference(&server.url(""), "web", "^1"),
+            joe(Access::default()),
+        ),
+    ];
+    let mut digests = Vec::new();
+    for (chart, access) in &charts {
+        let fetched = kept_in(folder.path()).fetch(chart, access).await.unwrap();
+        digests.push(fetched.digest);
+    }
+    drop(server);
+    let mut notes = Vec::new();
+    for path in files(folder.path()) {
+        let note = std::fs::read_to_string(&path).unwrap_or_default();
+        let note: serde_json::Value = serde_json::from_str(&note).unwrap_or_default();
+        if note["blob"].is_string() {
+            notes.push((path, note));
+        }
+    }
+    let of = |version: &str| {
+        let is_so = |(_, note): &&(PathBuf, serde_json::Value)| {
+            note["version"] == version && note["url"].as_str().unwrap().contains(version)
+        };
+        notes.iter().find(is_so).unwrap().1.clone()
+    };
+    let other = of("1.9.0");
+    let all_there = async |told: &str| {
+        let mut there = Vec::new();
+        for ((chart, access), digest) in charts.iter().zip(&digests) {
+            match kept_in(folder.path()).fetch(chart, access).await {
+                Ok(fetched) => {
+                    assert_eq!(&fetched.digest, digest, "{told}");
+                    there.push(true);
+                }
+                Err(error) => {
+                    assert_eq!(error.reason(), "Unreachable", "{told}");
+                    there.push(false);
+                }
+            }
+        }
+        there
+    };
+    assert_eq!(all_there("as it was").await, [true, true, true]);
+    // Another archive, digest, manifest, proof or source in the notes of the first; another archive in that of the last.
+    let fields: [&[&str]; 8] = [
+        &["blob", "bytes"],
+        &["blob", "bytes", "digest"],
+        &["blob", "bytes", "digest", "manifests"],
+        &["manifest"],
+        &["manifests"],
+        &["url"],
+        &["version"],
+        &["blob", "bytes", "digest", "manifest", "manifests", "url"],
+    ];
+    for fields in fields {
+        for (path, note) in &notes {
+            let mut note = note.clone();
+            if note["version"] != "1.9.0" {
+                for field in fields {
+                    note[*field] = other[*field].clone();
+                }
+            }
+            std::fs::write(path, note.to_string()).unwrap();
+        }
+        let there = all_there(&fields.join(" ")).await;
+        assert!(!there[0] && there[1], "{fields:?} {there:?}");
+    }
+}
+
 #[tokio::test]
 async fn many_processes_use_one_folder() {
     let folder = tempfile::tempdir().unwrap();
