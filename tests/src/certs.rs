@@ -7,6 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 
 /// Installs the one crypto provider of this workspace; harmless when it is already there.
 pub fn install_crypto_provider() {
@@ -20,9 +21,9 @@ pub struct Authority {
     pem: String,
 }
 
-/// A server's certificate and key, both PEM.
+/// A server's or client's certificate and key, both PEM.
 #[derive(Clone)]
-pub struct ServerCertificate {
+pub struct IssuedCertificate {
     /// The certificate.
     pub certificate: String,
     /// Its PKCS#8 key.
@@ -54,37 +55,42 @@ impl Authority {
         &self.pem
     }
 
-    /// A certificate for a server at 127.0.0.1 and localhost.
+    /// A certificate for a server at 127.0.0.1 and localhost, which serves a client as well.
     ///
     /// # Errors
     /// When no key can be made.
-    pub fn issue(&self, extra_names: &[&str]) -> Result<ServerCertificate> {
+    pub fn issue(&self, extra_names: &[&str]) -> Result<IssuedCertificate> {
         let mut names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         names.extend(extra_names.iter().map(ToString::to_string));
         let key = KeyPair::generate()?;
         let issuer = Issuer::from_params(&self.params, &self.key);
         let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
-        Ok(ServerCertificate {
+        Ok(IssuedCertificate {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
     }
 }
 
-impl ServerCertificate {
-    /// What rustls needs to serve with this certificate.
+impl IssuedCertificate {
+    /// What rustls needs to serve with this certificate those clients that have one of `clients`, or all.
     ///
     /// # Errors
     /// When rustls refuses the pair.
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>> {
+    pub fn server_config(&self, clients: Option<&Authority>) -> Result<Arc<ServerConfig>> {
         install_crypto_provider();
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
-        Ok(Arc::new(
-            ServerConfig::builder()
-                .with_no_client_auth()
-                .with_single_cert(chain, key)?,
-        ))
+        let builder = match clients {
+            None => ServerConfig::builder().with_no_client_auth(),
+            Some(clients) => {
+                let mut roots = rustls::RootCertStore::empty();
+                roots.add(CertificateDer::from_pem_slice(clients.pem.as_bytes())?)?;
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build()?;
+                ServerConfig::builder().with_client_cert_verifier(verifier)
+            }
+        };
+        Ok(Arc::new(builder.with_single_cert(chain, key)?))
     }
 }

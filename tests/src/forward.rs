@@ -44,7 +44,7 @@ impl ForwardProxy {
         let tls = match access.authority {
             Some(authority) => {
                 let server = authority.issue(&[NAME])?;
-                Some(TlsAcceptor::from(server.server_config()?))
+                Some(TlsAcceptor::from(server.server_config(None)?))
             }
             None => None,
         };

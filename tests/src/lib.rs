@@ -28,6 +28,7 @@ pub mod repository;
 pub mod signed;
 pub mod soak;
 pub mod story;
+pub mod tokens;
 pub mod tools;
 pub mod wait;
 pub mod wire;

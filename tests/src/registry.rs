@@ -1,5 +1,6 @@
 //! An OCI registry: the real `registry` program, with or without TLS and basic auth, and a small client to push charts.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,13 @@ use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::certs::install_crypto_provider;
+use crate::certs::{Authority, install_crypto_provider};
 use crate::chart::{Chart, identity};
 use crate::ports;
 use crate::process::{Process, ProcessGroup};
-use crate::repository::Access;
+use crate::repository::{Access, NAME};
 use crate::signed::{Signatures, SignedChart};
+use crate::tokens::{self, TokenService};
 use crate::tools::Tool;
 use crate::wait::wait_until;
 
@@ -23,6 +25,19 @@ const CONFIG_TYPE: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Helm's media type for a chart's archive.
 const CHART_TYPE: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// What a registry does besides serving what is pushed to it.
+#[derive(Clone, Copy, Default)]
+pub struct Serving<'a> {
+    /// Keep what is pushed here: registries of one folder have the same charts. Otherwise in a folder of its own.
+    pub storage: Option<&'a Path>,
+    /// Redirect to this server for blobs.
+    pub redirects_to: Option<&'a str>,
+    /// Ask for tokens of this service.
+    pub tokens: Option<&'a TokenService>,
+    /// With TLS, serve those alone who show a certificate of this authority.
+    pub clients: Option<&'a Authority>,
+}
 
 /// A running registry. Dropping it ends it.
 pub struct Registry {
@@ -39,6 +54,19 @@ impl Registry {
     /// # Errors
     /// When the program is missing or does not answer.
     pub async fn start(group: &Arc<ProcessGroup>, name: &str, access: Access<'_>) -> Result<Self> {
+        Self::start_with(group, name, access, Serving::default()).await
+    }
+
+    /// Starts a registry that serves as told, see [`Self::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn start_with(
+        group: &Arc<ProcessGroup>,
+        name: &str,
+        access: Access<'_>,
+        serving: Serving<'_>,
+    ) -> Result<Self> {
         install_crypto_provider();
         let directory = group.directory().join(name);
         std::fs::create_dir_all(&directory)?;
@@ -48,22 +76,40 @@ impl Registry {
             "version": "0.1",
             "log": { "level": "warn", "accesslog": { "disabled": true } },
             "storage": {
-                "filesystem": { "rootdirectory": file("storage") },
+                "filesystem": { "rootdirectory": serving.storage.map_or(file("storage"), Into::into) },
                 "delete": { "enabled": true },
             },
             "http": { "addr": host },
         });
+        if let Some(url) = serving.redirects_to {
+            config["middleware"] =
+                json!({ "storage": [{ "name": "redirect", "options": { "baseurl": url } }] });
+        }
+        if let Some(service) = serving.tokens {
+            std::fs::write(file("tokens.crt"), service.certificate())?;
+            config["auth"] = json!({ "token": {
+                "realm": service.url(), "service": tokens::SERVICE, "issuer": tokens::ISSUER,
+                "rootcertbundle": file("tokens.crt"),
+            } });
+        }
         let mut builder = Client::builder()
             .timeout(Duration::from_secs(60))
             // Each test has a runtime of its own; a pooled connection would belong to one that is gone.
             .pool_max_idle_per_host(0);
         let scheme = match access.authority {
             Some(authority) => {
-                let server = authority.issue(&[])?;
+                let server = authority.issue(&[NAME])?;
                 std::fs::write(file("tls.crt"), server.certificate)?;
                 std::fs::write(file("tls.key"), server.key)?;
                 config["http"]["tls"] =
                     json!({ "certificate": file("tls.crt"), "key": file("tls.key") });
+                if let Some(clients) = serving.clients {
+                    std::fs::write(file("clients.crt"), clients.pem())?;
+                    config["http"]["tls"]["clientcas"] = json!([file("clients.crt")]);
+                    let own = clients.issue(&[])?;
+                    let own = reqwest::Identity::from_pem((own.certificate + &own.key).as_bytes())?;
+                    builder = builder.identity(own);
+                }
                 let trusted = reqwest::Certificate::from_pem(authority.pem().as_bytes())?;
                 builder = builder.tls_certs_only([trusted]);
                 "https"
@@ -78,6 +124,7 @@ impl Registry {
             std::fs::write(file("htpasswd"), format!("{user}:{hash}\n"))?;
             config["auth"] = json!({ "htpasswd": { "realm": "test", "path": file("htpasswd") } });
         }
+        let asks_for_tokens = serving.tokens.is_some();
         // JSON is YAML, and the registry reads YAML.
         std::fs::write(file("config.yaml"), config.to_string())?;
         let process = group.spawn(
@@ -98,6 +145,10 @@ impl Registry {
             let request = registry.request(reqwest::Method::GET, &format!("{}/v2/", registry.base));
             match request.send().await {
                 Ok(answer) if answer.status() == StatusCode::OK => Ok(()),
+                // It asks for a token, which nobody here has.
+                Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED && asks_for_tokens => {
+                    Ok(())
+                }
                 Ok(answer) => Err(answer.status().to_string()),
                 Err(error) => Err(error.to_string()),
             }

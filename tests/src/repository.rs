@@ -22,8 +22,11 @@ use crate::bed;
 use crate::certs::Authority;
 use crate::chart::{Chart, identity};
 
-/// How a repository is reached.
-#[derive(Default)]
+/// A name of repositories and registries besides their address, for those who reach them by a proxy.
+pub const NAME: &str = "charts.testbed.example";
+
+/// How a repository or a registry is reached.
+#[derive(Clone, Copy, Default)]
 pub struct Access<'a> {
     /// User and password that every request must carry.
     pub basic_auth: Option<(&'a str, &'a str)>,
@@ -40,6 +43,8 @@ pub enum Fault {
     Truncated(usize),
     /// Send this body instead.
     Body(Vec<u8>),
+    /// Redirect to this address.
+    Redirect(String),
 }
 
 /// A running repository; it serves until the program ends.
@@ -56,7 +61,10 @@ struct State {
     index: BTreeMap<String, Vec<Entry>>,
     faults: HashMap<String, Fault>,
     requests: BTreeMap<String, usize>,
+    bodies: BTreeMap<String, usize>,
     expected: Option<String>,
+    /// Requests that carried credentials.
+    authorized: usize,
 }
 
 #[derive(Clone)]
@@ -72,6 +80,14 @@ impl ChartRepository {
     /// # Errors
     /// When no port or certificate is to be had.
     pub async fn start(access: Access<'_>) -> Result<Self> {
+        Self::start_for(access, None).await
+    }
+
+    /// Starts an empty repository, with TLS for those alone who show a certificate of `clients`.
+    ///
+    /// # Errors
+    /// When no port or certificate is to be had.
+    pub async fn start_for(access: Access<'_>, clients: Option<&Authority>) -> Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let scheme = if access.authority.is_some() {
@@ -81,7 +97,10 @@ impl ChartRepository {
         };
         let url = format!("{scheme}://{}", listener.local_addr()?);
         let tls = match access.authority {
-            Some(authority) => Some(TlsAcceptor::from(authority.issue(&[])?.server_config()?)),
+            Some(authority) => {
+                let server = authority.issue(&[NAME])?;
+                Some(TlsAcceptor::from(server.server_config(clients)?))
+            }
             None => None,
         };
         let expected = access.basic_auth.map(|(user, password)| {
@@ -172,10 +191,7 @@ impl ChartRepository {
     }
 
     fn publish(&self, name: &str, version: &str, path: &str, url: &str, content: Vec<u8>) {
-        let digest = Sha256::digest(&content)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let digest = hex(&Sha256::digest(&content));
         let mut state = self.lock();
         state.files.insert(path.to_owned(), content.into());
         let entries = state.index.entry(name.to_owned()).or_default();
@@ -211,6 +227,22 @@ impl ChartRepository {
         self.lock().faults.remove(path);
     }
 
+    /// Serves bytes at any path.
+    pub fn add_file(&self, path: &str, content: Vec<u8>) {
+        let path = path.trim_start_matches('/').to_owned();
+        self.lock().files.insert(path, content.into());
+    }
+
+    /// How many requests carried credentials.
+    pub fn authorized_requests(&self) -> usize {
+        self.lock().authorized
+    }
+
+    /// How often the content at each path was sent: not where it was refused, or where who asked had it already.
+    pub fn bodies(&self) -> BTreeMap<String, usize> {
+        self.lock().bodies.clone()
+    }
+
     /// How often each path was asked for, whatever the answer.
     pub fn requests(&self) -> BTreeMap<String, usize> {
         self.lock().requests.clone()
@@ -243,10 +275,9 @@ impl State {
     fn answer(&mut self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         *self.requests.entry(path.clone()).or_default() += 1;
-        let given = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|v| v.to_str().ok());
+        let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok());
+        let given = header(header::AUTHORIZATION);
+        self.authorized += usize::from(given.is_some());
         if self.expected.is_some() && self.expected.as_deref() != given {
             return status(StatusCode::UNAUTHORIZED);
         }
@@ -254,16 +285,34 @@ impl State {
             Some(Fault::Status(code)) => {
                 return status(StatusCode::from_u16(*code).unwrap_or(StatusCode::BAD_GATEWAY));
             }
+            Some(Fault::Redirect(target)) => {
+                let mut response = status(StatusCode::TEMPORARY_REDIRECT);
+                if let Ok(target) = target.parse() {
+                    response.headers_mut().insert(header::LOCATION, target);
+                }
+                return response;
+            }
             Some(Fault::Body(body)) => Some(body.clone().into()),
             Some(Fault::Truncated(bytes)) => {
                 self.content(&path).map(|b| b.slice(..b.len().min(*bytes)))
             }
             None => self.content(&path),
         };
-        body.map_or_else(
-            || status(StatusCode::NOT_FOUND),
-            |body| Response::new(Full::new(body)),
-        )
+        let Some(body) = body else {
+            return status(StatusCode::NOT_FOUND);
+        };
+        let tag = format!("\"{}\"", hex(&Sha256::digest(&body)));
+        let mut response = match header(header::IF_NONE_MATCH) == Some(&tag) {
+            true => status(StatusCode::NOT_MODIFIED),
+            false => {
+                *self.bodies.entry(path).or_default() += 1;
+                Response::new(Full::new(body))
+            }
+        };
+        if let Ok(tag) = tag.parse() {
+            response.headers_mut().insert(header::ETAG, tag);
+        }
+        response
     }
 
     fn content(&self, path: &str) -> Option<Bytes> {
@@ -296,6 +345,10 @@ impl State {
         text.push_str("generated: \"2026-01-01T00:00:00Z\"\n");
         text
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn status(code: StatusCode) -> Response<Full<Bytes>> {

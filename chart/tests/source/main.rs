@@ -6,7 +6,6 @@ mod disk;
 mod faults;
 mod hosts;
 mod logins;
-mod matrix;
 mod registry;
 mod repository;
 mod schemas;

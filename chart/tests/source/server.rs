@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -11,8 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufStream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -259,92 +258,6 @@ impl Ca {
         let config = builder.with_single_cert(vec![certificate.der().clone()], key);
         TlsAcceptor::from(Arc::new(config.unwrap()))
     }
-}
-
-/// A forward proxy to this machine, whatever name it is asked for.
-pub(crate) struct Proxy {
-    url: String,
-    asked: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
-}
-
-impl Proxy {
-    /// With TLS where an authority is given.
-    pub(crate) async fn start(authority: Option<&Ca>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let acceptor = authority.map(|authority| authority.acceptor(None, false));
-        let scheme = if acceptor.is_some() { "https" } else { "http" };
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::SeqCst);
-                let acceptor = acceptor.clone();
-                tokio::spawn(async move {
-                    match acceptor {
-                        None => forward(stream).await,
-                        Some(acceptor) => match acceptor.accept(stream).await {
-                            Ok(stream) => forward(stream).await,
-                            Err(_) => None,
-                        },
-                    }
-                });
-            }
-        });
-        Self {
-            url: format!("{scheme}://localhost:{port}"),
-            asked,
-            task,
-        }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        self.url.clone()
-    }
-
-    /// How many connections there were.
-    pub(crate) fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// One connection: a tunnel, or requests for one server.
-async fn forward(stream: impl AsyncRead + AsyncWrite + Unpin) -> Option<()> {
-    let mut client = BufStream::new(stream);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if client.read_line(&mut head).await.ok()? == 0 {
-            return None;
-        }
-    }
-    let target = head.split(' ').nth(1)?.to_owned();
-    let port = |place: &str| place.rsplit_once(':')?.1.parse::<u16>().ok();
-    if head.starts_with("CONNECT ") {
-        let mut server = TcpStream::connect(("127.0.0.1", port(&target)?))
-            .await
-            .ok()?;
-        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
-        client.flush().await.ok()?;
-        tokio::io::copy_bidirectional(&mut client, &mut server)
-            .await
-            .ok()?;
-        return Some(());
-    }
-    let (place, path) = target.strip_prefix("http://")?.split_once('/')?;
-    let mut server = TcpStream::connect(("127.0.0.1", port(place)?)).await.ok()?;
-    // Another request on this connection may be for another server.
-    let head = head.replacen(&target, &format!("/{path}"), 1);
-    let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-    server.write_all(head.as_bytes()).await.ok()?;
-    tokio::io::copy(&mut server, &mut client).await.ok()?;
-    client.shutdown().await.ok()
 }
 
 impl Drop for Server {

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+use ::signatures::Policy;
 use agent::api::{BundleDeployment, Content};
 use agent::bundle::{self, Bundle, BundleError, Fetching, Upstream};
 use anyhow::{Context, Result, bail, ensure};
@@ -10,7 +11,6 @@ use chart::source::{Fetcher, Settings};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
-use signatures::Policy;
 use testbed::process::ProcessGroup;
 use testbed::registry::Registry;
 use testbed::repository::{Access, ChartRepository};
@@ -192,7 +192,7 @@ async fn what_nobody_signed_is_refused_from_a_real_registry() -> Result<()> {
     let mut huge = Signatures::read("attached-key")?;
     huge.attached[0].0 += &" ".repeat(2 << 20);
     let mut many = Signatures::read("bundle-other-key")?;
-    many.bundles = vec![many.bundles[0].clone(); 80];
+    many.bundles = vec![many.bundles[0].clone(); 230];
     let swapped = Signatures {
         attached: Signatures::read("attached-identity")?.attached,
         bundles: Vec::new(),
@@ -257,7 +257,12 @@ async fn what_nobody_signed_is_refused_from_a_real_registry() -> Result<()> {
             "no signature but a statement",
         ),
         ("huge", huge, key("key")?, "found no signature"),
-        ("many", many, key("key")?, "not by this key"),
+        (
+            "many",
+            many,
+            key("key")?,
+            "found 200 signature bundles, and at least 30 more than are looked at",
+        ),
         (
             "unlogged",
             Signatures::read("attached-key")?,
@@ -311,6 +316,24 @@ async fn what_nobody_signed_is_refused_from_a_real_registry() -> Result<()> {
             other => bail!("{case}: {other:?}"),
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_good_signature_is_found_behind_many_others() -> Result<()> {
+    let scene = Scene::set().await?;
+    let (other, good) = (
+        Signatures::read("bundle-other-key")?,
+        Signatures::read("bundle-key")?,
+    );
+    let mut hidden = Signatures {
+        bundles: vec![other.bundles[0].clone(); 120],
+        ..Signatures::default()
+    };
+    hidden.bundles.extend(good.bundles);
+    let bundle = scene.signed("hidden", &hidden).await?;
+    let by = judged(&scene.fetcher, &bundle, &policy(&key("key")?)?).await?;
+    ensure!(by.contains("by key, as a bundle"), "{by}");
     Ok(())
 }
 
