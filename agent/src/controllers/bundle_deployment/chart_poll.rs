@@ -61,17 +61,25 @@ pub fn compare(deployed: &Release, fetched: &FetchedChart) -> Found {
         // Deployed before digests were written down: the version alone tells.
         None => Found::Same,
     };
+    if let Some(older) = older(deployed, &fetched.version, &fetched.digest) {
+        return older;
+    }
     match order(&metadata.version, &fetched.version) {
         Some(std::cmp::Ordering::Less) => Found::Other,
-        Some(std::cmp::Ordering::Greater) => {
-            let (old, new) = (&metadata.version, &fetched.version);
-            let (name, digest) = (&metadata.name, &fetched.digest);
-            Found::Older(format!(
-                "chart {name} {old} is deployed, and {new} ({digest}) is what its source has now: it stays, as that is older"
-            ))
-        }
         _ => other,
     }
+}
+
+/// The answer to a chart of an earlier version than is deployed.
+pub fn older(deployed: &Release, new: &str, digest: &str) -> Option<Found> {
+    let metadata = metadata(deployed)?;
+    let (name, old) = (&metadata.name, &metadata.version);
+    let is_older = order(old, new) == Some(std::cmp::Ordering::Greater);
+    is_older.then(|| {
+        Found::Older(format!(
+            "chart {name} {old} is deployed, and {new} ({digest}) is what its source has now: it stays, as that is older"
+        ))
+    })
 }
 
 /// What to tell of a deploy that has taken a bundle to an older version though it names the same chart as before.

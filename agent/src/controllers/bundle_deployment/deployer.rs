@@ -465,13 +465,8 @@ impl Deployer {
             self.events
                 .emit(Reason::SourceUnreachable, bundle.name(), text);
         }
-        let files = loaded.size_bytes();
-        if files > MAX_FILES {
-            let failed = BundleError::Content {
-                problem: format!("the files take {files} bytes unpacked, {MAX_FILES} are the most"),
-            };
-            return Err(source_failed()(InputError::from(failed)));
-        }
+        let files =
+            checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
         let bytes = deploy_bytes(files) * revisions(is_first);
         let turn = match reading {
             Some(mut turn) => {
@@ -539,10 +534,11 @@ impl Deployer {
     /// Asks the source of a bundle's chart what it has now in place of what is deployed. Nothing where the bundle's chart has no source.
     ///
     /// # Errors
-    /// The source cannot be asked.
+    /// The source cannot be asked, or has what could not be deployed: that is nothing to upgrade to, unless somebody asked for it.
     pub async fn poll(
         &self,
-        bundle: &BundleDeployment,
+        impersonated: &DeploymentClient,
+        bundle: &Arc<BundleDeployment>,
         deployed: &Release,
     ) -> Result<chart_poll::Found, InputError> {
         let now = Instant::now();
@@ -558,11 +554,30 @@ impl Deployer {
         // What nobody vouches for is nothing to upgrade to.
         let policy = self.signatures.current().await.map_err(InputError::new)?;
         let fetching = self.fetching(bundle, Some(now), &policy).await?;
-        let loaded = bundle::load(bundle, &upstream, &fetching);
-        Ok(match Box::pin(loaded).await? {
-            Bundle::Chart(fetched, _) => chart_poll::compare(deployed, &fetched),
-            Bundle::Files(_) => chart_poll::Found::Same,
-        })
+        let loaded = Box::pin(bundle::load(bundle, &upstream, &fetching)).await?;
+        let (found, digest) = match &loaded {
+            Bundle::Chart(fetched, _) => (
+                chart_poll::compare(deployed, fetched),
+                fetched.digest.clone(),
+            ),
+            Bundle::Files(_) => return Ok(chart_poll::Found::Same),
+        };
+        if found != chart_poll::Found::Other || self.is_owed_answer(bundle.name()) {
+            return Ok(found);
+        }
+        // What an index says of a chart is one thing, what the chart says of itself another.
+        let files = checked_size(&loaded)?;
+        let turn = self.fetcher.memory().reserve(deploy_bytes(files)).await;
+        let (bundle, namespace) = (Arc::clone(bundle), self.namespace.clone());
+        let work = move || {
+            let package = loaded.package(&bundle, &namespace);
+            let _covered = turn;
+            package.map(|package| package.chart.metadata)
+        };
+        let metadata = impersonated.cluster().host().work(work).await;
+        let metadata = metadata.map_err(InputError::new)??;
+        let older = chart_poll::older(deployed, &metadata.version, &digest);
+        Ok(older.unwrap_or(found))
     }
 
     /// Whether what a bundle's values come from is not what it was deployed with.
@@ -595,6 +610,19 @@ struct Inputs {
     /// Of those that come from ConfigMaps and Secrets.
     values_digest: Option<String>,
     package: Package,
+}
+
+/// How many bytes a bundle's files take.
+///
+/// # Errors
+/// More than are taken.
+fn checked_size(loaded: &Bundle) -> Result<u64, BundleError> {
+    match loaded.size_bytes() {
+        files @ ..=MAX_FILES => Ok(files),
+        files => Err(BundleError::Content {
+            problem: format!("the files take {files} bytes unpacked, {MAX_FILES} are the most"),
+        }),
+    }
 }
 
 /// Whether somebody asks for a deploy though nothing has changed.

@@ -185,7 +185,7 @@ impl Reconciler {
             return None;
         }
         drift.reconcile_after(bundle.name(), interval);
-        match deployer.poll(&bundle, stored).await {
+        match deployer.poll(impersonated, &bundle, stored).await {
             Ok(Found::Unanswered) => None,
             Ok(Found::Same) => {
                 deployer.owes_answer(bundle.name(), false);
