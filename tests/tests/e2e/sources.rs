@@ -6,16 +6,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use testbed::bed::{Bed, CREDENTIALS, unique};
+use testbed::certs::Authority;
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
-use testbed::registry::Registry;
+use testbed::kills::records;
+use testbed::registry::{Registry, Serving};
 use testbed::repository::{Access, ChartRepository, Fault};
 use testbed::wait::wait_until;
 
-use crate::scene::{figure, haste, target};
+use crate::scene::{self, figure, haste, target};
 
 /// Sooner than a remembered answer is forgotten.
 const AT_ONCE: Duration = Duration::from_secs(40);
@@ -61,6 +64,20 @@ async fn wait_data(
     .with_context(|| agent.agent_log_tail(40))
 }
 
+/// Waits until a bundle's release is of a revision.
+async fn wait_revision(agent: &TestAgent<'_>, bundle: &str, revision: &str) -> Result<()> {
+    wait_until("another revision", PATIENCE, async || {
+        let found = agent.bundle_deployments().map_err(|e| e.to_string())?;
+        let found = found.get(bundle).await.map_err(|e| e.to_string())?;
+        match found.data["status"]["release"].as_str() {
+            Some(release) if release.ends_with(revision) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
 async fn wait_event(agent: &TestAgent<'_>, reason: &str, at_least: u64) -> Result<()> {
     let name = format!("fleet_agent_events_total{{reason=\"{reason}\"}}");
     wait_until(&name, PATIENCE, async || {
@@ -100,6 +117,25 @@ async fn a_forced_redeploy_takes_what_the_source_has_now() -> Result<()> {
         let forced = bundle.option("forceSyncGeneration", json!(1));
         agent.apply(&forced).await?;
         wait_data(&agent, forced.name(), "content", "new", AT_ONCE).await?;
+        // Which chart it was is told, and stands in the release.
+        agent.wait_ready(forced.name()).await?;
+        let digest = Sha256::digest(chart(&name, "1.0.0", "new").archive()?);
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let records = records::read(&agent.downstream, &target(&agent), forced.name()).await?;
+        let last = records.last().context("a record")?;
+        let annotations = &last.release["chart"]["metadata"]["annotations"];
+        ensure!(
+            annotations["fleet.cattle.io/chart-digest"] == format!("sha256:{digest}")
+                && annotations["fleet.cattle.io/chart-source"]
+                    .as_str()
+                    .is_some_and(|source| source.contains(&name)),
+            "{annotations}"
+        );
+        let told = scene::wait_event(&agent, "Deployed", forced.name()).await?;
+        ensure!(
+            told.contains(&format!("chart {name} 1.0.0 (sha256:")),
+            "{told}"
+        );
     }
     Ok(())
 }
@@ -137,16 +173,24 @@ async fn without_sources_everything_is_deployed_from_what_is_kept() -> Result<()
     for bundle in [oci("oci"), http("http")] {
         let forced = bundle.option("forceSyncGeneration", json!(1));
         agent.apply(&forced).await?;
-        wait_until("the forced redeploy", PATIENCE, async || {
-            let found = agent.bundle_deployments().map_err(|e| e.to_string())?;
-            let found = found.get(forced.name()).await.map_err(|e| e.to_string())?;
-            match found.data["status"]["release"].as_str() {
-                Some(release) if release.ends_with(":2") => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await
-        .with_context(|| agent.agent_log_tail(40))?;
+        wait_revision(&agent, forced.name(), ":2").await?;
+    }
+    // Other values, and an object that somebody deleted.
+    for bundle in [oci("oci"), http("http")] {
+        let forced = bundle.option("forceSyncGeneration", json!(1));
+        let redeployed = forced.helm("values", json!({ "color": "blue" }));
+        agent.apply(&redeployed).await?;
+        wait_data(&agent, redeployed.name(), "color", "blue", PATIENCE).await?;
+        let name = redeployed.name();
+        let corrected = json!({ "spec": { "correctDrift": { "enabled": true } } });
+        let bundles = agent.bundle_deployments()?;
+        let parameters = PatchParams::default();
+        bundles
+            .patch(name, &parameters, &Patch::Merge(&corrected))
+            .await?;
+        let maps = agent.objects("v1", "ConfigMap", &target);
+        maps.delete(name, &DeleteParams::default()).await?;
+        wait_data(&agent, name, "color", "blue", PATIENCE).await?;
     }
     for bundle in [oci("oci-again"), http("http-again")] {
         agent.apply(&bundle).await?;
@@ -161,7 +205,9 @@ async fn many_bundles_of_one_chart_download_it_once() -> Result<()> {
     let bed = Bed::shared().await?;
     let repository = ChartRepository::start(Access::default()).await?;
     let name = unique("shared");
-    repository.add(&chart(&name, "1.0.0", "shared"))?;
+    let fails =
+        "{{ if .Values.fails }}{{ fail (printf \"attempt %v is none\" .Values.attempt) }}{{ end }}";
+    repository.add(&chart(&name, "1.0.0", "shared").template("fails.yaml", fails))?;
     let mut agent = TestAgent::prepare(bed).await?;
     agent.grant().await?;
     let bundles: Vec<_> = (0..50)
@@ -178,20 +224,37 @@ async fn many_bundles_of_one_chart_download_it_once() -> Result<()> {
     for bundle in &bundles {
         agent.wait_ready(bundle.name()).await?;
     }
+    // A bundle whose chart renders nothing until it is told a color: each change of it is one more attempt.
+    let failing = |attempt: usize| {
+        BundleDeployment::helm_op("failing", repository.url(), &name, "1.0.0")
+            .helm("values", json!({ "attempt": attempt, "fails": true }))
+            .release("failing", &target(&agent))
+    };
+    for attempt in 1..=20 {
+        agent.apply(&failing(attempt)).await?;
+        let told = format!("attempt {attempt} is none");
+        agent
+            .wait_deploy_error("failing", |text| text.contains(&told))
+            .await?;
+    }
     let archive = format!("charts/{name}-1.0.0.tgz");
     let once = BTreeMap::from([(archive.clone(), 1), ("index.yaml".to_owned(), 1)]);
-    ensure!(repository.requests() == once, "{:?}", repository.requests());
+    ensure!(repository.bodies() == once, "{:?}", repository.bodies());
+    ensure!(
+        repository.requests()[&archive] == 1,
+        "{:?}",
+        repository.requests()
+    );
     agent.process()?.kill();
     agent.process()?.restart()?;
     let again = BundleDeployment::helm_op("again", repository.url(), &name, "1.0.0")
         .release("again", &target(&agent));
     agent.apply(&again).await?;
     agent.wait_ready("again").await?;
-    ensure!(
-        repository.requests()[&archive] == 1,
-        "{:?}",
-        repository.requests()
-    );
+    let forced = bundles[0].clone().option("forceSyncGeneration", json!(1));
+    agent.apply(&forced).await?;
+    wait_revision(&agent, forced.name(), ":2").await?;
+    ensure!(repository.bodies() == once, "{:?}", repository.bodies());
     Ok(())
 }
 
@@ -217,8 +280,13 @@ async fn a_polled_chart_is_upgraded_and_never_taken_back() -> Result<()> {
     bed.registry.push(&chart(&name, "1.0.0", "moved")).await?;
     wait_data(&agent, "listed", "content", "second", PATIENCE).await?;
     wait_data(&agent, "tagged", "content", "moved", PATIENCE).await?;
-    bed.repository.remove(&name, "1.1.0");
+    // An older chart under a later version's name, and the end of the one that is deployed.
+    let older = chart(&name, "0.9.0", "older").archive()?;
+    bed.repository.add_bytes(&name, "1.2.0", older);
     wait_event(&agent, "OlderChart", 1).await?;
+    bed.repository.remove(&name, "1.2.0");
+    bed.repository.remove(&name, "1.1.0");
+    wait_event(&agent, "OlderChart", 2).await?;
     wait_data(&agent, "listed", "content", "second", AT_ONCE).await?;
     Ok(())
 }
@@ -318,6 +386,59 @@ async fn what_the_cluster_says_of_a_host_comes_first() -> Result<()> {
     apply(&agent.downstream, secret).await?;
     for bundle in &bundles {
         wait_data(&agent, bundle.name(), "content", "hosted", PATIENCE).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn client_certificates_are_shown_to_those_who_ask_for_them() -> Result<()> {
+    let bed = Bed::shared().await?;
+    let agent = with_plain_http(bed).await?;
+    let (name, target) = (unique("certified"), target(&agent));
+    let clients = Authority::new("clients")?;
+    let access = Access {
+        authority: Some(&bed.authority),
+        ..Access::default()
+    };
+    let serving = Serving {
+        clients: Some(&clients),
+        ..Serving::default()
+    };
+    let registry = Registry::start_with(&bed.group, &name, access, serving).await?;
+    let repository = ChartRepository::start_for(access, Some(&clients)).await?;
+    let chart = chart(&name, "1.0.0", "certified");
+    registry.push(&chart).await?;
+    repository.add(&chart)?;
+    let own = clients.issue(&[])?;
+    let certificate = json!({
+        "tls.crt": own.certificate, "tls.key": own.key, "cacerts": bed.authority.pem(),
+    });
+    let nobodys = Authority::new("nobody")?.issue(&[])?;
+    let other = json!({
+        "tls.crt": nobodys.certificate, "tls.key": nobodys.key, "cacerts": bed.authority.pem(),
+    });
+    agent.upstream_secret("own", certificate).await?;
+    agent.upstream_secret("other", other).await?;
+    let bundles = |secret: &str| {
+        let pulled = format!("{secret}-pulled");
+        let listed = format!("{secret}-listed");
+        [
+            BundleDeployment::oci_helm_op(&pulled, &registry.reference(&name), "1.0.0")
+                .chart_options(secret, None, false)
+                .release(&pulled, &target),
+            BundleDeployment::helm_op(&listed, repository.url(), &name, "^1")
+                .chart_options(secret, None, false)
+                .release(&listed, &target),
+        ]
+    };
+    for bundle in bundles("own") {
+        agent.apply(&bundle).await?;
+        wait_data(&agent, bundle.name(), "content", "certified", PATIENCE).await?;
+    }
+    for bundle in bundles("other") {
+        agent.apply(&bundle).await?;
+        let is_told = |text: &str| text.contains("failed to fetch") && !text.contains("BEGIN");
+        agent.wait_deploy_error(bundle.name(), is_told).await?;
     }
     Ok(())
 }
