@@ -70,6 +70,7 @@ bench: tools ## Measure speed and memory: templates and charts beside Go and hel
 	@echo "bench: building with full optimisation, some minutes"
 	cargo build --release --package agent --bin fleetagent
 	@ENGINE_SPEED="$$(tests/tools/build.sh --list | grep engine-speed-)/engine-speed" cargo bench --quiet --package chart --bench engine
+	@cargo bench --quiet --package chart --bench index
 	@cargo run --quiet --package testbed --bin against_helm
 	@cargo run --quiet --package testbed --bin bench
 
