@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use super::{Gateway, OUR_NAME, RealNode, archive, ours};
 use crate::bed::{keep, unique};
-use crate::cluster::{ControlPlane, Part, UPSTREAM_NAME};
-use crate::fleet::stock::{AGENT_IMAGE, StockFleet};
+use crate::cluster::{ADMIN, ControlPlane, Part, UPSTREAM_NAME};
+use crate::fleet::stock::{AGENT_IMAGE, SYSTEM_NAMESPACE, StockFleet};
+use crate::objects;
 use crate::process::ProcessGroup;
 use crate::registry::Registry;
 use crate::repository::{Access, ChartRepository};
 use crate::tools::Stock;
 use anyhow::{Context, Result};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// The name by which pods and Fleet find charts over HTTP.
@@ -103,6 +106,36 @@ impl NodeBed {
             registry,
             fleet,
         })
+    }
+
+    /// Whether Fleet installs and replaces agents itself, as it does where nobody tells it otherwise, or leaves them to charts. Each test
+    /// says so at its start: the one before may have ended early.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn manages_agents(&self, is_so: bool) -> Result<()> {
+        let client = self.upstream.client(ADMIN).await?;
+        let maps = objects::api(&client, "v1", "ConfigMap", SYSTEM_NAMESPACE);
+        let map = maps.get("fleet-controller").await?;
+        let config = map.data["data"]["config"].as_str().context("no config")?;
+        let mut config: Value = serde_json::from_str(config)?;
+        if config["manageAgent"].as_bool().unwrap_or(true) == is_so {
+            return Ok(());
+        }
+        config["manageAgent"] = json!(is_so);
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": "fleet-controller",
+                "labels": map.metadata.labels, "annotations": map.metadata.annotations,
+            },
+            "data": { "config": config.to_string() },
+        });
+        // As docs/install.md does it: helm would meet another owner of the field at its next upgrade, and give up.
+        let params = PatchParams::apply("helm").force();
+        maps.patch("fleet-controller", &params, &Patch::Apply(map))
+            .await?;
+        Ok(())
     }
 }
 

@@ -66,6 +66,7 @@ impl Site {
         change: impl FnOnce(&mut Value, &mut Value),
     ) -> Result<Self> {
         let bed = NodeBed::shared().await?;
+        bed.manages_agents(true).await?;
         let mut site = Self::named(bed, name).await?;
         let namespace = format!("cattle-{name}");
         let kubeconfig = bed.downstream.kubeconfig_value(ADMIN, "default");

@@ -97,25 +97,10 @@ pub(crate) fn values_file(bed: &NodeBed, values: &Value) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// Has Fleet deploy its own agent over those that charts installed, as it does where nobody tells it otherwise, or not.
-async fn manage_agents(bed: &NodeBed, is_managed: bool) -> Result<()> {
-    let client = bed.upstream.client(ADMIN).await?;
-    let maps = testbed::objects::api(&client, "v1", "ConfigMap", SYSTEM_NAMESPACE);
-    let map = maps.get("fleet-controller").await?;
-    let config = map.data["data"]["config"].as_str().context("no config")?;
-    let mut config: Value = serde_json::from_str(config)?;
-    config["manageAgent"] = json!(is_managed);
-    let patch = json!({ "data": { "config": config.to_string() } });
-    let params = kube::api::PatchParams::default();
-    let patch = kube::api::Patch::Merge(patch);
-    maps.patch("fleet-controller", &params, &patch).await?;
-    Ok(())
-}
-
 /// Installs a chart as release fleet-agent with a new token, and waits for the cluster. Fleet leaves the agent to helm.
 pub(crate) async fn by_token(chart: &str, settings: &[&str]) -> Result<Site> {
     let bed = NodeBed::shared().await?;
-    manage_agents(bed, false).await?;
+    bed.manages_agents(false).await?;
     let name = unique("token");
     let mut values = token_values(bed, &name).await?;
     values["clientID"] = json!(name);
@@ -140,7 +125,6 @@ pub(crate) async fn uninstall(site: Site) -> Result<()> {
     let release = ["uninstall", "fleet-agent", "--namespace", SYSTEM_NAMESPACE];
     helm.run(&[&release[..], &["--wait", "--timeout", "5m"]].concat())?;
     forget(&site).await?;
-    manage_agents(site.bed, true).await?;
     site.end().await
 }
 
