@@ -21,8 +21,8 @@ unset CARGO_TARGET_DIR
 work="$(mktemp -d)"
 trap 'for one in first second; do git worktree remove --force "$work/$one" 2>/dev/null || true; done; rm -rf "$work"' EXIT
 for one in first second; do
-  echo "image-check: the $one build of $(git log -1 --format=%h), in $work/$one"
-  git worktree add --quiet --detach "$work/$one" HEAD
+  echo "image-check: the $one build of ${REVISION:0:7}, in $work/$one"
+  git worktree add --quiet --detach "$work/$one" "$REVISION"
   (cd "$work/$one" && cargo run --quiet --locked --package image -- "$@" --output "$output/$one") | tee "$work/$one.log"
   git worktree remove --force "$work/$one"
 done
