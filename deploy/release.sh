@@ -38,11 +38,4 @@ if [ "$push" != --push ]; then
   echo "release: nothing was pushed (--push does)"
   exit
 fi
-archive="$(ls "$artifacts"/*.tar)"
-skopeo copy --all "oci-archive:$archive" "docker://$name:$version"
-cosign sign --yes "$name@$digest"
-for bill in "$artifacts"/*.cdx.json; do
-  cosign attest --yes --type cyclonedx --predicate "$bill" "$name@$digest"
-done
-helm package deploy/fleet-agent --destination "$artifacts"
-helm push "$artifacts/fleet-agent-$version.tgz" "oci://${name%/*}/charts"
+deploy/publish.sh "$artifacts" "$name" "$version"
