@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::cluster::ADMIN;
 use testbed::fleet::controller::apply;
 use testbed::node::{image_digest, ours};
 use testbed::tools::Tool;
 
-use testbed::node::bed::NodeBed;
+use crate::installed::values_file;
+use testbed::fleet::stock::SYSTEM_NAMESPACE;
+use testbed::node::bed::{NodeBed, OURS};
 use testbed::node::site::{Agent, Site};
+use testbed::objects;
 
 /// What stands behind the language of a block.
 const PLACES: [&str; 4] = ["upstream", "downstream", "node", "checkout"];
@@ -19,6 +22,36 @@ const PLACES: [&str; 4] = ["upstream", "downstream", "node", "checkout"];
 /// How skopeo is told to do without TLS, and to ask for no signatures.
 const INSECURE: &str = "[[registry]]\nlocation = \"registry.example\"\ninsecure = true\n[[registry]]\nlocation = \"canary.example\"\ninsecure = true\n";
 const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+
+/// Where Rancher looks for values of the charts that it installs.
+const RANCHER_NAMESPACE: &str = "cattle-system";
+const RANCHER_CONFIG: &str = "rancher-config";
+
+/// Gives Fleet's chart what Rancher reads for it: our image is named, and nothing else has changed.
+async fn upgrade_as_rancher(site: &Site) -> Result<()> {
+    let read = async |namespace: &str, name: &str, key: &str| -> Result<String> {
+        let maps = objects::api(&site.upstream, "v1", "ConfigMap", namespace);
+        let map = maps.get(name).await?;
+        let text = map.data["data"][key].as_str();
+        Ok(text
+            .with_context(|| format!("no {key} in {name}"))?
+            .to_owned())
+    };
+    let config = async || -> Result<Value> {
+        let text = read(SYSTEM_NAMESPACE, "fleet-controller", "config").await?;
+        Ok(serde_json::from_str(&text)?)
+    };
+    let before = config().await?;
+    let values = read(RANCHER_NAMESPACE, RANCHER_CONFIG, "fleet").await?;
+    let file = values_file(site.bed, &serde_json::from_str(&values)?)?;
+    let upgrade = ["upgrade", "fleet", "fleet/fleet", "--reuse-values"];
+    let into = ["--namespace", SYSTEM_NAMESPACE, "--values", &file];
+    site.bed.fleet.helm.run(&[upgrade, into].concat())?;
+    let after = config().await?;
+    ensure!(after["agentImage"] == OURS, "{after}");
+    ensure!(after == before, "{before}\nbecame {after}");
+    Ok(())
+}
 
 struct Block {
     place: String,
@@ -109,6 +142,10 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         spec["agentNamespace"] = json!("");
     })
     .await?;
+    let rancher = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": RANCHER_NAMESPACE },
+    });
+    apply(&edge.upstream, rancher).await?;
     let mut installs_itself = false;
     for block in blocks(&std::fs::read_to_string(page())?)? {
         if block.commands.contains("helm install fleet-agent") && !installs_itself {
@@ -138,6 +175,9 @@ async fn the_page_on_installing_is_run() -> Result<()> {
             block.line,
             edge.logs()
         );
+        if block.commands.contains(RANCHER_CONFIG) {
+            upgrade_as_rancher(&edge).await?;
+        }
     }
     // A registry names the image as `make image` did.
     let digest = image_digest(&ours()?)?;
@@ -145,7 +185,7 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         let pushed = bed.registry.digest(name, tag).await?;
         ensure!(pushed == digest, "{name}:{tag} is {pushed}, not {digest}");
     }
-    let secrets = testbed::objects::api(&edge.downstream, "v1", "Secret", &edge.namespace);
+    let secrets = objects::api(&edge.downstream, "v1", "Secret", &edge.namespace);
     let bootstrap = secrets.get_opt("fleet-agent").await?;
     ensure!(bootstrap.is_none(), "the last block leaves nothing behind");
     // Other tests name images for all clusters anew, and find their namespace as it was.
