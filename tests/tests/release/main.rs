@@ -23,5 +23,6 @@ mod proofs;
 mod published;
 mod retained;
 mod rollbacks;
+mod situations;
 mod sizes;
 mod world;

@@ -17,13 +17,29 @@ use crate::world::{Template, World, config_map};
 
 /// The ledger's digests of one release, which are those of attempts, and the revisions in the order they were stored.
 #[derive(Debug, Default)]
-struct Digests {
+pub(crate) struct Digests {
     entry: Mutex<Option<LedgerEntry>>,
     stored: Mutex<Vec<i64>>,
     theirs: Mutex<Vec<i64>>,
 }
 
 impl Digests {
+    /// Those of these revisions are known, and that one is gone.
+    pub(crate) fn begin(&self, noted: &[(i64, String)], gone: Option<i64>) {
+        let known = LedgerEntry {
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let note = |entry: LedgerEntry, (revision, digest): &(i64, String)| {
+            entry.noting(*revision, digest.clone())
+        };
+        let known = noted.iter().fold(known, note);
+        *self.entry() = Some(match gone {
+            Some(gone) => known.noting(gone, "gone".to_owned()).without(gone),
+            None => known,
+        });
+    }
+
     fn entry(&self) -> MutexGuard<'_, Option<LedgerEntry>> {
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +129,7 @@ fn failing(value: &str) -> Template {
     Template::new(&(config_map("a", value) + &refused))
 }
 
-fn atomic() -> DeployOptions {
+pub(crate) fn atomic() -> DeployOptions {
     DeployOptions {
         atomic: true,
         ..DeployOptions::default()
