@@ -27,7 +27,7 @@ use crate::client::identity::AgentClient;
 use crate::error;
 use state::LedgerState;
 
-pub use notes::Notes;
+pub use notes::{MAX_HISTORY, Notes};
 pub use proof::{OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use undone::{UndoPauses, Undone, content as undone_content};

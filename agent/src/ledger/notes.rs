@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// the note goes at once, so that a release has hardly more than it keeps records.
 pub(crate) const MAX_REVISIONS: usize = 64;
 
+/// So many records of a release may be kept: the last good one is remembered, whatever fails after it.
+pub const MAX_HISTORY: i64 = 62;
+
 /// What is noted of a revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]

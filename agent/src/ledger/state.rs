@@ -484,7 +484,7 @@ impl LedgerState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::notes::MAX_REVISIONS;
+    use super::super::notes::{MAX_HISTORY, MAX_REVISIONS};
     use super::*;
     use rstest::rstest;
 
@@ -627,6 +627,16 @@ mod tests {
         let pruned = noted.without(2).noting_theirs(&[2, 3]);
         assert_eq!(pruned.known_digest("a", 2), KnownDigest::Gone);
         assert_eq!(pruned.digest(3), Some("three"));
+    }
+
+    #[test]
+    fn the_last_good_revision_is_remembered_whatever_fails_after_it() {
+        let failed = |entry: LedgerEntry, at: i64| entry.noting(at, format!("failed {at}"));
+        // A release that was deployed often, and no record of which is kept.
+        let mut entry = (1..200).fold(entry("a"), |entry, at| failed(entry, at).without(at - 1));
+        entry = entry.noting(200, "good".into());
+        entry = (201..=200 + MAX_HISTORY).fold(entry, failed);
+        assert_eq!(entry.digest(200), Some("good"));
     }
 
     /// Nothing was written: the number is whoever's writes it first.

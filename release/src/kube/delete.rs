@@ -161,6 +161,12 @@ async fn delete_owned(
     if object.name.is_empty() {
         return Ok(Removal::Absent); // A generated name is not in the manifest.
     }
+    if operation == Operation::Undo && (object.is_namespace() || object.is_crd()) {
+        // An attempt made it; what is in it by now others may have made.
+        let (release, object) = (&owner.name, object.describe());
+        tracing::info!(release, object, "others may be in it, left");
+        return Ok(Removal::Kept);
+    }
     let mut looks = 1;
     loop {
         let Some(live) = cluster.get_metadata(object).await? else {

@@ -258,6 +258,35 @@ async fn the_removal_of_a_release_leaves_what_only_a_failed_revision_took() -> R
     Ok(())
 }
 
+/// An attempt brought a namespace and a kind, and others have come to use them: undoing it deletes neither.
+#[tokio::test]
+async fn an_undo_deletes_nothing_that_others_may_be_in() -> Result<()> {
+    for is_first in [true, false] {
+        let world = World::new().await?;
+        if !is_first {
+            world.deploy(&config_map("a", "1")).await?;
+        }
+        let shared = format!("{}-shared", world.namespace);
+        let kind = format!("cars.{}", group(&world));
+        let containers = format!(
+            "---\n{}---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {shared}\n",
+            definition(&world)
+        );
+        let mut template = failing(&["a", "new"]);
+        template.manifest = containers + &template.manifest;
+        let failed = world.deploy_with(&template, options(false, true)).await;
+        let told = release::error_chain(&failed.unwrap_err());
+        assert!(told.contains("due to rollback-on-failure"), "{told}");
+        assert_eq!(world.value("new").await?, "none");
+        for object in [format!("namespace/{shared}"), format!("crd/{kind}")] {
+            let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+            let leaving = world.kubectl(&["get", &object, leaving])?;
+            assert_eq!(leaving, "", "{object}, first: {is_first}");
+        }
+    }
+    Ok(())
+}
+
 /// An attempt with `takeOwnership` that fails gives nobody's object to nobody: it stays when the release goes.
 #[tokio::test]
 async fn an_object_is_not_owned_by_an_attempt_that_fails() -> Result<()> {

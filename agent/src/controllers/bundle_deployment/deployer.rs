@@ -39,11 +39,12 @@ use crate::controllers::queue::Queue;
 use crate::controllers::signature_policy::{PolicyUnusable, SignaturePolicy};
 use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
+use crate::ledger::MAX_HISTORY;
 use crate::report::events::{Events, Reason};
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.
-const MAX_HISTORY: i64 = 2;
+const HISTORY: i64 = 2;
 
 /// What parsed templates may take until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
@@ -61,7 +62,8 @@ const CONTENT: u64 = 4 << 20;
 /// How many revisions of a bundle's release are kept.
 pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
     let desired = options.helm.as_ref().map_or(0, |helm| helm.max_history);
-    if desired > 0 { desired } else { MAX_HISTORY }
+    let kept = if desired > 0 { desired } else { HISTORY };
+    kept.min(MAX_HISTORY)
 }
 
 /// The halt of a deploy that failed.
