@@ -83,13 +83,13 @@ fn trusting(
     if given.is_empty() {
         return Ok(builder()?.with_root_certificates(roots));
     }
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+    let roots = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(failed)?;
     let pinned = given;
     Ok(builder()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(RootsOrPinned { inner, pinned })))
+        .with_custom_certificate_verifier(Arc::new(Believed::RootsOrPinned { roots, pinned })))
 }
 
 /// By what a proxy with TLS is trusted: the system's roots, `PROXY_CA_BUNDLE` of the process, and these certificates (DER).
@@ -138,7 +138,7 @@ pub(super) fn client_config(
     let builder = if insecure {
         builder()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAny))
+            .with_custom_certificate_verifier(Arc::new(Believed::Anybody))
     } else {
         trusting(bundles.iter().flat_map(|bundle| listed(bundle)).collect())?
     };
@@ -155,11 +155,16 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// Chains up to a root, or the very certificate somebody put into the bundle.
+/// Whose certificates are believed. The handshake itself is checked in any case.
 #[derive(Debug)]
-struct RootsOrPinned {
-    inner: Arc<WebPkiServerVerifier>,
-    pinned: Vec<CertificateDer<'static>>,
+enum Believed {
+    /// `insecureSkipTLSVerify`: whoever answers.
+    Anybody,
+    /// Those that chain up to a root, or the very certificate somebody put into the bundle.
+    RootsOrPinned {
+        roots: Arc<WebPkiServerVerifier>,
+        pinned: Vec<CertificateDer<'static>>,
+    },
 }
 
 /// Whether the objection is that nobody we trust signed the certificate: its issuer is not known, or
@@ -174,7 +179,7 @@ pub(super) fn is_unknown_issuer(error: &rustls::Error) -> bool {
     }
 }
 
-impl ServerCertVerifier for RootsOrPinned {
+impl ServerCertVerifier for Believed {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -183,68 +188,21 @@ impl ServerCertVerifier for RootsOrPinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verdict = self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match verdict {
-            Err(error)
-                if is_unknown_issuer(&error)
-                    && self
-                        .pinned
-                        .iter()
-                        .any(|known| known.as_ref() == end_entity.as_ref()) =>
-            {
-                rustls::client::verify_server_name(
-                    &ParsedCertificate::try_from(end_entity)?,
-                    server_name,
-                )?;
+        let Self::RootsOrPinned { roots, pinned } = self else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let is_pinned = || {
+            let mut pinned = pinned.iter();
+            pinned.any(|known| known.as_ref() == end_entity.as_ref())
+        };
+        match roots.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(error) if is_unknown_issuer(&error) && is_pinned() => {
+                let certificate = ParsedCertificate::try_from(end_entity)?;
+                rustls::client::verify_server_name(&certificate, server_name)?;
                 Ok(ServerCertVerified::assertion())
             }
             verdict => verdict,
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// `insecureSkipTLSVerify`: whoever answers is believed; the handshake itself is still checked.
-#[derive(Debug)]
-struct AcceptAny;
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
