@@ -250,8 +250,11 @@ fn what_nobody_signed_is_refused(
     let text = refusal.to_string();
     let is_told = text.contains(told) || told == "does not count";
     assert!(is_told, "{text}");
+    let names_signer = text.contains("(key sha256:")
+        || text.contains("key sha256:") && text.contains("a cosign signature of key")
+        || text.contains(" of issuer https://issuer.test.invalid is expected");
     assert!(
-        text.contains("rule \"r\"") && text.contains("is expected"),
+        text.contains("rule \"r\"") && text.contains("is expected") && names_signer,
         "{text}"
     );
 }

@@ -79,6 +79,14 @@ fn charts(server: &Server) -> Vec<(ChartRef, Access)> {
     ]
 }
 
+/// Fetches charts for joe, each with a memory of its own.
+async fn keep(charts: &[(ChartRef, Access)], folder: &Path) {
+    for (chart, access) in charts {
+        let access = joe(access.clone());
+        kept_in(folder).fetch(chart, &access).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn after_a_restart_charts_are_there_while_no_source_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,12 +145,7 @@ async fn after_a_restart_nothing_is_downloaded_again() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::plain(joes).await;
     let charts = charts(&server);
-    for (chart, access) in &charts {
-        kept_in(folder.path())
-            .fetch(chart, &joe(access.clone()))
-            .await
-            .unwrap();
-    }
+    keep(&charts, folder.path()).await;
     let before = server.seen().len();
     let fetcher = kept_in(folder.path());
     for at in [0, 3] {
@@ -192,12 +195,7 @@ async fn a_source_that_answers_has_the_last_word() {
     )
     .await;
     let charts = charts(&server);
-    for (chart, access) in &charts {
-        kept_in(folder.path())
-            .fetch(chart, &joe(access.clone()))
-            .await
-            .unwrap();
-    }
+    keep(&charts, folder.path()).await;
     for (code, is_error) in [
         (401, true),
         (403, true),
@@ -397,12 +395,7 @@ async fn many_processes_use_one_folder() {
         assert!(fetched.is_ok(), "{}", chain(&fetched.unwrap_err()));
     }
     drop(server);
-    for (chart, access) in &charts {
-        kept_in(folder.path())
-            .fetch(chart, &joe(access.clone()))
-            .await
-            .unwrap();
-    }
+    keep(&charts, folder.path()).await;
 }
 
 const ENTRY: &str = "{name: web7, version: 1.0.0, urls: [a.tgz]}";

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chart::source::{Access, DiskSettings, Fetcher, Settings};
+use chart::source::{Access, Credentials, DiskSettings, Fetcher, Settings};
 use rstest::rstest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::registry::{content, plain};
 use super::server::{Answer, Ca, Seen, Server, answer, with};
-use super::{archive, chain, reference, settings};
+use super::{archive, chain, reference, settings, sha256};
 
 /// What a connection gets, byte by byte.
 #[derive(Clone, Copy)]
@@ -154,6 +154,61 @@ async fn answers_that_are_none(
         .await;
     assert_eq!(fetched.as_ref().err().map(|error| error.reason()), want);
     assert_eq!(server.seen().len(), requests);
+    assert_eq!(blobs(folder.path()), usize::from(want.is_none()));
+}
+
+#[tokio::test]
+async fn another_digest_is_no_chart_and_not_asked_for_twice() {
+    let server = Server::plain(|seen| match seen.path.as_str() {
+        "/web.tgz" => answer(200, archive("web")),
+        path if path.contains("/blobs/") => answer(200, archive("evil")),
+        _ => content(seen),
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let named = server.url(&format!("/web.tgz?checksum=sha256:{}", sha256(b"other")));
+    let charts = [
+        (reference("", &named, ""), Access::default()),
+        (reference(&server.oci("charts/web"), "", "1.0.0"), plain()),
+    ];
+    for (chart, access) in charts {
+        let fetcher = kept_in(folder.path(), Duration::from_secs(60));
+        let error = fetcher.fetch(&chart, &access).await.unwrap_err();
+        assert_eq!(error.reason(), "ChecksumMismatch");
+    }
+    let bodies = |path: &&String| *path == "/web.tgz" || path.contains("/blobs/");
+    assert_eq!(server.paths().iter().filter(bodies).count(), 2);
+    assert_eq!(blobs(folder.path()), 0);
+}
+
+#[rstest]
+#[case::which_has_it(|_| answer(200, archive("web")), None, 1)]
+#[case::which_refuses(|_| answer(403, ""), Some("Unauthorized"), 1)]
+#[case::which_fails_for_a_moment(|n| if n < 1 { answer(503, "") } else { answer(200, archive("web")) }, None, 2)]
+#[case::which_has_something_else(|_| answer(200, "<html>"), Some("InvalidArchive"), 1)]
+#[tokio::test]
+async fn another_host_that_it_redirects_to(
+    #[case] fault: Fault,
+    #[case] want: Option<&str>,
+    #[case] requests: usize,
+) {
+    let count = AtomicUsize::new(0);
+    let other = Server::plain(move |_| fault(count.fetch_add(1, Ordering::SeqCst))).await;
+    let target = other.url("/elsewhere.tgz");
+    let server = Server::plain(move |_| with(answer(302, ""), "location", &target)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let access = Access {
+        credentials: Credentials::new("joe", "canary"),
+        ..Access::default()
+    };
+    let chart = reference("", &server.url("/web.tgz"), "");
+    let fetcher = kept_in(folder.path(), Duration::from_secs(60));
+    let fetched = fetcher.fetch(&chart, &access).await;
+    assert_eq!(fetched.as_ref().err().map(|error| error.reason()), want);
+    let (asked, led) = (server.seen(), other.seen());
+    assert_eq!((asked.len(), led.len()), (requests, requests));
+    assert!(asked.iter().all(|seen| seen.authorization.is_some()));
+    assert!(led.iter().all(|seen| seen.authorization.is_none()));
     assert_eq!(blobs(folder.path()), usize::from(want.is_none()));
 }
 
