@@ -4,7 +4,7 @@
 //! whether they are deployed anew is decided from a digest of what they read ([`Filled`](super::bundle_deployment::values::Filled)). The Go
 //! agent reads values when it deploys, and not again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,9 @@ use crate::client::identity::DeploymentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::values::{Reference, ReferenceKind};
+
+/// Objects whose version is noted though nobody watches them.
+const MAX_UNWATCHED: usize = 1_000;
 
 /// An object of one kind, by namespace and name.
 type Source = (ReferenceKind, String, String);
@@ -120,6 +123,7 @@ impl ValuesWatches {
         let mut state = self.shared.lock();
         let version = version.unwrap_or_default();
         state.read.insert(source_of(reference), version);
+        state.forget_unwatched();
     }
 
     /// Whether a bundle reads other values than before, by their digest and the one its release has. One whose release has none counts from
@@ -168,6 +172,15 @@ impl Drop for ValuesWatches {
 }
 
 impl State {
+    /// Notes of objects that are read and not watched, or not yet, go once there are many: a bundle may name ever new ones.
+    fn forget_unwatched(&mut self) {
+        if self.read.len() <= self.watches.len() + MAX_UNWATCHED {
+            return;
+        }
+        let watched: HashSet<&Source> = self.watches.keys().map(|(_, source)| source).collect();
+        self.read.retain(|source, _| watched.contains(source));
+    }
+
     /// Ends the watches that only this bundle has.
     fn release(&mut self, bundle: &str) {
         let watched = self.bundles.get_mut(bundle);
@@ -283,4 +296,24 @@ fn source_of(reference: &Reference) -> Source {
         ..
     } = reference;
     (*kind, namespace.clone(), name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_nobody_watches_are_not_noted_for_ever() {
+        let mut state = State::default();
+        for number in 0..5_000 {
+            let source = (
+                ReferenceKind::ConfigMap,
+                "ns".to_owned(),
+                number.to_string(),
+            );
+            state.read.insert(source, String::new());
+            state.forget_unwatched();
+            assert!(state.read.len() <= MAX_UNWATCHED);
+        }
+    }
 }
