@@ -63,8 +63,8 @@ pub(super) struct Shared {
     pub(super) http: Http,
     pub(super) disk: Option<Arc<Disk>>,
     pub(super) indexes: Cache<IndexKey, KeptIndex>,
-    /// Indexes in a form that only makes sense as a whole.
-    pub(super) read_as_a_whole: Cache<IndexKey, ()>,
+    /// Since when indexes are known to be in a form that only makes sense as a whole.
+    pub(super) read_as_a_whole: Cache<IndexKey, Instant>,
     pub(super) archives: Cache<Key, Kept<FetchedChart>>,
     pub(super) vouchers: Cache<Key, Vouchers>,
     /// What the next downloads of indexes are to be about.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
@@ -21,6 +22,9 @@ use super::{Strictness, repository};
 
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
+
+/// How long an index is taken to be in the form that it was found in: whoever makes it may change that.
+const FORM_LASTS: Duration = Duration::from_secs(60 * 60);
 
 /// How many times the text of an index its tree is, about.
 const TREE_FACTOR: u64 = 8;
@@ -140,7 +144,7 @@ impl Shared {
         }
         let is_sieved = !wanted.whole
             && self.settings.strictness == Strictness::Fleet
-            && self.read_as_a_whole.get(&key).is_none();
+            && !self.is_read_as_a_whole(&key);
         let sieved = Request {
             sieved: is_sieved.then(|| wanted.charts.clone()),
             ..request()
@@ -149,7 +153,7 @@ impl Shared {
         let mut index = self.read_index(&answer, &url).await;
         if answer.body_is == BodyIs::NotUnderstood || answer.is_sieved() && index.is_err() {
             // Once: the next ones are read as a whole at once.
-            self.read_as_a_whole.put(key.clone(), (), 0);
+            self.read_as_a_whole.put(key.clone(), asked, 0);
             answer = self.http.send(request()).await?;
             index = self.read_index(&answer, &url).await;
         }
@@ -179,6 +183,11 @@ impl Shared {
         let kept = Kept::new(Arc::new(index), &answer.headers, asked);
         self.indexes.put(key, kept.clone(), kept.value.size_bytes());
         Ok(kept)
+    }
+
+    fn is_read_as_a_whole(&self, key: &IndexKey) -> bool {
+        let since = self.read_as_a_whole.get(key);
+        since.is_some_and(|since| since.elapsed() < FORM_LASTS)
     }
 
     /// Reads an index. A large one in its turn, as what is made of it takes more than its text, and on a thread that may take its time.
