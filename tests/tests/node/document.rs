@@ -186,8 +186,10 @@ async fn the_page_on_installing_is_run() -> Result<()> {
         ensure!(pushed == digest, "{name}:{tag} is {pushed}, not {digest}");
     }
     let secrets = objects::api(&edge.downstream, "v1", "Secret", &edge.namespace);
-    let bootstrap = secrets.get_opt("fleet-agent").await?;
-    ensure!(bootstrap.is_none(), "the last block leaves nothing behind");
+    for name in ["fleet-agent", "fleet-agent-bootstrap"] {
+        let left = secrets.get_opt(name).await?;
+        ensure!(left.is_none(), "the last block leaves {name} behind");
+    }
     // Other tests name images for all clusters anew, and find their namespace as it was.
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": edge.namespace },

@@ -133,6 +133,7 @@ pub(crate) async fn forget(site: &Site) -> Result<()> {
     let params = kube::api::DeleteParams::default();
     for (version, kind, name) in [
         ("v1", "Secret", "fleet-agent"),
+        ("v1", "Secret", "fleet-agent-bootstrap"),
         ("v1", "ConfigMap", "fleet-agent-ledger"),
         ("v1", "ConfigMap", "fleet-agent-removals"),
         ("coordination.k8s.io/v1", "Lease", "fleet-agent"),
