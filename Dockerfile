@@ -2,7 +2,8 @@
 #
 # The base is pinned by digest, and an argument for those who have a registry of their own:
 #   docker build --build-arg RUST=registry.example/rust:1.95.0-bookworm@sha256:... --tag fleetagent .
-# Other architectures: --platform linux/arm64. The digest differs from that of `make image`: engines write times and layers of their own.
+# Other architectures: --platform linux/arm64. The files are those of `make image` byte for byte, the digest is not: engines write times and layers of
+# their own.
 ARG RUST=docker.io/library/rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1
 FROM ${RUST} AS build
 # The toolchain of the base, which the name above says; rust-toolchain.toml would fetch the newest one.
