@@ -234,9 +234,15 @@ impl TransformerConfig {
         for path in paths {
             let text = loader.load(path)?;
             let value = if text.first() == Some(&b'{') {
-                golib::json::decode(&text).map_err(Error::from)
+                let value = golib::json::decode(&text).map_err(Error::from);
+                value.and_then(|value| expect_definitions(&value).map(|()| value))
             } else {
-                golib::yaml::decode(&text).map_err(Error::from)
+                let value = golib::yaml::decode(&text).map_err(Error::from);
+                value.and_then(|value| {
+                    expect_definitions(&value)
+                        .context("error unmarshaling JSON: while decoding JSON")
+                        .map(|()| value)
+                })
             };
             let value = value
                 .with_context(|| format!("unable to parse open API definition from '{path}'"))?;
@@ -332,6 +338,62 @@ impl TransformerConfig {
         }
         Ok(())
     }
+}
+
+/// Definitions have the types that Go reads them into.
+///
+/// # Errors
+/// In its words.
+fn expect_definitions(definitions: &Value) -> Result<()> {
+    let map = |value: &Value, kind: &'static str| match value {
+        Value::Null | Value::Object(_) => Ok(()),
+        other => Err(Error::from(golib::json::Error::wrong_type(other, kind))),
+    };
+    map(definitions, "accumulator.nameToApiMap")?;
+    for definition in definitions
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.values())
+    {
+        map(definition, "accumulator.OpenAPIDefinition")?;
+        let schema = definition
+            .get("Schema")
+            .or_else(|| definition.get("schema"));
+        if let Some(schema) = schema {
+            expect_schema(schema)?;
+        }
+    }
+    Ok(())
+}
+
+fn expect_schema(schema: &Value) -> Result<()> {
+    const SCHEMA: &str = "json: cannot unmarshal Go value of type spec.Schema";
+    let map = |value: &Value, wanted: &str| {
+        let kind = match value {
+            Value::Null | Value::Object(_) => return Ok(()),
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+        };
+        let text = format!("json: cannot unmarshal JSON {kind} into Go value of type {wanted}");
+        Err(Error::new(text).context(SCHEMA))
+    };
+    map(
+        schema,
+        "struct { spec.Extensions; spec.SchemaProps; spec.SwaggerSchemaProps }",
+    )?;
+    let Some(properties) = schema.get("properties") else {
+        return Ok(());
+    };
+    map(properties, "map[string]spec.Schema")?;
+    let properties = properties
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.values());
+    properties
+        .into_iter()
+        .try_for_each(|property| expect_schema(property).context(SCHEMA))
 }
 
 fn properties(definition: &Value) -> Option<&serde_json::Map<String, Value>> {

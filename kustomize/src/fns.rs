@@ -368,6 +368,14 @@ pub(crate) fn is_shared(node: &Node) -> bool {
     node.line >= SHARED
 }
 
+/// Takes a node, and what is in it, out of its groups.
+pub(crate) fn unshare(node: &mut Node) {
+    if is_shared(node) {
+        node.line = 0;
+    }
+    node.content.iter_mut().for_each(unshare);
+}
+
 /// `FieldSetter` without a name: replaces a scalar.
 pub(crate) fn set_scalar(node: &mut Node, mut value: Node) -> Result<()> {
     quote_if_needed(&mut value);

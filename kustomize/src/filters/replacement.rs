@@ -356,7 +356,9 @@ fn copy_value(
             let value = value.read(target);
             build.grow(value)?;
             fns::expect_depth(place.len() + value.depth())?;
-            let value = value.clone();
+            let mut value = value.clone();
+            // A copy is a value of its own.
+            fns::unshare(&mut value);
             if let Some(node) = at_mut(target, &place) {
                 set_value(options, node, value, build)?;
             }
