@@ -315,6 +315,21 @@ impl Read for i64 {
     }
 }
 
+/// Go's `int`.
+impl Read for isize {
+    fn go_type() -> String {
+        "int".into()
+    }
+
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        let integer = value.as_i64().and_then(|value| Self::try_from(value).ok());
+        integer.unwrap_or_else(|| {
+            decoder.wrong_type(value, "int");
+            0
+        })
+    }
+}
+
 impl<T: Read> Read for Vec<T> {
     fn go_type() -> String {
         format!("[]{}", T::go_type())
@@ -405,6 +420,12 @@ impl Write for bool {
 }
 
 impl Write for i64 {
+    fn write(&self) -> Option<Value> {
+        (*self != 0).then(|| (*self).into())
+    }
+}
+
+impl Write for isize {
     fn write(&self) -> Option<Value> {
         (*self != 0).then(|| (*self).into())
     }

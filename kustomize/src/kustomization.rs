@@ -240,7 +240,7 @@ go_structs! {
     }
     FieldOptions = "FieldOptions" {
         delimiter: "delimiter" = String,
-        index: "index" = i64,
+        index: "index" = isize,
         encoding: "encoding" = String,
         create: "create" = bool,
     }

@@ -56,7 +56,8 @@ struct Target<'a> {
 enum Generator {
     ConfigMap(ConfigMapArgs),
     Secret(SecretArgs),
-    Resources(Vec<Resource>),
+    /// With its configuration, which nothing is checked of before.
+    IamPolicy(Value),
 }
 
 impl Generator {
@@ -64,7 +65,7 @@ impl Generator {
         Ok(match self {
             Self::ConfigMap(args) => vec![generators::config_map(loader, &args)?],
             Self::Secret(args) => vec![generators::secret(loader, &args)?],
-            Self::Resources(resources) => resources,
+            Self::IamPolicy(config) => iam_policy(loader.build, &config)?,
         })
     }
 }
@@ -426,9 +427,7 @@ impl<'a> Target<'a> {
                 complete(&mut args.args.namespace, &plugin.metadata.namespace);
                 Ok(Generator::Secret(args))
             }
-            "IAMPolicyGenerator" => Ok(Generator::Resources(
-                iam_policy(self.loader.build, &config).with_context(fails)?,
-            )),
+            "IAMPolicyGenerator" => Ok(Generator::IamPolicy(config)),
             "HelmChartInflationGenerator" => {
                 Err(Error::new("must specify --enable-helm")).with_context(fails)
             }

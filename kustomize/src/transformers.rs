@@ -74,7 +74,7 @@ go_structs! {
     ValueAddTarget = "Target" {
         selector: "selector" = Option<Selector>,
         field_path: "fieldPath" = String,
-        position: "filePathPosition" = i64,
+        position: "filePathPosition" = isize,
     }
     ValueAddFile = "Targets" {
         targets: "targets" = Vec<ValueAddTarget>,
