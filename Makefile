@@ -66,11 +66,12 @@ test-node: ## Run the agent as a pod on a real node, installed by the unmodified
 	$(NODE_PREPARE); \
 	tests/tools/node.sh cargo test --offline --package testbed --test node -- --ignored --test-threads=1 $(ARGS)
 
-bench: tools ## Measure speed and memory: templates and charts beside Go and helm, then the agent with 50 bundles
+bench: tools ## Measure speed and memory: templates, kustomizations and charts beside Go and helm, then the agent with 50 bundles
 	@echo "bench: building with full optimisation, some minutes"
 	cargo build --release --package agent --bin fleetagent
 	@ENGINE_SPEED="$$(tests/tools/build.sh --list | grep engine-speed-)/engine-speed" cargo bench --quiet --package chart --bench engine
 	@cargo bench --quiet --package chart --bench index
+	@cargo run --release --quiet --package kustomize --example speed -- "$$(tests/tools/build.sh --list | grep '/kustomize-')/kustomize-reference"
 	@cargo run --quiet --package testbed --bin against_helm
 	@cargo run --quiet --package testbed --bin bench
 
@@ -123,7 +124,7 @@ check: ## Formatting, lints and faults of the documentation as errors, dependenc
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 	cargo clippy --package templating --no-default-features -- -D warnings
-	cargo package --quiet --offline --no-verify --allow-dirty --package golib --package templating --package chart
+	cargo package --quiet --offline --no-verify --allow-dirty --package golib --package templating --package chart --package kustomize
 	@$(MAKE) --no-print-directory deny
 
 # A machine without the registry still runs the other checks, and says what it left out.
