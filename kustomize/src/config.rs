@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::decode::{Decoder, go_slices, go_structs};
 use crate::error::{Context as _, Error, Result};
-use crate::loader::Loader;
+use crate::loader::{Build, Loader};
 use crate::resid::Gvk;
 
 go_structs! {
@@ -170,11 +170,38 @@ impl TransformerConfig {
             .sort_by_cached_key(|references| references.gvk.sort_key());
     }
 
+    /// What merging another takes, in steps of work: each field is held against all others of its list.
+    fn cost_of(&self, other: &Self) -> usize {
+        let referrers = |config: &Self| -> usize {
+            let all = config.name_reference.iter();
+            all.map(|one| 1 + one.referrers.len()).sum()
+        };
+        let lists = [
+            (&self.common_annotations, &other.common_annotations),
+            (&self.common_labels, &other.common_labels),
+            (&self.images, &other.images),
+            (&self.labels, &other.labels),
+            (&self.name_prefix, &other.name_prefix),
+            (&self.name_suffix, &other.name_suffix),
+            (&self.namespace, &other.namespace),
+            (&self.replicas, &other.replicas),
+            (&self.template_labels, &other.template_labels),
+            (&self.var_reference, &other.var_reference),
+        ];
+        // The new ones are held against one another too.
+        let pairs = lists
+            .iter()
+            .map(|(own, new)| (own.len() + new.len()).saturating_mul(new.len()))
+            .sum::<usize>();
+        pairs / 32 + (referrers(self) + referrers(other)).saturating_mul(referrers(other)) / 1024
+    }
+
     /// Adds the fields of another.
     ///
     /// # Errors
     /// When both have a field that only one of them creates.
-    pub(crate) fn merge(&mut self, other: &Self) -> Result<()> {
+    pub(crate) fn merge(&mut self, other: &Self, build: &Build<'_>) -> Result<()> {
+        build.work(1 + self.cost_of(other))?;
         let mut other = other.clone();
         for ((name, own), (_, new)) in self.lists().into_iter().zip(other.lists()) {
             merge_all(own, new).with_context(|| format!("failed to merge {name} fieldSpec"))?;
@@ -222,9 +249,9 @@ impl TransformerConfig {
                     })?
             };
             own.sort();
-            added.merge(&own)?;
+            added.merge(&own, loader.build)?;
         }
-        config.merge(&added)?;
+        config.merge(&added, loader.build)?;
         Ok(config)
     }
 
@@ -246,12 +273,12 @@ impl TransformerConfig {
             };
             let value = value
                 .with_context(|| format!("unable to parse open API definition from '{path}'"))?;
-            config.merge(&Self::from_definitions(&value)?)?;
+            config.merge(&Self::from_definitions(&value, loader.build)?, loader.build)?;
         }
         Ok(config)
     }
 
-    fn from_definitions(definitions: &Value) -> Result<Self> {
+    fn from_definitions(definitions: &Value, build: &Build<'_>) -> Result<Self> {
         let mut config = Self::default();
         for (name, definition) in definitions.as_object().into_iter().flatten() {
             let Some(properties) = properties(definition) else {
@@ -269,7 +296,7 @@ impl TransformerConfig {
                 ..Gvk::default()
             };
             own.add_properties(&gvk, definitions, name, &mut Vec::new())?;
-            config.merge(&own)?;
+            config.merge(&own, build)?;
         }
         Ok(config)
     }

@@ -13,13 +13,25 @@ use crate::fns;
 pub(crate) fn load_config_map_data(
     node: &mut Node,
     data: &BTreeMap<String, String>,
-    only: Option<&str>,
+    only: Option<&'static str>,
 ) -> Result<()> {
-    for (key, text) in data {
+    let entries = data.iter().map(|(key, text)| {
         let (name, value) = config_map_value(text.as_bytes());
-        let name = only.unwrap_or(name);
+        (only.unwrap_or(name), key.clone(), value)
+    });
+    add_entries(node, entries)
+}
+
+/// Puts values under keys that are not there yet, each into the field that it names.
+pub(crate) fn add_entries(
+    node: &mut Node,
+    entries: impl Iterator<Item = (&'static str, String, Node)>,
+) -> Result<()> {
+    for (name, key, mut value) in entries {
         if let Some(map) = fns::lookup_create(node, &[name], Kind::Mapping)? {
-            fns::set_field(map, key, Some(value))?;
+            fns::quote_if_needed(&mut value);
+            map.content.push(Node::scalar(key));
+            map.content.push(value);
         }
     }
     Ok(())

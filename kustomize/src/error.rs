@@ -18,10 +18,10 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A failure in its own words.
+    /// A failure in its own words, of which there may be 64 KiB: some are quoted in others, and each time their quotes double.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
+            message: shortened(message.into()),
             is_limit: false,
             is_wrong_kind: false,
         }
@@ -44,7 +44,7 @@ impl Error {
     /// The same behind a prefix and a colon (`errors.WrapPrefixf`).
     #[must_use]
     pub(crate) fn context(mut self, prefix: impl AsRef<str>) -> Self {
-        self.message = format!("{}: {}", prefix.as_ref(), self.message);
+        self.message = shortened(format!("{}: {}", prefix.as_ref(), self.message));
         self
     }
 
@@ -52,7 +52,7 @@ impl Error {
     #[must_use]
     pub(crate) fn reworded(self, message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
+            message: shortened(message.into()),
             ..self
         }
     }
@@ -69,6 +69,19 @@ impl Error {
     pub(crate) fn contains(&self, text: &str) -> bool {
         self.message.contains(text)
     }
+}
+
+/// With what does not fit cut out of its middle: what is wrong stands at the end, where at the beginning.
+fn shortened(text: String) -> String {
+    const MAX: usize = 64 << 10;
+    if text.len() <= MAX {
+        return text;
+    }
+    let (head, tail) = (
+        text.floor_char_boundary(MAX / 2),
+        text.ceil_char_boundary(text.len() - MAX / 2),
+    );
+    format!("{} … {}", &text[..head], &text[tail..])
 }
 
 impl From<node::Error> for Error {

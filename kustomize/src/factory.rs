@@ -26,7 +26,9 @@ pub(crate) fn of_documents(build: &Build<'_>, documents: &[Node]) -> Result<Vec<
         document.weigh(&mut build.budget.borrow_mut())?;
         take(document.clone(), documents.len() == 1, &mut nodes);
     }
-    nodes.iter_mut().try_for_each(merge_anchored)?;
+    nodes
+        .iter_mut()
+        .try_for_each(|node| merge_anchored(node, build))?;
     of_nodes(build, nodes)
 }
 
@@ -105,7 +107,9 @@ fn read(build: &Build<'_>, text: &[u8]) -> Result<Vec<Node>> {
         };
         take(node, count == 1, &mut nodes);
     }
-    nodes.iter_mut().try_for_each(merge_anchored)?;
+    nodes
+        .iter_mut()
+        .try_for_each(|node| merge_anchored(node, build))?;
     Ok(nodes)
 }
 
@@ -125,7 +129,7 @@ fn take(node: Node, is_alone: bool, nodes: &mut Vec<Node>) {
 }
 
 /// `DeAnchor`, aliases having been replaced by what they name: fills in what `<<` merges.
-pub(crate) fn merge_anchored(node: &mut Node) -> Result<()> {
+pub(crate) fn merge_anchored(node: &mut Node, build: &Build<'_>) -> Result<()> {
     if node.kind == Kind::Mapping {
         let mut merged = None;
         for (key, value) in node.entries() {
@@ -136,6 +140,10 @@ pub(crate) fn merge_anchored(node: &mut Node) -> Result<()> {
         if let Some(value) = merged {
             let mut values = Vec::new();
             merge_values(value, &mut values)?;
+            let entries: usize = values.iter().map(|value| value.content.len()).sum();
+            let length = entries + node.content.len();
+            build.work(1 + length.saturating_mul(length) / 256)?;
+            build.grow(node)?;
             fns::clear(node, "<<")?;
             let mut result = node.clone();
             let own = std::mem::take(&mut node.content);
@@ -154,7 +162,9 @@ pub(crate) fn merge_anchored(node: &mut Node) -> Result<()> {
             *node = result;
         }
     }
-    node.content.iter_mut().try_for_each(merge_anchored)
+    node.content
+        .iter_mut()
+        .try_for_each(|node| merge_anchored(node, build))
 }
 
 /// What is merged, in the order it is put in: of several the first wins.

@@ -5,7 +5,7 @@ use golib::yaml::node::{Kind, Node, tag};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::datamap::{config_map_value, encode_base64, text_value};
+use crate::datamap::{add_entries, config_map_value, encode_base64, text_value};
 use crate::error::{Context as _, Error, Result};
 use crate::fns;
 use crate::kustomization::{ConfigMapArgs, GeneratorArgs, GeneratorOptions, SecretArgs};
@@ -18,12 +18,14 @@ type Data = std::collections::BTreeMap<String, Vec<u8>>;
 pub(crate) fn config_map(loader: &Loader<'_>, args: &ConfigMapArgs) -> Result<Resource> {
     let args = &args.args;
     let mut node = base_node("ConfigMap", args)?;
-    for (key, value) in data_of(loader, args, false)? {
-        let (name, value) = config_map_value(&value);
-        if let Some(map) = fns::lookup_create(&mut node, &[name], Kind::Mapping)? {
-            fns::set_field(map, &key, Some(value))?;
-        }
-    }
+    let entries = data_of(loader, args, false)?.into_iter();
+    add_entries(
+        &mut node,
+        entries.map(|(key, value)| {
+            let (name, value) = config_map_value(&value);
+            (name, key, value)
+        }),
+    )?;
     finish(node, args, loader)
 }
 
@@ -36,11 +38,12 @@ pub(crate) fn secret(loader: &Loader<'_>, args: &SecretArgs) -> Result<Resource>
     };
     fns::set_field(&mut node, "type", Some(Node::string(secret_type)))?;
     let data = data_of(loader, &args.args, true)?;
-    if let Some(map) = fns::lookup_create(&mut node, &["data"], Kind::Mapping)? {
-        for (key, value) in data {
-            fns::set_field(map, &key, Some(text_value(encode_base64(&value))))?;
-        }
-    }
+    fns::lookup_create(&mut node, &["data"], Kind::Mapping)?;
+    let entries = data.into_iter();
+    add_entries(
+        &mut node,
+        entries.map(|(key, value)| ("data", key, text_value(encode_base64(&value)))),
+    )?;
     finish(node, &args.args, loader)
 }
 
@@ -100,6 +103,9 @@ fn data_of(loader: &Loader<'_>, args: &GeneratorArgs, is_secret: bool) -> Result
     let mut data = Data::new();
     for (key, value) in pairs {
         loader.build.keep(key.len() + value.len())?;
+        loader
+            .build
+            .grow_by(key.len() + value.len() + 2 * size_of::<Node>())?;
         if data.contains_key(&key) {
             return Err(Error::new(format!(
                 "configmap {} illegally repeats the key `{key}`",

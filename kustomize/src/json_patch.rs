@@ -5,6 +5,7 @@ use golib::strconv::atoi;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::loader::Build;
 
 /// The operations of a patch; none for a null one.
 #[derive(Clone)]
@@ -60,9 +61,9 @@ impl JsonPatch {
 
     /// # Errors
     /// At the first operation that does not apply, in the words of the original.
-    pub(crate) fn apply(&self, document: &mut Value) -> Result<()> {
+    pub(crate) fn apply(&self, document: &mut Value, build: &Build<'_>) -> Result<()> {
         for operation in self.operations.iter().flatten() {
-            apply(document, operation)?;
+            apply(document, operation, build)?;
         }
         Ok(())
     }
@@ -81,7 +82,26 @@ fn text<'a>(operation: &'a Map<String, Value>, name: &str) -> Result<Option<&'a 
     }
 }
 
-fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<()> {
+/// Counts a value that is put at the end of a path, and how deep it is there.
+fn count(value: &Value, path: &str, build: &Build<'_>) -> Result<()> {
+    fn weight(value: &Value, depth: usize) -> Result<usize> {
+        crate::fns::expect_depth(depth)?;
+        let inner = match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().try_fold(0, |sum, item| {
+                Ok::<_, Error>(sum + weight(item, depth + 1)?)
+            })?,
+            Value::Object(entries) => entries.iter().try_fold(0, |sum, (key, value)| {
+                Ok::<_, Error>(sum + 2 * size_of::<Value>() + key.len() + weight(value, depth + 1)?)
+            })?,
+            _ => 0,
+        };
+        Ok(size_of::<Value>() + inner)
+    }
+    build.grow_by(weight(value, path.matches('/').count())?)
+}
+
+fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>) -> Result<()> {
     let kind = match text(operation, "op") {
         Ok(Some(kind)) => kind,
         Ok(None) | Err(_) => "unknown",
@@ -115,7 +135,9 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<()> {
                     quoted(&path)
                 ));
             };
-            add(container, &key, value())
+            let value = value();
+            count(&value, &path, build)?;
+            add(container, &key, value)
                 .map_err(|error| error.context(format!("error in add for path: '{path}'")))
         }
         "remove" => {
@@ -146,6 +168,7 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<()> {
                     "replace operation does not apply: doc is missing path: {path}: {MISSING}"
                 ));
             };
+            count(operation.get("value").unwrap_or(&Value::Null), &path, build)?;
             if get(container, &key).is_err() {
                 return fail(format!(
                     "replace operation does not apply: doc is missing key: {path}: {MISSING}"
@@ -182,6 +205,7 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<()> {
                     "move operation does not apply: doc is missing destination path: {path}: {MISSING}"
                 ));
             };
+            count(&moved, &path, build)?;
             add(container, &key, moved)
                 .map_err(|error| error.context(format!("error in move for path: '{path}'")))
         }
@@ -217,9 +241,13 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<()> {
                 ));
             };
             let copied = get(container, &key)
-                .map(|value| value.cloned().unwrap_or(Value::Null))
                 .map_err(|error| error.context(format!("error in copy for from: '{from}'")))?;
+            if let Some(copied) = copied {
+                count(copied, "", build)?;
+            }
+            let copied = copied.cloned().unwrap_or(Value::Null);
             let path = path_or_missing()?;
+            count(&copied, &path, build)?;
             let Some((container, key)) = find(document, &path) else {
                 return fail(format!(
                     "copy operation does not apply: doc is missing destination path: {path}: {MISSING}"

@@ -8,6 +8,13 @@
 //! Left out on purpose: everything remote, plugins that are programs or containers, and `helmCharts`. Each is refused by name.
 //! What a build may take is bounded: in files, memory, depth and work.
 
+#![warn(missing_docs)]
+
+/// The example of the README runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod config;
 mod datamap;
 mod decode;
@@ -32,6 +39,7 @@ mod transformers;
 
 pub use error::{Error, Result};
 pub use files::{DiskFiles, FileSystem, MemoryFiles, Place};
+pub use loader::Limits;
 
 use serde_json::Value;
 
@@ -51,6 +59,8 @@ pub struct Options {
     pub version: String,
     /// A file of the directory that comes before its kustomization's other resources, unless it is named there.
     pub first_resource: Option<String>,
+    /// What it may take.
+    pub limits: Limits,
 }
 
 impl Default for Options {
@@ -60,6 +70,7 @@ impl Default for Options {
             is_printed: true,
             version: VERSION.to_owned(),
             first_resource: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -106,7 +117,7 @@ impl Built {
 /// # Errors
 /// Where kustomize fails, in its words, and where a limit is reached ([`Error::is_limit`]).
 pub fn build(files: &dyn FileSystem, directory: &str, options: &Options) -> Result<Built> {
-    let build = loader::Build::new(files);
+    let build = loader::Build::new(files, &options.limits);
     let map = target::build(&build, directory, options)?;
     let objects = map
         .resources()

@@ -14,12 +14,28 @@ use crate::origin::join;
 
 /// Bytes of files that one build may read, each counted as often as it is read.
 const MAX_BYTES: usize = 32 << 20;
-/// Bytes of what is made of them.
-const MAX_WEIGHT: usize = 96 << 20;
 /// Directories that one build may step into.
 const MAX_DIRECTORIES: usize = 1_000;
 /// How many directories may lead to one another.
 const MAX_DEPTH: usize = 64;
+
+/// What a build may take, beside 32 MiB of files, 1,000 bases 64 deep and 20,000 objects.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Steps, about a microsecond each.
+    pub work: u64,
+    /// Bytes of what is made of the files, and added to it.
+    pub weight: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            work: 4_000_000,
+            weight: 96 << 20,
+        }
+    }
+}
 
 /// What one build shares: its files, its types, what it has used up, and what it has to say.
 pub(crate) struct Build<'a> {
@@ -28,32 +44,35 @@ pub(crate) struct Build<'a> {
     pub(crate) budget: RefCell<Budget>,
     pub(crate) warnings: RefCell<Vec<String>>,
     bytes: Cell<usize>,
+    added: Cell<usize>,
     directories: Cell<usize>,
     work: Cell<u64>,
+    limits: Limits,
 }
 
 impl<'a> Build<'a> {
-    pub(crate) fn new(files: &'a dyn FileSystem) -> Self {
+    pub(crate) fn new(files: &'a dyn FileSystem, limits: &Limits) -> Self {
         Self {
             files,
             api: Rc::default(),
-            budget: RefCell::new(Budget::new(MAX_WEIGHT)),
+            budget: RefCell::new(Budget::new(limits.weight)),
             warnings: RefCell::default(),
             bytes: Cell::new(0),
+            added: Cell::new(0),
             directories: Cell::new(0),
             work: Cell::new(0),
+            limits: limits.clone(),
         }
     }
 
     /// Counts steps of work, about a microsecond each.
     pub(crate) fn work(&self, steps: usize) -> Result<()> {
-        const MAX: u64 = 4_000_000;
         let work = self
             .work
             .get()
             .saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         self.work.set(work);
-        if work > MAX {
+        if work > self.limits.work {
             return Err(Error::limit(
                 "the kustomization takes too much work: its lists of objects, patches, selectors and fields multiply",
             ));
@@ -61,9 +80,29 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Counts what is added to objects, as what was read is counted.
+    /// Counts a node that is added to an object, with all that is in it.
     pub(crate) fn grow(&self, node: &Node) -> Result<()> {
-        Ok(node.weigh(&mut self.budget.borrow_mut())?)
+        fn weight(node: &Node) -> usize {
+            size_of::<Node>() + node.value.len() + node.content.iter().map(weight).sum::<usize>()
+        }
+        self.grow_by(weight(node))
+    }
+
+    /// Counts bytes that are added to objects, which may be many times what was read.
+    pub(crate) fn grow_by(&self, bytes: usize) -> Result<()> {
+        self.added.set(self.added.get().saturating_add(bytes));
+        if self
+            .added
+            .get()
+            .saturating_add(self.budget.borrow().spent())
+            > self.limits.weight
+        {
+            return Err(Error::limit(format!(
+                "the kustomization makes its objects larger than {} MiB",
+                self.limits.weight >> 20
+            )));
+        }
+        Ok(())
     }
 
     /// Counts bytes that stay in memory.

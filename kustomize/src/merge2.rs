@@ -10,14 +10,20 @@ use golib::yaml::node::{Kind, Node, Style};
 
 use crate::error::{Error, Result};
 use crate::fns::{self, field, is_empty_map, is_null};
+use crate::loader::Build;
 use crate::openapi::{OpenApi, Schema};
 
 /// Merges a patch into an object. `false` when nothing is to be left of it.
 ///
 /// # Errors
 /// Values of other kinds than their counterparts, and unknown directives.
-pub(crate) fn merge(patch: Node, dest: &mut Node, api: &OpenApi) -> Result<bool> {
-    match (Merger { api }).walk(Some(dest), Some(patch), None)? {
+pub(crate) fn merge(
+    patch: Node,
+    dest: &mut Node,
+    api: &OpenApi,
+    build: &Build<'_>,
+) -> Result<bool> {
+    match (Merger { api, build }).walk(Some(dest), Some(patch), None)? {
         Outcome::Dest | Outcome::KeepNull => Ok(true),
         Outcome::Other(node) => {
             *dest = node;
@@ -29,6 +35,7 @@ pub(crate) fn merge(patch: Node, dest: &mut Node, api: &OpenApi) -> Result<bool>
 
 struct Merger<'a> {
     api: &'a OpenApi,
+    build: &'a Build<'a>,
 }
 
 /// What comes of a node and its patch.
@@ -196,6 +203,9 @@ impl Merger<'_> {
         if let Some(patch) = &src {
             keys.extend(names(patch));
         }
+        // Each is looked for from the beginning.
+        let length = dest.content.len() + src.as_ref().map_or(0, |patch| patch.content.len());
+        self.build.work(1 + keys.len() * length / 256)?;
         for key in keys {
             let schema = schema.and_then(|schema| schema.field(&key));
             let (key_style, patch) = match src.as_mut().and_then(|src| take_entry(src, &key)) {
@@ -254,6 +264,7 @@ impl Merger<'_> {
 
     fn same_fields(&self, node: &mut Node, schema: Option<&Schema>) -> Result<()> {
         let keys: BTreeSet<String> = node.entries().map(|(key, _)| key.value.clone()).collect();
+        self.build.work(1 + keys.len() * node.content.len() / 256)?;
         for key in keys {
             let schema = schema.and_then(|schema| schema.field(&key));
             let Some(own) = fns::field_mut(node, &key) else {
@@ -354,6 +365,10 @@ impl Merger<'_> {
                 values.push(found);
             }
         }
+        // Each is looked for among all, and compared key by key.
+        let length = own.len() + patch.as_ref().map_or(0, Vec::len);
+        self.build
+            .work(1 + values.len() * (length + values.len() * keys.len()) / 8)?;
         let keys = if keys.is_empty() {
             vec![String::new()]
         } else {

@@ -123,13 +123,14 @@ impl ResMap {
     }
 
     /// `AbsorbAll`: as generators want it, objects are added, replaced or merged into.
-    pub(crate) fn absorb(&mut self, resources: Vec<Resource>) -> Result<()> {
+    pub(crate) fn absorb(&mut self, resources: Vec<Resource>, build: &Build<'_>) -> Result<()> {
         resources
             .into_iter()
-            .try_for_each(|resource| self.absorb_one(resource))
+            .try_for_each(|resource| self.absorb_one(resource, build))
     }
 
-    fn absorb_one(&mut self, mut resource: Resource) -> Result<()> {
+    fn absorb_one(&mut self, mut resource: Resource, build: &Build<'_>) -> Result<()> {
+        build.work(self.list.len())?;
         let id = resource.cur_id().clone();
         let matches = self.matching_any_id(|own| own.equals(&id))?;
         let at = match matches.as_slice() {
@@ -157,8 +158,8 @@ impl ResMap {
             Behavior::Merge => {
                 let origin = old.origin()?;
                 resource.copy_metadata_from(old)?;
-                resource.merge_data_from(old, "data")?;
-                resource.merge_data_from(old, "binaryData")?;
+                resource.merge_data_from(old, "data", build)?;
+                resource.merge_data_from(old, "binaryData", build)?;
                 if origin.is_some() {
                     resource.set_origin(origin.as_ref())?;
                 }
@@ -248,12 +249,12 @@ impl ResMap {
         Ok(())
     }
 
-    pub(crate) fn add_transformation(&mut self, origin: &Origin) -> Result<()> {
+    pub(crate) fn add_transformation(&mut self, origin: &Origin, build: &Build<'_>) -> Result<()> {
         for resource in &mut self.list {
             if resource.origin()?.is_none() {
                 resource.set_origin(Some(origin))?;
             } else {
-                resource.add_transformation(origin)?;
+                resource.add_transformation(origin, build)?;
             }
         }
         Ok(())
@@ -293,7 +294,13 @@ impl ResMap {
     }
 
     /// Applies a patch to the objects of some places; what it deletes is gone.
-    pub(crate) fn apply_patch(&mut self, selected: &[usize], patch: &Resource) -> Result<()> {
+    pub(crate) fn apply_patch(
+        &mut self,
+        selected: &[usize],
+        patch: &Resource,
+        build: &Build<'_>,
+    ) -> Result<()> {
+        build.work(self.list.len())?;
         // Go selects by name, which is the same but for objects that share one.
         let selected: HashSet<ResId> = selected
             .iter()
@@ -307,7 +314,7 @@ impl ResMap {
                 let _ = patch_copy.copy_metadata_from(patch);
                 let _ = patch_copy.set_gvk(&resource.gvk());
                 let _ = patch_copy.set_kind(patch.kind());
-                resource.apply_patch(&patch_copy)?;
+                resource.apply_patch(&patch_copy, build)?;
             }
             if !resource.is_nil_or_empty() {
                 list.push(resource);

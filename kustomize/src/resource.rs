@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::fns::{self, field, is_nil_or_empty, is_null};
+use crate::loader::Build;
 use crate::merge2;
 use crate::openapi::OpenApi;
 use crate::origin::Origin;
@@ -299,17 +300,20 @@ impl Resource {
         Ok(first.unwrap_or_else(|| self.cur_id().clone()))
     }
 
-    pub(crate) fn store_previous_id(&mut self) -> Result<()> {
+    pub(crate) fn store_previous_id(&mut self, build: &Build<'_>) -> Result<()> {
         let id = self.cur_id().clone();
-        self.append_csv(PREVIOUS_NAMES, &id.name)?;
-        self.append_csv(PREVIOUS_NAMESPACES, id.effective_namespace())?;
-        self.append_csv(PREVIOUS_KINDS, &id.gvk.kind)
+        self.append_csv(PREVIOUS_NAMES, &id.name, build)?;
+        self.append_csv(PREVIOUS_NAMESPACES, id.effective_namespace(), build)?;
+        self.append_csv(PREVIOUS_KINDS, &id.gvk.kind, build)
     }
 
-    pub(crate) fn append_csv(&mut self, name: &str, value: &str) -> Result<()> {
+    pub(crate) fn append_csv(&mut self, name: &str, value: &str, build: &Build<'_>) -> Result<()> {
         if value.is_empty() {
             return Ok(());
         }
+        build.grow_by(value.len() + 1)?;
+        // It is read and written again each time.
+        build.work(self.annotation(name).map_or(0, str::len) / 16)?;
         let text = match self.annotation(name) {
             Some(old) => format!("{old},{value}"),
             None => value.to_owned(),
@@ -383,10 +387,14 @@ impl Resource {
         self.set_annotations(&annotations)
     }
 
-    pub(crate) fn add_transformation(&mut self, origin: &Origin) -> Result<()> {
+    pub(crate) fn add_transformation(&mut self, origin: &Origin, build: &Build<'_>) -> Result<()> {
         let mut annotations = self.annotations();
         let old = annotations.get(TRANSFORMATIONS).map(String::as_str);
+        // The list is read and written again each time.
+        build.work(1 + old.map_or(0, str::len) / 6)?;
+        let old_length = old.map_or(0, str::len);
         let text = Origin::append_to_list(old, origin)?;
+        build.grow_by(text.len().saturating_sub(old_length))?;
         annotations.insert(TRANSFORMATIONS.into(), text);
         self.set_annotations(&annotations)
     }
@@ -425,7 +433,17 @@ impl Resource {
     }
 
     /// Merges the entries of `data` or `binaryData` of another under its own.
-    pub(crate) fn merge_data_from(&mut self, other: &Self, name: &str) -> Result<()> {
+    pub(crate) fn merge_data_from(
+        &mut self,
+        other: &Self,
+        name: &'static str,
+        build: &Build<'_>,
+    ) -> Result<()> {
+        for resource in [&*self, other] {
+            if let Some(data) = resource.node.as_ref().and_then(|node| field(node, name)) {
+                build.grow(data)?;
+            }
+        }
         let map = |resource: &Self| -> Texts {
             let data = resource.node.as_ref().and_then(|node| field(node, name));
             let entries = data.into_iter().flat_map(Node::entries);
@@ -443,7 +461,7 @@ impl Resource {
     }
 
     /// Applies a strategic merge patch; afterwards the object may be gone ([`Self::is_nil_or_empty`]).
-    pub(crate) fn apply_patch(&mut self, patch: &Self) -> Result<()> {
+    pub(crate) fn apply_patch(&mut self, patch: &Self, build: &Build<'_>) -> Result<()> {
         let (name, namespace, kind) = (
             self.name().to_owned(),
             self.namespace().to_owned(),
@@ -452,11 +470,14 @@ impl Resource {
         let may_rename = patch.is_enabled(ALLOW_NAME_CHANGE);
         let may_change_kind = patch.is_enabled(ALLOW_KIND_CHANGE);
         if may_rename || may_change_kind {
-            self.store_previous_id()?;
+            self.store_previous_id(build)?;
         }
         let api = Rc::clone(&self.api);
+        if let Some(patch) = &patch.node {
+            build.grow(patch)?;
+        }
         if let (Some(patch), Some(node)) = (patch.node.clone(), self.node_mut())
-            && !merge2::merge(patch, node, &api)?
+            && !merge2::merge(patch, node, &api, build)?
         {
             self.node = None;
         }
@@ -664,7 +685,9 @@ fn set_metadata_map(node: &mut Node, name: &str, texts: &Texts) -> Result<()> {
         return Ok(());
     };
     for (key, value) in texts {
-        fns::set_field(map, key, Some(Node::string(value)))?;
+        let mut value = Node::string(value);
+        fns::quote_if_needed(&mut value);
+        map.content.extend([Node::scalar(key), value]);
     }
     Ok(())
 }

@@ -187,11 +187,15 @@ impl<'a> Target<'a> {
             .context("accumulating resources")?;
         let loader = self.loader.clone();
         let config = TransformerConfig::load(&loader, &self.kustomization.configurations)?;
-        all.config.merge(&config).context("merging config")?;
+        all.config
+            .merge(&config, loader.build)
+            .context("merging config")?;
         let crds = &self.kustomization.crds;
         let config = TransformerConfig::load_from_crds(&loader, crds)
             .with_context(|| format!("loading CRDs [{}]", crds.join(" ")))?;
-        all.config.merge(&config).context("merging CRDs")?;
+        all.config
+            .merge(&config, loader.build)
+            .context("merging CRDs")?;
         self.run_generators(&mut all)?;
         let components = std::mem::take(&mut self.kustomization.components);
         all = self
@@ -225,7 +229,7 @@ impl<'a> Target<'a> {
                 .accumulate_directory(loader, path, None)
                 .with_context(|| format!("accumulation err='{file_error}'"))?;
             let root = base.1;
-            merge(all, base.0)
+            merge(all, base.0, self.loader.build)
                 .with_context(|| format!("recursed merging from path '{root}'"))
                 .with_context(|| format!("accumulation err='{file_error}'"))?;
         }
@@ -247,7 +251,7 @@ impl<'a> Target<'a> {
                 .accumulate_directory(loader, path, Some(all))
                 .map_err(|error| quoted("accumulateDirectory:", error))?;
             all = Accumulator::default();
-            merge(&mut all, own)
+            merge(&mut all, own, self.loader.build)
                 .with_context(|| format!("recursed merging from path '{root}'"))
                 .map_err(|error| quoted("accumulateDirectory:", error))?;
         }
@@ -362,7 +366,7 @@ impl<'a> Target<'a> {
             made.add_origin(origin.as_ref())
                 .context("adding origin annotations for generator")?;
             all.map
-                .absorb(made.into_list())
+                .absorb(made.into_list(), self.loader.build)
                 .context("merging from generator")?;
         }
         self.limit(all)
@@ -456,7 +460,7 @@ impl<'a> Target<'a> {
                 resource.settle_shared();
             }
             if let Some(origin) = origin {
-                all.map.add_transformation(&origin)?;
+                all.map.add_transformation(&origin, self.loader.build)?;
             }
             all.map.drop_empties();
         }
@@ -589,9 +593,9 @@ fn annotate(resources: &mut [Resource], origin: &str) -> Result<()> {
     Ok(())
 }
 
-fn merge(all: &mut Accumulator, other: Accumulator) -> Result<()> {
+fn merge(all: &mut Accumulator, other: Accumulator, build: &Build<'_>) -> Result<()> {
     all.map.append_all(other.map.into_list())?;
-    all.config.merge(&other.config)?;
+    all.config.merge(&other.config, build)?;
     for (_, var) in other.vars {
         add_var(all, var)?;
     }
@@ -694,7 +698,7 @@ fn resolve_vars(all: &mut Accumulator, build: &Build<'_>) -> Result<()> {
         build.work(all.config.var_reference.len())?;
         for spec in &*all.config.var_reference {
             if let Some(node) = resource.node_mut() {
-                refvar::apply(spec, &variables, node)?;
+                refvar::apply(spec, &variables, node, build)?;
             }
             resource.settle_shared();
         }

@@ -223,6 +223,9 @@ pub(crate) fn of_kustomization(
                     error.context("failed to merge labels")
                 }
             })?;
+            let build = loader.build;
+            build.grow_by(specs.len() * (size_of::<FieldSpec>() + 64))?;
+            build.work(specs.len() * specs.len() / 128)?;
             let step = LabelConfig {
                 labels: label.pairs.clone(),
                 field_specs: specs,
@@ -253,6 +256,8 @@ pub(crate) fn of_kustomization(
         steps.push((kind, configured(kind, || step.write(), made)?));
     }
     for replica in &own.replicas {
+        let bytes = config.replicas.len() * (size_of::<FieldSpec>() + 64);
+        loader.build.grow_by(bytes)?;
         let step = ReplicaConfig {
             replica: replica.clone(),
             field_specs: config.replicas.to_vec(),
@@ -260,6 +265,8 @@ pub(crate) fn of_kustomization(
         steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
     }
     for image in &own.images {
+        let bytes = config.images.len() * (size_of::<FieldSpec>() + 64);
+        loader.build.grow_by(bytes)?;
         let step = ImageConfig {
             image: image.clone(),
             field_specs: config.images.to_vec(),
@@ -566,17 +573,17 @@ impl Transformer {
                 build.work(8 * map.resources().len())?;
                 for resource in map.resources_mut() {
                     if let Some(node) = resource.node_mut() {
-                        updater.apply(node, &config.field_specs)?;
+                        updater.apply(node, &config.field_specs, build)?;
                     }
                 }
                 Ok(())
             }
-            Self::Replicas(config) => set_replicas(map, config),
+            Self::Replicas(config) => set_replicas(map, config, build),
             Self::StrategicMerge(patches) => {
                 for patch in patches {
                     build.work(map.resources().len())?;
                     let at = map.get_by_id(&patch.org_id()?)?;
-                    map.apply_patch(&[at], patch)?;
+                    map.apply_patch(&[at], patch, build)?;
                 }
                 Ok(())
             }
@@ -607,7 +614,7 @@ impl Transformer {
                 Ok(())
             }
             Self::ValueAdd(value, targets) => add_values(map, value, targets, build),
-            Self::Hash => add_hashes(map),
+            Self::Hash => add_hashes(map, build),
         }
     }
 }
@@ -621,11 +628,14 @@ fn set_texts(
     for resource in map.resources_mut() {
         build.work(texts.len() * specs.len() / 4)?;
         for (key, text) in texts {
+            // It is kept beside its nodes.
+            build.grow_by(text.len())?;
             let value = resource.shared(Node::tagged(text, tag::STR));
             let Some(node) = resource.node_mut() else {
                 continue;
             };
             fieldspec::apply_all(specs, Some(MAP), node, &mut |node| {
+                build.grow_by(key.len() + text.len() + 2 * size_of::<Node>())?;
                 fns::set_field(node, key, Some(value.clone()))
             })?;
             resource.settle_shared();
@@ -671,10 +681,12 @@ fn set_namespace(
         if is_from_helm {
             continue;
         }
+        // Its names are kept beside it, to be held against those of others.
+        build.grow_by(3 * namespace.len())?;
         let before = key(resource);
-        resource.store_previous_id()?;
+        resource.store_previous_id(build)?;
         if let Some(node) = resource.node_mut() {
-            filter.apply(node, &build.api)?;
+            filter.apply(node, build)?;
         }
         let after = key(resource);
         if let Some(count) = taken.get_mut(&before) {
@@ -722,15 +734,17 @@ fn add_affix(
                 continue;
             }
             if spec.path == "metadata/name" {
-                resource.append_csv(if is_prefix { PREFIXES } else { SUFFIXES }, affix)?;
+                resource.append_csv(if is_prefix { PREFIXES } else { SUFFIXES }, affix, build)?;
                 if !affix.is_empty() {
-                    resource.store_previous_id()?;
+                    resource.store_previous_id(build)?;
                 }
             }
             let Some(node) = resource.node_mut() else {
                 continue;
             };
             fieldspec::apply(spec, Some(NAME), node, &mut |node| {
+                build.grow_by(affix.len())?;
+                build.work(node.value.len() / 256)?;
                 let text = if is_prefix {
                     format!("{affix}{}", node.value)
                 } else {
@@ -743,9 +757,10 @@ fn add_affix(
     Ok(())
 }
 
-fn set_replicas(map: &mut ResMap, config: &ReplicaConfig) -> Result<()> {
+fn set_replicas(map: &mut ResMap, config: &ReplicaConfig, build: &Build<'_>) -> Result<()> {
     let mut is_found = false;
     for spec in &config.field_specs {
+        build.work(2 * map.resources().len())?;
         let places = map.matching_any_id(|id| {
             id.name == config.replica.name && id.gvk.is_selected(&spec.gvk)
         })?;
@@ -801,7 +816,7 @@ fn patch_strategically(
         })?;
         let size = patch.node().map_or(0, Node::count);
         build.work(selected.len() * (20 + 2 * size))?;
-        return map.apply_patch(&selected, patch);
+        return map.apply_patch(&selected, patch, build);
     }
     for patch in patches {
         build.work(map.resources().len())?;
@@ -812,7 +827,7 @@ fn patch_strategically(
                 golib::strconv::quote(id.to_string())
             )
         })?;
-        map.resources_mut()[at].apply_patch(patch)?;
+        map.resources_mut()[at].apply_patch(patch, build)?;
     }
     Ok(())
 }
@@ -829,15 +844,16 @@ fn patch_json(
     for at in selected {
         let resource = &mut map.resources_mut()[at];
         if remember {
-            resource.store_previous_id()?;
+            resource.store_previous_id(build)?;
         }
         let Some(node) = resource.node() else {
             continue;
         };
         build.work(20 + node.count() / 2 + patch.len())?;
+        build.grow(node)?;
         let internal = internal_annotations(node);
         let mut value = node.decode_written()?;
-        patch.apply(&mut value)?;
+        patch.apply(&mut value, build)?;
         if !value.is_object() {
             return Err(golib::json::Error::wrong_type(&value, "map[string]interface {}").into());
         }
@@ -875,15 +891,18 @@ fn add_values(
                     unset_only: false,
                     subjects: Subjects::NamedDefault,
                 };
-                filter.apply(node, &build.api)?;
+                filter.apply(node, build)?;
                 continue;
             }
             let parts = value_add_path(&target.field_path);
+            fns::expect_depth(parts.len())?;
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             let Some(field) = fns::lookup_create(node, &parts, Kind::Scalar)? else {
                 continue;
             };
             fns::expect_kind(field, Kind::Scalar)?;
+            build.grow_by(value.len())?;
+            build.work(field.value.len() / 64)?;
             let text = match usize::try_from(target.position) {
                 Ok(position) if position > 0 => insert_path_part(&field.value, position - 1, value),
                 _ => value.to_owned(),
@@ -926,7 +945,7 @@ fn insert_path_part(path: &str, position: usize, part: &str) -> String {
     }
 }
 
-fn add_hashes(map: &mut ResMap) -> Result<()> {
+fn add_hashes(map: &mut ResMap, build: &Build<'_>) -> Result<()> {
     for resource in map.resources_mut() {
         if !resource.needs_hash() {
             continue;
@@ -935,7 +954,7 @@ fn add_hashes(map: &mut ResMap) -> Result<()> {
             continue;
         };
         let hash = generators::hash(node)?;
-        resource.store_previous_id()?;
+        resource.store_previous_id(build)?;
         let name = format!("{}-{hash}", resource.name());
         resource.set_name(&name)?;
     }

@@ -39,6 +39,7 @@ pub(crate) fn apply_anyway(
     set: Setter<'_>,
 ) -> Result<()> {
     let parts = fns::split_path(path, '/');
+    fns::expect_depth(parts.len())?;
     let mut walk = Walk {
         create: create.filter(|_| may_create),
         set,

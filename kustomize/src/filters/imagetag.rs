@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::filters::fieldspec;
 use crate::fns;
 use crate::kustomization::Image;
+use crate::loader::Build;
 
 /// An image to be named otherwise.
 pub(crate) struct Updater<'a> {
@@ -34,20 +35,25 @@ impl<'a> Updater<'a> {
     }
 
     /// Updates containers wherever they are, and the fields that are told.
-    pub(crate) fn apply(&self, object: &mut Node, specs: &[FieldSpec]) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        object: &mut Node,
+        specs: &[FieldSpec],
+        build: &Build<'_>,
+    ) -> Result<()> {
         let kind = fns::field(object, "kind").map_or("", |kind| &kind.value);
         if kind == "CustomResourceDefinition" {
             return Ok(());
         }
-        self.walk(object)?;
-        fieldspec::apply_all(specs, None, object, &mut |node| self.update(node))
+        self.walk(object, build)?;
+        fieldspec::apply_all(specs, None, object, &mut |node| self.update(node, build))
     }
 
-    fn walk(&self, node: &mut Node) -> Result<()> {
+    fn walk(&self, node: &mut Node, build: &Build<'_>) -> Result<()> {
         match node.kind {
             Kind::Mapping => {
                 for at in (1..node.content.len()).step_by(2) {
-                    self.walk(&mut node.content[at])?;
+                    self.walk(&mut node.content[at], build)?;
                     let is_containers = matches!(
                         &*node.content[at - 1].value,
                         "containers" | "initContainers"
@@ -56,21 +62,25 @@ impl<'a> Updater<'a> {
                     if is_containers && value.kind == Kind::Sequence {
                         for container in &mut value.content {
                             if let Some(image) = fns::get_mut(container, "image")? {
-                                self.update(image)?;
+                                self.update(image, build)?;
                             }
                         }
                     }
                 }
                 Ok(())
             }
-            Kind::Sequence => node.content.iter_mut().try_for_each(|item| self.walk(item)),
+            Kind::Sequence => node
+                .content
+                .iter_mut()
+                .try_for_each(|item| self.walk(item, build)),
             Kind::Scalar => Ok(()),
         }
     }
 
-    fn update(&self, node: &mut Node) -> Result<()> {
+    fn update(&self, node: &mut Node, build: &Build<'_>) -> Result<()> {
         fns::expect_kind(node, Kind::Scalar)?;
         let pattern = self.pattern.as_ref().map_err(Clone::clone)?;
+        build.work(1 + node.value.len().saturating_mul(self.image.name.len()) / 4096)?;
         if !pattern.is_match(node.value.as_bytes()) {
             return Ok(());
         }
@@ -98,6 +108,7 @@ impl<'a> Updater<'a> {
         if !digest.is_empty() {
             text = format!("{text}@{digest}");
         }
+        build.grow_by(text.len())?;
         fns::set_scalar(node, Node::scalar(text))
     }
 }

@@ -160,6 +160,7 @@ impl Filter<'_> {
         let name = self.resource(at).name();
         if name != node.value {
             *is_changed = true;
+            self.build.grow_by(name.len())?;
             fns::set_scalar(node, Node::scalar(name))?;
         }
         Ok(())
@@ -196,6 +197,8 @@ impl Filter<'_> {
             return Ok(());
         }
         *is_changed = true;
+        self.build
+            .grow_by(name.len() + namespace.len() + 2 * size_of::<Node>())?;
         fns::set_field(node, "name", Some(Node::scalar(name)))?;
         if namespace.is_empty() {
             return Ok(());

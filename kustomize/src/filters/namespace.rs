@@ -6,7 +6,7 @@ use crate::config::FieldSpec;
 use crate::error::{Context as _, Error, Result};
 use crate::filters::fieldspec::{self, Create};
 use crate::fns::{self, is_nil_or_empty, is_null};
-use crate::openapi::OpenApi;
+use crate::loader::Build;
 
 /// Which subjects of role bindings follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,13 @@ const CREATE: Create = Create {
 };
 
 impl Filter<'_> {
-    pub(crate) fn apply(&self, object: &mut Node, api: &OpenApi) -> Result<()> {
+    pub(crate) fn apply(&self, object: &mut Node, build: &Build<'_>) -> Result<()> {
         let text = |object: &Node, name| {
             fns::field(object, name).map_or(String::new(), |value| value.value.clone())
         };
         let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
         let is_binding = |kind: &str| matches!(kind, "RoleBinding" | "ClusterRoleBinding");
+        build.work(self.specs.len() / 4)?;
         let specs: Vec<FieldSpec> = self
             .specs
             .iter()
@@ -62,29 +63,32 @@ impl Filter<'_> {
             })
             .cloned()
             .collect();
-        if !api.is_cluster_scoped(&api_version, &kind) {
+        if !build.api.is_cluster_scoped(&api_version, &kind) {
             let own = [FieldSpec::of("metadata/namespace", true)];
             let create = Create {
                 kind: Kind::Scalar,
                 tag: "",
             };
-            fieldspec::apply_all(&own, Some(create), object, &mut |node| self.set(node))?;
+            fieldspec::apply_all(&own, Some(create), object, &mut |node| {
+                self.set(node, build)
+            })?;
         }
         if is_binding(&kind) {
-            self.set_subjects(object)?;
+            self.set_subjects(object, build)?;
         }
-        fieldspec::apply_all(&specs, Some(CREATE), object, &mut |node| self.set(node)).map_err(
-            |error| {
-                if error.is_wrong_kind() {
-                    error.context("namespace field specs must target scalar nodes")
-                } else {
-                    error.context("namespace transformation failed")
-                }
-            },
-        )
+        fieldspec::apply_all(&specs, Some(CREATE), object, &mut |node| {
+            self.set(node, build)
+        })
+        .map_err(|error| {
+            if error.is_wrong_kind() {
+                error.context("namespace field specs must target scalar nodes")
+            } else {
+                error.context("namespace transformation failed")
+            }
+        })
     }
 
-    fn set(&self, node: &mut Node) -> Result<()> {
+    fn set(&self, node: &mut Node, build: &Build<'_>) -> Result<()> {
         if self.unset_only
             && !is_nil_or_empty(node)
             && node.kind == Kind::Scalar
@@ -92,10 +96,11 @@ impl Filter<'_> {
         {
             return Ok(());
         }
+        build.grow_by(self.namespace.len())?;
         fns::set_scalar(node, Node::tagged(self.namespace, tag::STR))
     }
 
-    fn set_subjects(&self, object: &mut Node) -> Result<()> {
+    fn set_subjects(&self, object: &mut Node, build: &Build<'_>) -> Result<()> {
         let (field, wanted, what) = match self.subjects {
             Subjects::None => return Ok(()),
             Subjects::NamedDefault => ("name", "default", "looking up name"),
@@ -120,7 +125,7 @@ impl Filter<'_> {
             match fns::lookup_create(subject, &["namespace"], Kind::Scalar)
                 .context("setting namespace field on (cluster)role binding subject")?
             {
-                Some(namespace) => self.set(namespace),
+                Some(namespace) => self.set(namespace, build),
                 None => Ok(()),
             }
         };

@@ -8,6 +8,7 @@ use crate::config::FieldSpec;
 use crate::error::{Error, Result};
 use crate::filters::fieldspec;
 use crate::fns::{is_null, is_string};
+use crate::loader::Build;
 
 /// The value of a variable.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,18 +36,23 @@ impl Variable {
 
 pub(crate) type Variables = BTreeMap<String, Variable>;
 
-pub(crate) fn apply(spec: &FieldSpec, variables: &Variables, object: &mut Node) -> Result<()> {
-    fieldspec::apply(spec, None, object, &mut |node| set(node, variables))
+pub(crate) fn apply(
+    spec: &FieldSpec,
+    variables: &Variables,
+    object: &mut Node,
+    build: &Build<'_>,
+) -> Result<()> {
+    fieldspec::apply(spec, None, object, &mut |node| set(node, variables, build))
 }
 
-fn set(node: &mut Node, variables: &Variables) -> Result<()> {
+fn set(node: &mut Node, variables: &Variables, build: &Build<'_>) -> Result<()> {
     if is_null(node) {
         return Ok(());
     }
     match node.kind {
         Kind::Scalar => {
             if is_string(node) {
-                update(node, variables);
+                update(node, variables, build)?;
             }
         }
         Kind::Mapping => {
@@ -58,7 +64,7 @@ fn set(node: &mut Node, variables: &Variables) -> Result<()> {
                     )));
                 }
                 if is_string(&pair[1]) {
-                    update(&mut pair[1], variables);
+                    update(&mut pair[1], variables, build)?;
                 }
             }
         }
@@ -67,16 +73,16 @@ fn set(node: &mut Node, variables: &Variables) -> Result<()> {
                 if !is_string(item) {
                     return Err(Error::new("invalid value type expect a string"));
                 }
-                update(item, variables);
+                update(item, variables, build)?;
             }
         }
     }
     Ok(())
 }
 
-fn update(node: &mut Node, variables: &Variables) {
+fn update(node: &mut Node, variables: &Variables, build: &Build<'_>) -> Result<()> {
     let line = node.line;
-    *node = match replace(&node.value, variables) {
+    *node = match replace(&node.value, variables, build)? {
         Variable::Text(text) => {
             let mut node = Node::string(text);
             node.style = Style::default();
@@ -88,13 +94,14 @@ fn update(node: &mut Node, variables: &Variables) {
             golib::strconv::format_float(float, b'f', -1, 64),
             tag::FLOAT,
         ),
-        Variable::Collection => return,
+        Variable::Collection => return Ok(()),
     };
     node.line = line;
+    Ok(())
 }
 
 /// A text with its variables filled in; one that is nothing but a variable becomes its value.
-fn replace(text: &str, variables: &Variables) -> Variable {
+fn replace(text: &str, variables: &Variables, build: &Build<'_>) -> Result<Variable> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -112,12 +119,18 @@ fn replace(text: &str, variables: &Variables) -> Variable {
                     let wrapped = || Variable::Text(format!("$({name})"));
                     let value = match variables.get(name) {
                         None | Some(Variable::Collection) => wrapped(),
-                        Some(value) => value.clone(),
+                        Some(value) => {
+                            if let Variable::Text(text) = value {
+                                build.grow_by(text.len())?;
+                            }
+                            value.clone()
+                        }
                     };
                     if text.len() == name.len() + 3 {
-                        return value;
+                        return Ok(value);
                     }
-                    out.push_str(&value.text().unwrap_or_default());
+                    let value = value.text().unwrap_or_default();
+                    out.push_str(&value);
                     rest = tail;
                 }
                 None => {
@@ -139,5 +152,5 @@ fn replace(text: &str, variables: &Variables) -> Variable {
         }
     }
     out.push_str(rest);
-    Variable::Text(out)
+    Ok(Variable::Text(out))
 }

@@ -354,8 +354,8 @@ fn copy_value(
         }
         for place in found {
             let value = value.read(target);
-            build.grow(value)?;
             fns::expect_depth(place.len() + value.depth())?;
+            build.grow(value)?;
             let mut value = value.clone();
             // A copy is a value of its own.
             fns::unshare(&mut value);
@@ -390,7 +390,7 @@ fn set_value(
         value.value = parts.join(&options.delimiter);
     }
     // What is put into itself doubles each time.
-    build.keep(value.value.len())?;
+    build.grow_by(value.value.len())?;
     replace(target, value);
     Ok(())
 }
@@ -592,7 +592,7 @@ fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
 
 /// The YAML that a field holds as text. It is read again for each path that leads into it.
 fn parse(text: &str, build: &Build<'_>) -> Result<Option<Node>> {
-    build.work(text.len() / 16)?;
+    build.work(text.len() / 8)?;
     let mut budget = golib::budget::Budget::default();
     Ok(node::parse(text.as_bytes(), &mut budget)?)
 }

@@ -118,6 +118,7 @@ impl Kustomization {
             is_printed: false,
             version: "(devel)".to_owned(),
             first_resource: (!rendered.is_empty()).then(|| MANIFESTS.to_owned()),
+            ..Options::default()
         };
         let documents = rendered.into_iter().map(RenderedDocument::into_marked);
         files.add_documents(

@@ -1,0 +1,57 @@
+//! Kustomizations that would take too much, or lead out of their directory, end in an error that says so. None asserts how long
+//! it takes: what bounds time and memory is what a build counts. `cargo run --release -p kustomize --example hostile` measures.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod inputs;
+
+use kustomize::{DiskFiles, Limits, MemoryFiles, Options};
+
+#[test]
+fn what_takes_too_much_or_leads_outside_is_told() {
+    let mut failures = Vec::new();
+    for input in inputs::all() {
+        let mut files = MemoryFiles::new();
+        for (path, text) in &input.files {
+            files.add(path, text.as_bytes()).unwrap();
+        }
+        // A sixteenth of what a build may take, of which unoptimised code soon has enough.
+        let all = Limits::default();
+        let options = Options {
+            limits: Limits {
+                work: all.work / 16,
+                weight: all.weight / 16,
+            },
+            ..Options::default()
+        };
+        let built = kustomize::build(&files, "app", &options);
+        let Err(error) = built else {
+            failures.push(format!("{}: is built", input.name));
+            continue;
+        };
+        let text = error.to_string();
+        // Which limit is reached first is another matter.
+        let is_told = error.is_limit() && input.is_limit() || text.contains(input.told);
+        if !is_told {
+            let text: String = text.chars().take(2_000).collect();
+            failures.push(format!("{}: {text}", input.name));
+        }
+        assert!(text.len() < 70_000, "{}: {} bytes", input.name, text.len());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+
+#[test]
+fn links_lead_nowhere_unseen() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = folder.path().join("app");
+    std::fs::create_dir(&app).unwrap();
+    std::fs::write(folder.path().join("secret.yaml"), OBJECT).unwrap();
+    std::fs::write(app.join("kustomization.yaml"), "resources: [a.yaml]\n").unwrap();
+    std::os::unix::fs::symlink("../secret.yaml", app.join("a.yaml")).unwrap();
+    let error = kustomize::build(&DiskFiles, &app.to_string_lossy(), &Options::default());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("security; file"), "{error}");
+}
