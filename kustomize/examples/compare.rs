@@ -14,11 +14,11 @@ use kustomize::{DiskFiles, Options};
 
 const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 /// What we refuse by name, and kustomize would fetch or start.
-const REFUSED: [&str; 4] = [
-    "is remote:",
-    "helmCharts",
-    "external plugins disabled",
-    "not supported",
+const REFUSED: [(&str, &str); 4] = [
+    ("what is remote", "is remote:"),
+    ("Helm charts", "helmCharts"),
+    ("Helm charts", "must specify --enable-helm"),
+    ("programs and containers", "external plugins disabled"),
 ];
 const SHOWN_CHARS: usize = 300;
 
@@ -33,7 +33,8 @@ fn main() -> io::Result<ExitCode> {
     let folder = std::fs::canonicalize(folder)?;
     let mut directories = Vec::new();
     find(&folder, &mut directories)?;
-    let (mut alike, mut failing, mut refused, mut different) = (0, 0, 0, 0);
+    let (mut alike, mut failing, mut different) = (0, 0, 0);
+    let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
     for directory in &directories {
         let name = directory.to_string_lossy();
         let shown = directory.strip_prefix(&folder).unwrap_or(directory);
@@ -41,9 +42,9 @@ fn main() -> io::Result<ExitCode> {
             .and_then(|built| built.to_yaml())
             .map_err(|error| error.to_string());
         if let Err(error) = &got
-            && REFUSED.iter().any(|mark| error.contains(mark))
+            && let Some((reason, _)) = REFUSED.iter().find(|(_, mark)| error.contains(mark))
         {
-            refused += 1;
+            *refused.entry(reason).or_default() += 1;
             continue;
         }
         let want = ask(&reference, &name)?;
@@ -58,9 +59,13 @@ fn main() -> io::Result<ExitCode> {
     }
     println!(
         "{} kustomizations: {alike} print the same, {failing} fail with the same words, {different} differ, \
-         {refused} are refused because they need what is elsewhere",
-        directories.len()
+         {} are refused",
+        directories.len(),
+        refused.values().sum::<usize>()
     );
+    for (reason, count) in &refused {
+        println!("  {count} of these need {reason}");
+    }
     Ok(if different == 0 {
         ExitCode::SUCCESS
     } else {

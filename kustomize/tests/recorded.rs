@@ -8,7 +8,9 @@ use std::path::Path;
 use kustomize::{MemoryFiles, Options};
 
 /// Where we say something else on purpose.
-const DIFFERENT: [&str; 2] = [
+const DIFFERENT: [&str; 3] = [
+    // What a Secret is to hold is not shown.
+    "fields/secret_literal_wrong.txt",
     // We name the field and the chart.
     "plugins/helm.txt",
     // Go shows the objects in conflict, of a Secret its content too.
