@@ -304,8 +304,13 @@ impl Registry {
             self.push_manifest(repository, &format!("{tag}.sig"), &manifest(layers))
                 .await?;
         }
-        let mut referrers = Vec::new();
-        for bundle in &found.bundles {
+        let mut referrers: Vec<Value> = Vec::new();
+        for (at, bundle) in found.bundles.iter().enumerate() {
+            // The same again is there already.
+            if at > 0 && found.bundles[at - 1] == *bundle {
+                referrers.extend(referrers.last().cloned());
+                continue;
+            }
             let layer = self
                 .push_blob(repository, BUNDLE, bundle.clone().into_bytes())
                 .await?;
