@@ -113,6 +113,7 @@ pub async fn deploy(
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             let made = Made {
+                revision: attempt.release.revision,
                 is_all: !was_known && !attempt.found,
                 created: attempt.created,
             };
@@ -532,6 +533,7 @@ async fn make_room(
 
 /// What an attempt brought into the cluster.
 struct Made {
+    revision: i64,
     /// Whether there was nothing of the release before.
     is_all: bool,
     created: Vec<(Object, Created)>,
@@ -578,7 +580,8 @@ async fn carry_out(
                 revision,
                 options,
             };
-            let back = rollback::rollback_locked(cluster, storage, &rollback_spec, true);
+            let back =
+                rollback::rollback_locked(cluster, storage, &rollback_spec, Some(made.revision));
             let done = Box::pin(back).await;
             done.map(drop).map_err(Into::into)
         }

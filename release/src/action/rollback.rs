@@ -36,21 +36,26 @@ pub async fn rollback(
     spec: &RollbackSpec,
 ) -> Result<Deployed, RollbackError> {
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
-    rollback_locked(cluster, storage, spec, false).await
+    rollback_locked(cluster, storage, spec, None).await
 }
 
-/// [`rollback`], for a caller that holds the release lock. `is_undo`: of the newest revision, which failed.
+/// [`rollback`], for a caller that holds the release lock; `undone` is the newest revision, if it is undone as it failed.
 pub(super) async fn rollback_locked(
     cluster: &Cluster,
     storage: &Storage,
     spec: &RollbackSpec,
-    is_undo: bool,
+    undone: Option<i64>,
 ) -> Result<Deployed, RollbackError> {
+    let is_undo = undone.is_some();
     let history = storage
         .history(&spec.name)
         .await
         .map_err(DeployError::Storage)?;
     let newest = last(&history).map_or(0, |head| head.revision);
+    if undone.is_some_and(|undone| undone < newest) {
+        // Somebody has gone on from there: what he brought is none of the attempt's.
+        return Err(DeployError::Locked.into());
+    }
     let desired_revision = if spec.revision == 0 {
         newest - 1
     } else {

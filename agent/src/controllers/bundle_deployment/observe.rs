@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, Preconditions};
 use objects::drift::{self, Operation, Rule, Rules};
 use objects::fields::text;
 use objects::{Object, ObjectKey, Resource};
@@ -212,22 +212,31 @@ impl Live {
         self.objects.keys().any(|key| !desired.contains(key))
     }
 
-    /// Entries about live objects, each with the object's uid.
-    pub fn with_uids<'e>(
+    /// Entries about live objects that no other release has marked, each with what must still be so when the object is deleted.
+    pub fn deletable<'e>(
         &self,
+        owner: &Owner,
         entries: impl Iterator<Item = &'e ModifiedStatus>,
-    ) -> Vec<(ModifiedStatus, String)> {
-        let with_uid = |entry: &ModifiedStatus| {
+    ) -> Vec<(ModifiedStatus, Preconditions)> {
+        let deletable = |entry: &ModifiedStatus| {
             let key = ObjectKey::new(
                 &entry.api_version,
                 &entry.kind,
                 &entry.namespace,
                 &entry.name,
             );
-            let uid = text(self.objects.get(&key)?, "/metadata/uid").to_owned();
-            Some((entry.clone(), uid))
+            let live = self.objects.get(&key)?;
+            if Owner::of(live).is_some_and(|marked| marked != *owner) {
+                return None;
+            }
+            let found = |pointer: &str| Some(text(live, pointer).to_owned());
+            let conditions = Preconditions {
+                uid: found("/metadata/uid"),
+                resource_version: found("/metadata/resourceVersion"),
+            };
+            Some((entry.clone(), conditions))
         };
-        entries.filter_map(with_uid).collect()
+        entries.filter_map(deletable).collect()
     }
 
     /// Wanted objects that are there and not ours.

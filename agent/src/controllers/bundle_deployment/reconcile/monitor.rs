@@ -32,8 +32,8 @@ use crate::report::redact::SensitiveData;
 struct Observed {
     desired: Arc<Vec<Object>>,
     modified: Vec<ModifiedStatus>,
-    /// Those that are left over, each with its uid.
-    extras: Vec<(ModifiedStatus, String)>,
+    /// Those that are left over, each with what must still be so when it is deleted.
+    extras: Vec<(ModifiedStatus, Preconditions)>,
     /// Those that another release has.
     taken: BTreeSet<ObjectKey>,
 }
@@ -148,7 +148,7 @@ impl Reconciler {
         let taken = taken.filter(|(_, other, _)| *other != owner);
         let observed = Observed {
             taken: taken.map(|(key, ..)| key.clone()).collect(),
-            extras: live.with_uids(found.modified.iter().filter(|entry| entry.extra)),
+            extras: live.deletable(&owner, found.modified.iter().filter(|entry| entry.extra)),
             modified: found.modified.clone(),
             desired: Arc::clone(&desired),
         };
@@ -320,17 +320,14 @@ impl Reconciler {
         &self,
         state: &ReconcileState,
         impersonated: &DeploymentClient,
-        extras: &[(ModifiedStatus, String)],
+        extras: &[(ModifiedStatus, Preconditions)],
     ) {
         if !state.bundle.is_agent_bundle() {
             return;
         }
-        for (extra, uid) in extras {
+        for (extra, conditions) in extras {
             let parameters = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(uid.clone()),
-                    ..Preconditions::default()
-                }),
+                preconditions: Some(conditions.clone()),
                 ..DeleteParams::background()
             };
             let deleted = correct::delete(impersonated, extra, &parameters).await;
