@@ -142,6 +142,45 @@ impl Budget {
     }
 }
 
+/// What a value takes in memory, in bytes, about: a map of one entry takes as much as one of eleven.
+///
+/// ```
+/// use golib::budget::weigh;
+/// use serde_json::json;
+///
+/// assert_eq!(weigh(&json!(1)), 0);
+/// assert!(weigh(&json!({"type": "string"})) > 600);
+/// ```
+pub fn weigh(value: &Value) -> usize {
+    let mut weighed = Budget::new(usize::MAX);
+    match weighed.add(value) {
+        Ok(()) => weighed.spent(),
+        Err(TooLarge { limit, .. }) => limit,
+    }
+}
+
+impl Budget {
+    /// A value that is there already.
+    fn add(&mut self, value: &Value) -> Result<(), TooLarge> {
+        match value {
+            Value::String(text) => self.text(text.len()),
+            Value::Array(items) => items.iter().enumerate().try_for_each(|(length, item)| {
+                self.value(length)?;
+                self.add(item)
+            }),
+            Value::Object(fields) => {
+                let mut fields = fields.iter().enumerate();
+                fields.try_for_each(|(length, (key, value))| {
+                    self.value_entry(length)?;
+                    self.text(key.len())?;
+                    self.add(value)
+                })
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+        }
+    }
+}
+
 impl Default for Budget {
     fn default() -> Self {
         Self::new(48 << 20)

@@ -39,6 +39,11 @@ impl Resource {
         }
     }
 
+    /// Whether it defines kinds.
+    pub fn is_definition(&self) -> bool {
+        self.kind == "CustomResourceDefinition" && self.group == "apiextensions.k8s.io"
+    }
+
     /// Whether it is this kind in this version.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         self.group == group && self.version == version && self.kind == kind

@@ -66,6 +66,17 @@ impl Object {
         }
     }
 
+    /// The same object without what it says: enough to find, to name and to delete it.
+    #[must_use]
+    pub fn without_body(&self) -> Self {
+        Self {
+            resource: Arc::clone(&self.resource),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            body: Value::Null,
+        }
+    }
+
     /// `namespace/name group/version, Kind=kind`, as Helm names an object in apply errors.
     pub fn describe(&self) -> String {
         let namespace = self.namespace.as_deref().unwrap_or_default();
@@ -90,8 +101,7 @@ impl Object {
 
     /// Whether this defines a kind.
     pub fn is_crd(&self) -> bool {
-        self.resource.kind == "CustomResourceDefinition"
-            && self.resource.group == "apiextensions.k8s.io"
+        self.resource.is_definition()
     }
 
     /// Whether this is a namespace.

@@ -20,6 +20,9 @@ pub enum Broken {
     Relist,
 }
 
+/// Objects a page of a list: a page is there as a whole before the first of it is seen, with all that its managers noted.
+const PAGE: u32 = 100;
+
 /// Watches for ever. When the server ends or refuses a watch, it begins anew with a list once it has backed off. kube's watcher
 /// resumes even after `410 Gone` before the first event, for ever, and starts its back-off over with each attempt to list.
 pub fn watch<K>(
@@ -30,6 +33,7 @@ pub fn watch<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    let config = config.page_size(PAGE);
     let begin = move || watcher(api.clone(), config.clone()).boxed();
     let state = (None, Backoff::default(), None);
     stream::unfold(state, move |(current, mut backoff, pause)| {

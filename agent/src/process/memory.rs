@@ -14,7 +14,7 @@ const MAX_ARCHIVE: u64 = 32 << 20;
 /// Settings of downloads within these bounds.
 pub fn bounded(settings: Settings) -> Settings {
     Settings {
-        memory: Memory::new(WORK),
+        memory: Memory::new(WORK).on_release(give_back),
         max_archive_bytes: MAX_ARCHIVE,
         ..settings
     }

@@ -26,7 +26,7 @@ const DRAIN: Duration = Duration::from_secs(5 * 60);
 const SETTLED: Duration = Duration::from_secs(65);
 
 /// How often memory is given back while there is always something to do.
-const GIVEN_BACK: Duration = Duration::from_secs(1);
+const GIVEN_BACK: Duration = Duration::from_millis(200);
 
 /// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
 pub(super) struct Workers {

@@ -25,7 +25,12 @@ const STANDSTILL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
+    /// Called when much is given back at once.
+    on_release: Option<fn()>,
 }
+
+/// How much is much, in bytes.
+const MUCH: u64 = 4 << 20;
 
 #[derive(Debug)]
 struct Shared {
@@ -49,14 +54,24 @@ struct Turns {
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
+    /// Whether it has a part already.
+    grows: bool,
     since: Instant,
 }
 
 impl Turns {
-    fn ask(&mut self, bytes: u64, now: Instant) -> u64 {
+    fn ask(&mut self, bytes: u64, grows: bool, now: Instant) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.waiting.insert(id, Waiting { bytes, since: now });
+        let since = now;
+        self.waiting.insert(
+            id,
+            Waiting {
+                bytes,
+                grows,
+                since,
+            },
+        );
         id
     }
 
@@ -73,10 +88,12 @@ impl Turns {
         let still = now.duration_since(self.changed);
         let nothing_moves =
             self.used == 0 || self.active == 0 && still >= LULL || still >= STANDSTILL;
-        let begins = match is_oldest {
-            true => fits || nothing_moves,
-            false => fits && !is_passed_too_often,
-        };
+        // Who has a part already gives nothing back before the rest has come; who has nothing may wait until there is room, however many rest.
+        let mut growing = self.waiting.iter().filter(|(_, one)| one.grows);
+        let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
+        let has_room = self.used <= self.limit.saturating_add(self.limit / 2);
+        let may_exceed = is_next && (waiting.grows || has_room || still >= STANDSTILL);
+        let begins = nothing_moves && may_exceed || fits && (is_oldest || !is_passed_too_often);
         if begins {
             self.used = self.used.saturating_add(waiting.bytes);
             self.active += 1;
@@ -103,6 +120,17 @@ impl Memory {
                 turns: Mutex::new(turns),
                 changed: Notify::new(),
             }),
+            on_release: None,
+        }
+    }
+
+    /// The same budget; `on_release` is called whenever four mebibytes or more are given back at once. Allocators keep what was freed, and
+    /// the next work may run on a thread that cannot use it.
+    #[must_use]
+    pub fn on_release(self, on_release: fn()) -> Self {
+        Self {
+            on_release: Some(on_release),
+            ..self
         }
     }
 
@@ -111,9 +139,13 @@ impl Memory {
     /// # Cancellation
     /// Safe: who stops waiting is forgotten.
     pub async fn reserve(&self, bytes: u64) -> Reservation {
+        self.wait(bytes, false).await
+    }
+
+    async fn wait(&self, bytes: u64, grows: bool) -> Reservation {
         let turn = Asked {
             memory: self,
-            id: self.lock().ask(bytes, Instant::now()),
+            id: self.lock().ask(bytes, grows, Instant::now()),
         };
         loop {
             let changed = self.shared.changed.notified();
@@ -148,6 +180,13 @@ impl Memory {
             turns.changed = Instant::now();
         }
         self.shared.changed.notify_waiters();
+    }
+
+    /// So many bytes are not used any more.
+    fn released(&self, bytes: u64) {
+        if let Some(on_release) = self.on_release.filter(|_| bytes >= MUCH) {
+            on_release();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
@@ -196,7 +235,7 @@ impl Reservation {
         }
         // Nobody may wait for who waits.
         self.rest();
-        let mut more = self.memory.reserve(bytes - self.bytes).await;
+        let mut more = self.memory.wait(bytes - self.bytes, true).await;
         more.is_active = false;
         self.is_active = true;
         self.bytes += std::mem::take(&mut more.bytes);
@@ -207,6 +246,7 @@ impl Reservation {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
         self.memory.change(|turns| turns.used -= less);
+        self.memory.released(less);
     }
 
     /// Holds `bytes` from now on, whether there is room for more or not: they are taken already, and others wait for them.
@@ -240,6 +280,7 @@ impl Drop for Reservation {
             turns.used -= bytes;
             turns.active -= active;
         });
+        self.memory.released(bytes);
     }
 }
 
@@ -315,6 +356,39 @@ mod tests {
         assert_eq!(memory.used(), 0);
     }
 
+    /// New work takes what was given back while those who have a part wait for the rest.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_part_gets_the_rest_though_others_come() {
+        let memory = Memory::new(100);
+        let work = |memory: Memory| async move {
+            let mut turn = memory.reserve(20).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            turn.resize(60).await;
+            turn.rest();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
+        let begun = Instant::now();
+        futures_util::future::join_all((0..30).map(|_| work(memory.clone()))).await;
+        let each = begun.elapsed() / 30;
+        assert!(each <= LULL + Duration::from_secs(2), "{each:?}");
+    }
+
+    /// Who rests for long takes no more and more.
+    #[tokio::test(start_paused = true)]
+    async fn however_many_rest_there_is_an_end() {
+        let memory = Memory::new(100);
+        let mut resting = Vec::new();
+        for _ in 0..2 {
+            let mut turn = memory.reserve(80).await;
+            turn.rest();
+            resting.push(turn);
+        }
+        let early = tokio::time::timeout(STANDSTILL / 2, memory.reserve(80)).await;
+        assert!(early.is_err(), "{}", memory.used());
+        resting.pop();
+        memory.reserve(80).await;
+    }
+
     /// One that has its turn waits for something that only another one brings.
     #[tokio::test(start_paused = true)]
     async fn a_standstill_ends() {
@@ -331,12 +405,12 @@ mod tests {
         let memory = Memory::new(100);
         let mut resting = Vec::new();
         let begun = Instant::now();
-        for _ in 0..5 {
-            let mut turn = memory.reserve(80).await;
+        for _ in 0..3 {
+            let mut turn = memory.reserve(60).await;
             turn.rest();
             resting.push(turn);
         }
-        assert!(begun.elapsed() >= 4 * LULL, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= 2 * LULL, "{:?}", begun.elapsed());
         // One that goes on is waited for.
         resting[0].resume();
         let next = memory.reserve(80);

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chart::Time;
+use golib::budget::weigh;
 use objects::conflict::FieldConflict;
 use objects::readiness::wait::Mode;
 use objects::{Object, ObjectKey};
@@ -92,6 +93,8 @@ pub(super) struct Attempt<'a> {
     pub(super) is_carried_out: bool,
     pub(super) previous: PreviousObjects,
     pub(super) apply: ApplyOptions,
+    /// Called once the objects are written.
+    pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
     /// When the attempt began that was interrupted and is resumed by this one.
     pub(super) resumed: Option<Time>,
 }
@@ -146,8 +149,18 @@ impl Attempt<'_> {
             open: &self.open,
             recorded: &self.recorded,
         };
-        let good = &self.previous.good;
-        let applied = apply_all(self.cluster, &self.objects, good, self.apply, Some(claim)).await;
+        let options = ApplyOptions {
+            // Only before a first revision nobody needs to look for what else there is of the release.
+            keeps_answers: self.release.revision == 1 && is_small(&self.objects),
+            ..self.apply
+        };
+        let (objects, good) = (&mut self.objects, &self.previous.good);
+        let applied = apply_all(self.cluster, objects, good, options, Some(claim)).await;
+        // Only what they are called is asked for from now on.
+        self.previous.forget_bodies();
+        if let Some(on_written) = self.on_written {
+            on_written();
+        }
         let applied = match applied {
             Ok(applied) => applied,
             Err(mut error) => {
@@ -293,6 +306,14 @@ impl Attempt<'_> {
     }
 }
 
+/// How much objects may weigh whose answers are all kept, in bytes; of more it is better to look at one after the other again.
+const KEPT_ANSWERS: usize = 8 << 20;
+
+fn is_small(objects: &[Object]) -> bool {
+    let weighed = objects.iter().map(|object| weigh(&object.body));
+    weighed.sum::<usize>() <= KEPT_ANSWERS
+}
+
 /// How objects are written over those of `from`, which another client, or a merge on the client's
 /// side, may have made.
 pub(super) fn apply_options(
@@ -315,6 +336,7 @@ pub(super) fn apply_options(
         is_update: !history.is_empty(),
         migrate: merged || is_foreign,
         merged,
+        ..ApplyOptions::default()
     }
 }
 

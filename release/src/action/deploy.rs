@@ -115,8 +115,10 @@ pub async fn deploy(
             let made = Made {
                 revision: attempt.release.revision,
                 is_all: !was_known && !attempt.found,
-                created: attempt.created,
+                created: std::mem::take(&mut attempt.created),
             };
+            // What it wanted is not needed beside what is gone back to.
+            drop(attempt);
             let undo = plan.undo(&history, made.is_all);
             Err(carry_out(cluster, storage, spec, undo, &made, error).await)
         }
@@ -354,6 +356,7 @@ async fn prepare<'a>(
     }
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
+        on_written: spec.on_written.as_deref(),
         cluster,
         storage,
         options: &spec.options,

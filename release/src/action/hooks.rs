@@ -229,9 +229,13 @@ impl HookRun<'_> {
     ) -> Result<(), HookError> {
         let applied = apply_all(
             self.cluster,
-            objects,
+            // How its end is waited for is told by what a hook says.
+            &mut objects.to_vec(),
             &BTreeMap::new(),
-            ApplyOptions::default(),
+            ApplyOptions {
+                keeps_answers: true,
+                ..ApplyOptions::default()
+            },
             None,
         )
         .await

@@ -51,14 +51,13 @@ fn is_label(part: &str) -> bool {
 
 /// The kinds that the chart's `crds/` bring.
 pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
-    let parsed = |crd: &chart::Crd| documents(&String::from_utf8_lossy(&crd.file.data)).ok();
-    let documents = chart
-        .crds()
-        .iter()
-        .filter_map(parsed)
-        .flatten()
-        .collect::<Vec<_>>();
-    defined_kinds(&documents)
+    // One file after the other: what all of them say takes many times what their text does.
+    let defined = |crd: &chart::Crd| {
+        let documents = documents(&String::from_utf8_lossy(&crd.file.data)).ok()?;
+        Some(defined_kinds(&documents))
+    };
+    let crds = chart.crds();
+    crds.iter().filter_map(defined).flatten().collect()
 }
 
 /// Stores a new record, creating the namespace if it is missing and that was asked for. Says whether
@@ -132,7 +131,7 @@ pub(super) async fn create_crds(cluster: &Cluster, release: &Release) -> Result<
                 Err(error) if error.is_already_exists() => {}
                 Err(error) => return Err(failed(CrdError::Api(error))),
             }
-            present.push((crd.file.name.clone(), object));
+            present.push((crd.file.name.clone(), object.without_body()));
         }
     }
     for (path, object) in present.iter().filter(|(_, object)| object.is_crd()) {

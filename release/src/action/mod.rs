@@ -55,6 +55,8 @@ pub struct DeploySpec {
     pub options: DeployOptions,
     /// A deployed revision as the caller has just read it, which then is not read again.
     pub known: Option<Release>,
+    /// Called once the objects are written and what they say is not kept any more; hooks and waits may follow, for as long as they take.
+    pub on_written: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for DeploySpec {

@@ -62,6 +62,13 @@ impl PreviousObjects {
         self
     }
 
+    /// Lets go of what objects say, once nothing is written over them any more.
+    pub(super) fn forget_bodies(&mut self) {
+        self.good
+            .values_mut()
+            .for_each(|object| object.body = Value::Null);
+    }
+
     /// Whether the last good revision was written here.
     pub(super) fn is_proven(&self) -> bool {
         self.is_proven

@@ -166,6 +166,7 @@ pub(super) async fn rollback_locked(
         .chain(objects.iter().map(Object::key))
         .collect();
     let mut attempt = Attempt {
+        on_written: None,
         cluster,
         storage,
         options: &spec.options,

@@ -18,8 +18,8 @@ use super::check::look_all;
 use super::client::Cluster;
 use super::error::ApiError;
 use super::ownership::{Created, Owner, OwnershipError};
-use super::transport::PARALLEL;
-use super::wait::{is_established, wait_until_ready};
+use super::transport::{PARALLEL, forget_managers};
+use super::wait::{forget_body, is_established, wait_until_ready};
 use super::write::{ApplyOptions, Claim, ObjectFailure, ObjectWriter, Written, WrittenObject};
 use crate::state::ownership::{Operation, Verdict};
 
@@ -29,11 +29,11 @@ const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// What applying did.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// The objects as they are now, without `managedFields`, in the order they were written.
+    /// The objects as they are now, without `managedFields`, in the order they were written; none unless they were asked for.
     pub live: Vec<Value>,
     /// Fields other managers held.
     pub conflicts: Vec<FieldConflict>,
-    /// Objects that are known to be new.
+    /// Objects that are known to be new, without what they say.
     pub(crate) created: Vec<(Object, Created)>,
     /// Objects that were there before, and are the release's own once it is deployed.
     pub(crate) kept: Vec<Object>,
@@ -105,7 +105,8 @@ impl ApplyError {
 /// Writes all objects of a manifest.
 ///
 /// `previous` are the objects of the revision before, to tell what the chart changed. An object that `claim` leaves
-/// open and that turns out to be somebody else's ends everything.
+/// open and that turns out to be somebody else's ends everything. What an object says is let go of once it was written, but for
+/// what is asked of it when it is waited for.
 ///
 /// # Errors
 /// Some objects were refused; the rest was written.
@@ -114,7 +115,7 @@ impl ApplyError {
 /// Objects written so far stay. Applying the same objects again is safe.
 pub(crate) async fn apply_all(
     cluster: &Cluster,
-    objects: &[Object],
+    objects: &mut [Object],
     previous: &BTreeMap<ObjectKey, Object>,
     options: ApplyOptions,
     claim: Option<Claim<'_>>,
@@ -127,18 +128,18 @@ pub(crate) async fn apply_all(
         own_kinds: used_definitions(objects),
         found: AtomicBool::new(false),
     };
-    let (definitions, others): (Vec<_>, Vec<_>) =
-        objects.iter().partition(|object| object.is_crd());
+    let (mut definitions, mut others): (Vec<_>, Vec<_>) =
+        objects.iter_mut().partition(|object| object.is_crd());
     let mut done = Progress::default();
-    done.add(write_all(&writer, &definitions).await);
+    done.add(write_all(&writer, &mut definitions).await);
     if !definitions.is_empty() {
         cluster.forget_discovery();
         if !done.is_over() && !writer.own_kinds.is_empty() {
-            done.failures
-                .extend(establish(cluster, &definitions, &done.applied.live).await);
+            definitions.retain(|object| !done.served.contains(&object.name));
+            done.failures.extend(establish(cluster, &definitions).await);
         }
     }
-    for kind in others.chunk_by(|a, b| a.resource.kind == b.resource.kind) {
+    for kind in others.chunk_by_mut(|a, b| a.resource.kind == b.resource.kind) {
         if done.is_over() {
             break;
         }
@@ -158,29 +159,40 @@ pub(crate) async fn apply_all(
     }
 }
 
-async fn write_all(writer: &ObjectWriter<'_>, objects: &[&Object]) -> Vec<Written> {
+async fn write_all(writer: &ObjectWriter<'_>, objects: &mut [&mut Object]) -> Vec<WriteOutcome> {
     let writes: Vec<_> = objects
-        .iter()
-        .map(|object| writer.write(object).boxed())
+        .iter_mut()
+        .map(|object| write_one(writer, object).boxed())
         .collect();
     stream::iter(writes).buffered(PARALLEL).collect().await
 }
 
-/// Waits for those definitions that do not say yet that they are served.
-async fn establish(
-    cluster: &Cluster,
-    definitions: &[&Object],
-    live: &[Value],
-) -> Vec<ObjectFailure> {
-    let is_served = |object: &&&Object| {
-        live.iter().any(|live| {
-            live.pointer("/metadata/name").and_then(Value::as_str) == Some(&object.name)
-                && is_established(live)
-        })
-    };
+async fn write_one(writer: &ObjectWriter<'_>, object: &mut Object) -> WriteOutcome {
+    let mut written = writer.write(object).await;
+    let mut served = None;
+    if let Ok(Some(WrittenObject { live, .. })) = &mut written {
+        served = (object.is_crd() && is_established(live)).then(|| object.name.clone());
+        match writer.options.keeps_answers {
+            true => forget_managers(live),
+            false => *live = Value::Null,
+        }
+    }
+    forget_body(object);
+    WriteOutcome { written, served }
+}
+
+/// What writing an object led to.
+struct WriteOutcome {
+    written: Written,
+    /// The definition that is served already.
+    served: Option<String>,
+}
+
+/// Waits for definitions to be served.
+async fn establish(cluster: &Cluster, definitions: &[&mut Object]) -> Vec<ObjectFailure> {
     let mut failures = Vec::new();
-    for object in definitions.iter().filter(|object| !is_served(object)) {
-        let waited = wait_until_ready(cluster, &[*object], Mode::Wait, ESTABLISH_TIMEOUT).await;
+    for object in definitions {
+        let waited = wait_until_ready(cluster, &[&**object], Mode::Wait, ESTABLISH_TIMEOUT).await;
         failures.extend(waited.err().map(|source| ObjectFailure::NotEstablished {
             object: object.describe(),
             source,
@@ -207,34 +219,32 @@ fn used_definitions(objects: &[Object]) -> HashSet<(String, String)> {
         .collect()
 }
 
-fn slim(live: &mut Value) {
-    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
-}
-
 #[derive(Default)]
 struct Progress {
     applied: Applied,
     failures: Vec<ObjectFailure>,
+    /// Names of definitions that are served.
+    served: HashSet<String>,
 }
 
 impl Progress {
-    fn add(&mut self, written: Vec<Written>) {
-        for one in written {
-            match one {
+    fn add(&mut self, outcomes: Vec<WriteOutcome>) {
+        for WriteOutcome { written, served } in outcomes {
+            self.served.extend(served);
+            match written {
                 Ok(None) => {}
                 Ok(Some(WrittenObject {
-                    mut live,
+                    live,
                     conflicts,
                     created,
                     kept,
                 })) => {
-                    slim(&mut live);
                     self.applied.kept.extend(kept);
                     self.applied.created.extend(created);
-                    self.applied.live.push(live);
                     self.applied.conflicts.extend(conflicts);
+                    if !live.is_null() {
+                        self.applied.live.push(live);
+                    }
                 }
                 Err(failure) => self.failures.push(failure),
             }
@@ -286,7 +296,7 @@ pub async fn reapply(
         open: &open,
         recorded: &recorded,
     };
-    let (ours, theirs): (Vec<_>, Vec<_>) = objects.iter().cloned().partition(|object| {
+    let (mut ours, theirs): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| {
         let found = open.get(&object.key()).and_then(Option::as_ref);
         claim.verdict(object, found) != Verdict::Refuse
     });
@@ -296,7 +306,7 @@ pub async fn reapply(
         Some(ObjectFailure::NotOurs(owner.refusal(object, live)))
     });
     let refused: Vec<ObjectFailure> = refused.collect();
-    match apply_all(cluster, &ours, &previous, options, Some(claim)).await {
+    match apply_all(cluster, &mut ours, &previous, options, Some(claim)).await {
         Ok(applied) if refused.is_empty() => Ok(applied),
         Ok(applied) => Err(ApplyError {
             failures: refused,

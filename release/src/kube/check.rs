@@ -104,7 +104,9 @@ pub(super) async fn create_new(
 ) -> Result<Creation, CreateError> {
     let mut body = object.body.clone();
     body["metadata"]["resourceVersion"] = json!("1");
-    let refused = match cluster.apply(object, &body, false).await {
+    let text = golib::json::encode(&body);
+    drop(body);
+    let refused = match cluster.apply(object, text, false).await {
         Ok(live) => return Ok(Creation::New(live)),
         Err(error) if error.is_conflict() || error.is_forbidden() => error,
         Err(error) => return Err(CreateError::Refused(error)),

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::Stream;
+use golib::json::encode;
 use http::Request;
 use kube::core::WatchEvent;
 use objects::fields::text;
@@ -20,8 +21,8 @@ use super::lock::{ReleaseLock, ReleaseLocks};
 use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
-    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, escape, found,
-    object_path, path, send,
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, escape, forget_managers,
+    found, object_path, path, send,
 };
 use crate::host::Host;
 use crate::state::ownership::Adoption;
@@ -31,6 +32,8 @@ const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
+/// Definitions a page: each may be a mebibyte.
+const DEFINITIONS_PAGE: u32 = 5;
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
@@ -155,7 +158,7 @@ impl Cluster {
         &self,
         verb: Verb<'_>,
         path: String,
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Value, ApiError> {
         send(&self.connection, verb, path, body).await
     }
@@ -204,32 +207,37 @@ impl Cluster {
         .await
     }
 
-    /// All objects of a kind with a label, of one namespace or of all, page by page.
+    /// Hands over all objects of a kind with a label, of one namespace or of all, page by page, without `managedFields`.
     ///
     /// # Errors
-    /// The API server refused a page, or there was no answer.
-    pub async fn list_all(
+    /// The API server refused a page, or there was no answer; the pages before were handed over.
+    pub async fn list_pages(
         &self,
         resource: &Resource,
         namespace: Option<&str>,
         selector: &str,
-    ) -> Result<Vec<Value>, ApiError> {
-        let mut objects = Vec::new();
+        mut take: impl FnMut(Vec<Value>),
+    ) -> Result<(), ApiError> {
         let mut next = String::new();
+        let limit = match resource.is_definition() {
+            true => DEFINITIONS_PAGE,
+            false => PAGE,
+        };
         loop {
             let selector = escape(selector);
-            let mut query = format!("?labelSelector={selector}&limit={PAGE}");
+            let mut query = format!("?labelSelector={selector}&limit={limit}");
             if !next.is_empty() {
                 query = format!("{query}&continue={}", escape(&next));
             }
             let path = path(resource, namespace, None, &query);
             let mut page = self.send(Verb::get(ACCEPT_JSON), path, None).await?;
             next = text(&page, "/metadata/continue").to_owned();
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items);
+            if let Some(Value::Array(mut items)) = page.get_mut("items").map(Value::take) {
+                items.iter_mut().for_each(forget_managers);
+                take(items);
             }
             if next.is_empty() {
-                return Ok(objects);
+                return Ok(());
             }
         }
     }
@@ -286,7 +294,7 @@ impl Cluster {
     pub(crate) async fn apply(
         &self,
         object: &Object,
-        body: &Value,
+        body: String,
         force: bool,
     ) -> Result<Value, ApiError> {
         self.send_apply(
@@ -301,7 +309,7 @@ impl Cluster {
     pub(crate) async fn try_apply(
         &self,
         object: &Object,
-        body: &Value,
+        body: String,
         force: bool,
     ) -> Result<Value, ApiError> {
         self.send_apply(object, body, &format!("&dryRun=All&force={force}"))
@@ -311,7 +319,7 @@ impl Cluster {
     async fn send_apply(
         &self,
         object: &Object,
-        body: &Value,
+        body: String,
         options: &str,
     ) -> Result<Value, ApiError> {
         self.patch(object, "application/apply-patch+yaml", options, body)
@@ -323,7 +331,7 @@ impl Cluster {
         object: &Object,
         content: &str,
         options: &str,
-        body: &Value,
+        body: String,
     ) -> Result<Value, ApiError> {
         let query = format!("?fieldManager={FIELD_MANAGER}{options}");
         let verb = Verb {
@@ -339,7 +347,7 @@ impl Cluster {
     pub(crate) async fn create(&self, object: &Object) -> Result<Value, ApiError> {
         let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let path = path(&object.resource, object.namespace.as_deref(), None, &query);
-        self.send(Verb::write("POST"), path, Some(&object.body))
+        self.send(Verb::write("POST"), path, Some(encode(&object.body)))
             .await
     }
 
@@ -348,7 +356,8 @@ impl Cluster {
         let query = format!("?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let mut body = object.body.clone();
         body["metadata"]["resourceVersion"] = version.into();
-        self.send(Verb::write("PUT"), object_path(object, &query), Some(&body))
+        let body = encode(&body);
+        self.send(Verb::write("PUT"), object_path(object, &query), Some(body))
             .await
     }
 
@@ -358,7 +367,7 @@ impl Cluster {
         object: &Object,
         patch: &Value,
     ) -> Result<Value, ApiError> {
-        self.patch(object, "application/json-patch+json", "", patch)
+        self.patch(object, "application/json-patch+json", "", encode(patch))
             .await
     }
 
@@ -372,7 +381,7 @@ impl Cluster {
             Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
             Patch::Merge(patch) => ("application/merge-patch+json", patch),
         };
-        self.patch(object, content, "", patch).await
+        self.patch(object, content, "", encode(patch)).await
     }
 
     /// Deletes an object that was looked at, in the background, and only while it is as it was then.
@@ -384,7 +393,7 @@ impl Cluster {
         self.send(
             Verb::write("DELETE"),
             object_path(object, ""),
-            Some(&options),
+            Some(encode(&options)),
         )
         .await
         .map(drop)
@@ -409,7 +418,7 @@ impl Cluster {
             content: "application/merge-patch+json",
         };
         let path = object_path(object, &format!("?fieldManager={ADOPTION_MANAGER}"));
-        self.send(verb, path, Some(&note)).await
+        self.send(verb, path, Some(encode(&note))).await
     }
 
     /// Notes on an object that was there before its release that it goes with it, as `takeOwnership` says; whatever else somebody writes into
@@ -456,7 +465,10 @@ impl Cluster {
             owner.mark(&mut body);
         }
         let path = format!("/api/v1/namespaces?fieldManager={FIELD_MANAGER}");
-        match self.send(Verb::write("POST"), path, Some(&body)).await {
+        match self
+            .send(Verb::write("POST"), path, Some(encode(&body)))
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if error.is_already_exists() => Ok(false),
             Err(error) => Err(error),
@@ -517,12 +529,17 @@ impl Cluster {
                 .await
             }
             RecordRequest::Create(body) => {
-                self.send(Verb::record("POST"), format!("{root}{manager}"), Some(body))
-                    .await
+                self.send(
+                    Verb::record("POST"),
+                    format!("{root}{manager}"),
+                    Some(encode(body)),
+                )
+                .await
             }
             RecordRequest::Replace(name, body) => {
                 let path = format!("{root}/{}{manager}", escape(name));
-                self.send(Verb::record("PUT"), path, Some(body)).await
+                self.send(Verb::record("PUT"), path, Some(encode(body)))
+                    .await
             }
             RecordRequest::Delete(name) => {
                 self.send(

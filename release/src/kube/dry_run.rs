@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use golib::json;
 use objects::Object;
 use serde_json::Value;
 
@@ -109,17 +110,29 @@ struct Request<'a> {
 
 impl Request<'_> {
     async fn send(&self, version: Version<'_>) -> Result<Value, ApiError> {
-        let mut body = self.desired.body.clone();
-        version.demand(&mut body);
-        match self.cluster.try_apply(&self.desired, &body, false).await {
+        match self
+            .try_apply(self.desired.body.clone(), version, false)
+            .await
+        {
             Err(error) if !error.contested_fields().is_empty() => {
                 // Whoever holds what by now: the answer is refused if that is not the version meant.
-                let (_, mut body) = self.writer.settle(&self.desired, &error).await?;
-                version.demand(&mut body);
-                self.cluster.try_apply(&self.desired, &body, true).await
+                let (_, body) = self.writer.settle(&self.desired, &error).await?;
+                self.try_apply(body, version, true).await
             }
             answer => answer,
         }
+    }
+
+    async fn try_apply(
+        &self,
+        mut body: Value,
+        version: Version<'_>,
+        force: bool,
+    ) -> Result<Value, ApiError> {
+        version.demand(&mut body);
+        let text = json::encode(&body);
+        drop(body);
+        self.cluster.try_apply(&self.desired, text, force).await
     }
 }
 

@@ -60,16 +60,14 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// Sends one request.
+/// Sends one request; its body is JSON, so that nobody holds a tree of it until the answer is there.
 pub(super) async fn send(
     connection: &Connection,
     verb: Verb<'_>,
     path: String,
-    body: Option<&Value>,
+    body: Option<String>,
 ) -> Result<Value, ApiError> {
-    let body = body
-        .map(|body| golib::json::encode(body).into_bytes())
-        .unwrap_or_default();
+    let body = body.map(String::into_bytes).unwrap_or_default();
     let request = Request::builder()
         .method(verb.method)
         .uri(path)
@@ -97,6 +95,13 @@ async fn answer(connection: &Connection, request: Request<Vec<u8>>) -> Result<Va
     match tokio::time::timeout(REQUEST_TIMEOUT, connection.request(request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ApiError::Timeout(REQUEST_TIMEOUT)),
+    }
+}
+
+/// Lets go of who wrote which field: often more than the object itself.
+pub(super) fn forget_managers(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
     }
 }
 

@@ -125,18 +125,30 @@ pub(super) fn is_established(live: &Value) -> bool {
     wait::read(live, &[], Mode::Wait, Timestamp::UNIX_EPOCH).status == Status::Current
 }
 
+/// Lets go of what an object says, but for what is asked of it when it is waited for: a large manifest is not to be kept beside the answers
+/// to its writes.
+pub(super) fn forget_body(object: &mut Object) {
+    object.body = match is_paused(object) {
+        true => serde_json::json!({ "spec": { "paused": true } }),
+        false => Value::Null,
+    };
+}
+
+fn is_paused(object: &Object) -> bool {
+    object.body.pointer("/spec/paused") == Some(&Value::Bool(true))
+}
+
 /// What is done at once need not be asked for; what was told to pause will not go on.
 fn needs_waiting(object: &Object, mode: Mode) -> bool {
     let kind = (
         object.resource.group.as_str(),
         object.resource.kind.as_str(),
     );
-    let is_paused = object.body.pointer("/spec/paused") == Some(&Value::Bool(true));
     match (mode, kind) {
         _ if object.name.is_empty() => false,
         (Mode::Hook, ("batch", "Job") | ("", "Pod")) => true,
         (Mode::Hook, _) => false,
-        (_, ("apps", "Deployment")) => !is_paused,
+        (_, ("apps", "Deployment")) => !is_paused(object),
         _ => true,
     }
 }

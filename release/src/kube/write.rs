@@ -1,10 +1,10 @@
 //! Writing one object: server-side apply, conflicts, force, retries.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use golib::json;
 use objects::conflict::{Contested, FieldConflict, Outcome, concerns_replicas, leave_out, scales};
 use objects::fields::items;
 use objects::{Object, ObjectKey, Resource};
@@ -43,6 +43,8 @@ pub struct ApplyOptions {
     /// It merged on its own side, so that what the chart no longer has goes away even where somebody
     /// else edited it; only with `migrate`.
     pub merged: bool,
+    /// Whether the answers to the writes are wanted, all at once.
+    pub keeps_answers: bool,
 }
 
 /// In whose name objects are written, and which of them may be somebody else's.
@@ -201,7 +203,7 @@ impl ObjectFailure {
 pub(super) struct WrittenObject {
     pub(super) live: Value,
     pub(super) conflicts: Vec<FieldConflict>,
-    /// The object, if it is known to be new.
+    /// Which object, if it is known to be new; without what it says.
     pub(super) created: Option<(Object, Created)>,
     /// The object, if it was there before, and is wanted with `takeOwnership`.
     pub(super) kept: Option<Object>,
@@ -285,7 +287,7 @@ impl<'a> ObjectWriter<'a> {
             .claim
             .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
         if is_taken && adoption(&wrote.live) == Some(Adoption::Kept) {
-            wrote.kept = Some(object.clone());
+            wrote.kept = Some(object.without_body());
         }
         Ok(Some(wrote))
     }
@@ -435,7 +437,8 @@ impl<'a> ObjectWriter<'a> {
         loop {
             let refusal = match create_new(self.cluster, object).await {
                 Ok(Creation::New(live)) => {
-                    let created = Created::from_answer(&live).map(|new| (object.clone(), new));
+                    let created =
+                        Created::from_answer(&live).map(|new| (object.without_body(), new));
                     return Ok(Ok(WrittenObject {
                         created,
                         ..WrittenObject::over(live, Vec::new())
@@ -486,13 +489,15 @@ impl<'a> ObjectWriter<'a> {
                 false => ObjectFailure::Apply { object, source },
             }
         };
-        let first = over(&object.body, version);
-        match self.send(object, &first, false).await {
+        let first = Body::over(&object.body, version);
+        match self.send(object, first, false).await {
             Ok(live) => Ok(WrittenObject::over(live, Vec::new())),
             Err(error) if !error.contested_fields().is_empty() => {
                 let (conflicts, body) = self.settle(object, &error).await.map_err(refused)?;
-                let body = over(&body, version);
-                let live = self.send(object, &body, true).await.map_err(refused)?;
+                let settled = Body::over(&body, version);
+                drop(body);
+                let live = self.send(object, settled, true).await;
+                let live = live.map_err(refused)?;
                 Ok(WrittenObject::over(live, conflicts))
             }
             Err(error) if self.options.force && error.is_invalid() => {
@@ -522,15 +527,14 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Sends one apply, again where that is known to help.
-    async fn send(&self, object: &Object, body: &Value, force: bool) -> Result<Value, ApiError> {
-        let is_any_version = body.pointer("/metadata/resourceVersion").is_none();
+    async fn send(&self, object: &Object, body: Body, force: bool) -> Result<Value, ApiError> {
         let mut tries = 1;
         loop {
-            match self.cluster.apply(object, body, force).await {
+            match self.cluster.apply(object, body.text.clone(), force).await {
                 // A ResourceQuota that several creations charge at once, or a concurrent write.
                 Err(error)
                     if error.is_conflict()
-                        && is_any_version
+                        && body.is_for_any_version
                         && error.contested_fields().is_empty()
                         && tries < TRIES => {}
                 // A definition is established a moment before its kind is served.
@@ -620,7 +624,9 @@ impl<'a> ObjectWriter<'a> {
         migrate::take_over_managers(self.cluster, object, None)
             .await
             .map_err(failed)?;
-        self.send(object, &object.body, true).await.map_err(failed)
+        self.send(object, Body::over(&object.body, None), true)
+            .await
+            .map_err(failed)
     }
 
     /// Deletes the object and creates it anew, where that loses nothing but the object.
@@ -699,14 +705,27 @@ fn contents(object: &Object) -> Option<&'static str> {
     }
 }
 
-/// The body that is applied only over a version, if one is given.
-fn over<'b>(body: &'b Value, version: Option<&str>) -> Cow<'b, Value> {
-    match version {
-        None | Some("") => Cow::Borrowed(body),
-        Some(version) => {
-            let mut body = body.clone();
-            body["metadata"]["resourceVersion"] = version.into();
-            Cow::Owned(body)
+/// What is applied, as text: a tree of it would be kept until the answer is there.
+struct Body {
+    text: String,
+    /// Whether it names no version that it is meant for.
+    is_for_any_version: bool,
+}
+
+impl Body {
+    /// Applied only over a version, if one is given.
+    fn over(body: &Value, version: Option<&str>) -> Self {
+        let Some(version) = version.filter(|version| !version.is_empty()) else {
+            return Self {
+                text: json::encode(body),
+                is_for_any_version: body.pointer("/metadata/resourceVersion").is_none(),
+            };
+        };
+        let mut body = body.clone();
+        body["metadata"]["resourceVersion"] = version.into();
+        Self {
+            text: json::encode(&body),
+            is_for_any_version: false,
         }
     }
 }

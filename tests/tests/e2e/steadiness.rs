@@ -17,7 +17,7 @@ use testbed::wait::wait_until;
 use crate::scene::{
     HASTE, app, conditions, deploy_own, figure, hasty, target, wait_answered, wait_event,
 };
-use crate::sizes::DATA;
+use crate::sizes::{DATA, tell};
 
 /// How many full reconciles have ended.
 async fn passes(agent: &TestAgent<'_>) -> Result<u64> {
@@ -450,6 +450,7 @@ async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
     })
     .await?;
     let memory = agent.process()?.memory_kib()?;
+    tell(&format!("{CHARTS} large charts: {memory:?} KiB"));
     ensure!(memory.peak_of_data() < DATA, "{memory:?}");
     agent.process()?.restart()?;
     agent.apply(&app(&agent, "one-more")).await?;
@@ -464,6 +465,9 @@ async fn many_large_charts_at_once_stay_within_bounds() -> Result<()> {
     )
     .await?;
     let memory = agent.process()?.memory_kib()?;
+    tell(&format!(
+        "{CHARTS} large charts after a restart: {memory:?} KiB"
+    ));
     ensure!(memory.peak_of_data() < DATA, "after a restart: {memory:?}");
     Ok(())
 }

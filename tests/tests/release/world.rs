@@ -103,6 +103,7 @@ impl World {
             }),
             options,
             known: None,
+            on_written: None,
         }
     }
 

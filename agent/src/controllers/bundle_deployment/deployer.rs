@@ -352,6 +352,10 @@ impl Deployer {
                 ..DeployOptions::default()
             },
             known: known.cloned(),
+            on_written: Some({
+                let turn = turn.clone();
+                Arc::new(move || turn.written())
+            }),
         };
         let deployed = loop {
             let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;

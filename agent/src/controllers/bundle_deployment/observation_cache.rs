@@ -1,20 +1,20 @@
 //! What was last observed of bundles that are coming up, so that the next reconcile reads only what changed since, and a status that waits
 //! a moment for them to be ready. What was not observed for a minute is forgotten: the cache is for bundles that change.
 
+use golib::budget::weigh;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use objects::{Object, ObjectKey};
 use release::kube::Owner;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::status::Observation;
 use crate::api::{BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus};
 
 /// How much the remembered objects of all bundles may weigh, in bytes; further bundles are read in full.
-const MAX_WEIGHT: usize = 4 << 20;
+const MAX_WEIGHT: usize = 8 << 20;
 
 /// How long an observation is remembered.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ impl ObservationCache {
         let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
         bundles.remove(bundle.name());
         let held: usize = bundles.values().map(|cached| cached.weight).sum();
-        let weight = desired.iter().map(|object| weight(&object.body)).sum();
+        let weight = desired.iter().map(|object| weigh(&object.body)).sum();
         if held.saturating_add(weight) > MAX_WEIGHT {
             return;
         }
@@ -152,20 +152,6 @@ pub(super) fn unchanged(
             .map(|(key, one)| (key.clone(), one.clone()))
             .collect(),
     )
-}
-
-/// Roughly what a value takes in cached, in bytes. As deep as the API server lets an object be.
-fn weight(value: &Value) -> usize {
-    let inside: usize = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| key.len() + size_of::<String>() + weight(value))
-            .sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    size_of::<Value>() + inside
 }
 
 fn version(bundle: &BundleDeployment) -> Version {

@@ -49,6 +49,8 @@ pub struct Live {
     foreign: BTreeMap<ObjectKey, Option<(Owner, String)>>,
     /// Objects that were found in order before and have not changed since.
     in_sync: InSync,
+    /// Definitions that visibly are what is wanted; without their schemas.
+    covered: BTreeSet<ObjectKey>,
 }
 
 /// Wanted objects by kind, kinds in order of first appearance, objects by namespace and name.
@@ -87,6 +89,22 @@ fn api_resource(resource: &Resource) -> ApiResource {
     }
 }
 
+/// An object as it was read, with what items of a list do not carry, and without who wrote which field.
+fn whole(resource: &Resource, mut item: Value) -> Value {
+    if let Some(Value::Object(metadata)) = item.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    if let Value::Object(fields) = &mut item {
+        fields
+            .entry("apiVersion")
+            .or_insert_with(|| resource.api_version().into());
+        fields
+            .entry("kind")
+            .or_insert_with(|| resource.kind.clone().into());
+    }
+    item
+}
+
 impl Live {
     /// Reads the live objects of the set with this hash.
     ///
@@ -103,8 +121,13 @@ impl Live {
         for (resource, objects) in by_kind(desired) {
             let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
             for namespace in namespaces {
-                match cluster.list_all(&resource, namespace, &selector).await {
-                    Ok(items) => live.add(&resource, items),
+                let take = |items| match resource.is_definition() {
+                    true => live.add_definitions(&resource, items, &objects),
+                    false => live.add(&resource, items),
+                };
+                let listed = cluster.list_pages(&resource, namespace, &selector, take);
+                match listed.await {
+                    Ok(()) => {}
                     Err(error) if error.is_forbidden() => {
                         let here = objects
                             .iter()
@@ -189,18 +212,22 @@ impl Live {
     }
 
     fn add(&mut self, resource: &Resource, items: Vec<Value>) {
-        for mut item in items {
-            if let Some(Value::Object(metadata)) = item.get_mut("metadata") {
-                metadata.remove("managedFields");
-            }
-            if let Value::Object(fields) = &mut item {
-                // Items of a list carry neither.
-                fields
-                    .entry("apiVersion")
-                    .or_insert_with(|| resource.api_version().into());
-                fields
-                    .entry("kind")
-                    .or_insert_with(|| resource.kind.clone().into());
+        for item in items {
+            let item = whole(resource, item);
+            self.objects.insert(ObjectKey::of(&item), item);
+        }
+    }
+
+    /// Takes in definitions: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.
+    fn add_definitions(&mut self, resource: &Resource, items: Vec<Value>, desired: &[&Object]) {
+        for item in items {
+            let mut item = whole(resource, item);
+            let name = text(&item, "/metadata/name");
+            let desired = desired.iter().find(|object| object.name == name);
+            let covered = desired.filter(|object| drift::covers(&item, &object.body));
+            if let (Some(object), Value::Object(fields)) = (covered, &mut item) {
+                fields.remove("spec");
+                self.covered.insert(object.key());
             }
             self.objects.insert(ObjectKey::of(&item), item);
         }
@@ -274,7 +301,7 @@ impl Live {
             let Some(live) = self.objects.get(&key) else {
                 continue;
             };
-            if drift::covers(live, &object.body) {
+            if self.covered.contains(&key) || drift::covers(live, &object.body) {
                 continue;
             }
             let predicted = match release::kube::dry_run(cluster, owner, object, live).await {

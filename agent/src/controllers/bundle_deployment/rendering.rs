@@ -8,10 +8,11 @@ use std::time::Duration;
 use chart::rendered::RenderedError;
 use chart::source::Reservation;
 use chart::{Chart, rendered};
-use objects::Discovery;
+use objects::{Discovery, Object};
 use release::BoxError;
 use release::action::{RenderRequest, Rendered};
 use release::kube::ClusterLookup;
+use release::model::Release;
 use serde_json::{Map, Value};
 use templating::{Host, Limits, TemplateCache};
 use tokio::time::Instant;
@@ -108,12 +109,15 @@ struct Granted {
     reservation: Option<Reservation>,
     /// The most it ever was: templates that are rendered once more, for another revision, may take as much again.
     most: u64,
+    /// What is left of it once the objects are written.
+    rest: u64,
 }
 
 impl Turn {
     pub(super) fn new(reservation: Reservation) -> Self {
         Self(Arc::new(Mutex::new(Granted {
             most: reservation.bytes(),
+            rest: reservation.bytes(),
             reservation: Some(reservation),
         })))
     }
@@ -123,11 +127,23 @@ impl Turn {
         self.lock().most
     }
 
-    /// The release is rendered. Hooks and waits come now, and take no turns from others.
-    fn rendered(&self, bytes: u64) {
-        if let Some(reservation) = self.lock().reservation.as_mut() {
+    /// The release is rendered, and takes `bytes` until its objects are written, `rest` then. Hooks and waits come now, and take no turns
+    /// from others.
+    fn rendered(&self, bytes: u64, rest: u64) {
+        let mut granted = self.lock();
+        granted.rest = rest;
+        if let Some(reservation) = granted.reservation.as_mut() {
             reservation.hold(bytes);
             reservation.rest();
+        }
+    }
+
+    /// The objects are written.
+    pub(super) fn written(&self) {
+        let mut granted = self.lock();
+        let rest = granted.rest;
+        if let Some(reservation) = granted.reservation.as_mut() {
+            reservation.shrink(rest);
         }
     }
 
@@ -144,6 +160,7 @@ impl Turn {
         *self.lock() = Granted {
             reservation: Some(reservation),
             most,
+            rest: most,
         };
     }
 
@@ -161,7 +178,31 @@ impl Turn {
 /// live. Measured, not computed.
 const MANIFEST_FACTOR: u64 = 10;
 
-/// What a release takes with the objects that are read from it and those that are live, in bytes, about.
+/// What a rendered release takes until its objects are written, in bytes, about: its text, that in its record and in requests, the objects,
+/// and those in flight or live.
+fn rendered_bytes(rendered: &rendered::Rendered) -> u64 {
+    let text = rendered.manifest.len() as u64;
+    let weigh = |object: &Value| golib::budget::weigh(object) as u64;
+    let objects = rendered
+        .manifests
+        .iter()
+        .map(|manifest| match &manifest.object {
+            Some(object) => weigh(object),
+            None => manifest.content.len() as u64 * MANIFEST_FACTOR / 2,
+        });
+    3 * text + 2 * objects.sum::<u64>() + rendered.chart.size_bytes()
+}
+
+/// What a release takes with its `objects` and those that are live, in bytes, about.
+pub(super) fn compared_bytes(release: &Release, objects: &[Object]) -> u64 {
+    let objects = objects
+        .iter()
+        .map(|object| golib::budget::weigh(&object.body) as u64);
+    let chart = release.chart.as_deref().map_or(0, Chart::size_bytes);
+    release.manifest.len() as u64 + chart + 2 * objects.sum::<u64>()
+}
+
+/// What a release takes with the objects that are read from it and those that are live, in bytes, about, as long as they are not read.
 pub(super) fn release_bytes(manifest: &str, chart: Option<&Chart>) -> u64 {
     manifest.len() as u64 * MANIFEST_FACTOR + chart.map_or(0, Chart::size_bytes)
 }
@@ -271,8 +312,10 @@ impl Rendering {
             // The last moment before anything is written.
             return Err(Superseded.into());
         }
-        let bytes = release_bytes(&rendered.manifest, Some(&rendered.chart));
-        self.turn.rendered(bytes * self.revisions);
+        self.turn.rendered(
+            rendered_bytes(&rendered) * self.revisions,
+            rendered.manifest.len() as u64 * 2 + rendered.chart.size_bytes(),
+        );
         for warning in &rendered.warnings {
             tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
         }

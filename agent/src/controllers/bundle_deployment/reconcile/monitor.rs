@@ -20,6 +20,7 @@ use crate::controllers::bundle_deployment::correct::Attempts;
 use crate::controllers::bundle_deployment::observe::{self, Live, View};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
+use crate::controllers::bundle_deployment::rendering::compared_bytes;
 use crate::controllers::bundle_deployment::status::{Observation, READY};
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
@@ -121,6 +122,10 @@ impl Reconciler {
         let desired = correct::objects(impersonated.cluster(), release)
             .await
             .map_err(|e| error::chain(&e))?;
+        if let Some(turn) = &mut state.turn {
+            // Now it can be told what they take.
+            turn.hold(compared_bytes(release, &desired));
+        }
         let written = match applied.is_empty() {
             true => None,
             false => Live::written(set.hash(), &desired, applied),
