@@ -106,8 +106,8 @@ fn flattened(
     Ok(documents)
 }
 
-/// Cuts at lines that begin with `---`; what follows on such a line is dropped.
-fn split(manifest: &str) -> Vec<&str> {
+/// The texts of a manifest's documents: cuts at lines that begin with `---`; what follows on such a line is dropped.
+pub fn split(manifest: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut start, mut at) = (0, 0);
     for line in manifest.split_inclusive('\n') {

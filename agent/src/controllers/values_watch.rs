@@ -56,8 +56,6 @@ struct Reader {
     watched: BTreeSet<(String, Source)>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
-    /// Something it reads has changed since it was last asked.
-    is_woken: bool,
 }
 
 struct Watched {
@@ -137,13 +135,6 @@ impl ValuesWatches {
             Some(recorded) => recorded != digest,
             None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
         }
-    }
-
-    /// Whether something that a bundle reads has changed since this was last asked.
-    pub fn take_wake(&self, bundle: &str) -> bool {
-        let mut state = self.shared.lock();
-        let reader = state.bundles.get_mut(bundle);
-        reader.is_some_and(|reader| std::mem::take(&mut reader.is_woken))
     }
 
     fn start(&self, client: Client, key: (String, Source)) -> JoinHandle<()> {
@@ -241,7 +232,7 @@ impl Shared {
                 }
             }
             tokio::time::sleep(refresh).await;
-            self.wake(key, false);
+            self.wake(key);
         }
     }
 
@@ -253,24 +244,18 @@ impl Shared {
             state.read.get(&key.1).is_none_or(|read| read == version)
         };
         if !is_known {
-            self.wake(key, true);
+            self.wake(key);
         }
     }
 
     /// Has the bundles that read an object look again.
-    fn wake(&self, key: &(String, Source), is_changed: bool) {
+    fn wake(&self, key: &(String, Source)) {
         let bundles = {
-            let mut state = self.lock();
+            let state = self.lock();
             let watched = state.watches.get(key);
-            let bundles = watched
+            watched
                 .map(|watched| watched.bundles.clone())
-                .unwrap_or_default();
-            for bundle in &bundles {
-                if let Some(reader) = state.bundles.get_mut(bundle) {
-                    reader.is_woken |= is_changed;
-                }
-            }
-            bundles
+                .unwrap_or_default()
         };
         for bundle in bundles {
             tracing::debug!(

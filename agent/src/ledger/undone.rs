@@ -38,13 +38,14 @@ pub struct UndoPauses {
     pub longest: Duration,
 }
 
-/// What would be tried, as a digest: the deployment, the facts that are filled in, the copies it comes with, and what asks for
-/// another attempt: a forced sync, the label and the annotation.
-pub fn content(bundle: &BundleDeployment, facts: Option<&str>) -> String {
+/// What would be tried, as a digest: the deployment, the facts that are filled in, what is read of ConfigMaps and Secrets, the copies it comes
+/// with, and what asks for another attempt: a forced sync, the label and the annotation.
+pub fn content(bundle: &BundleDeployment, facts: Option<&str>, values: Option<&str>) -> String {
     let spec = &bundle.spec;
     let parts = [
         spec.deployment_id.as_str(),
         facts.unwrap_or_default(),
+        values.unwrap_or_default(),
         &spec.downstream_resources_generation.to_string(),
         &spec.options.force_sync_generation.to_string(),
         bundle.label(TRY_AGAIN).unwrap_or_default(),
@@ -155,11 +156,12 @@ mod tests {
         };
         let one = bundle(json!({"deploymentID": "x"}), json!({}));
         let same = bundle(json!({"deploymentID": "x"}), json!({"other": "label"}));
-        assert_eq!(content(&one, None), content(&same, None));
+        assert_eq!(content(&one, None, None), content(&same, None, None));
         let others = [
-            content(&bundle(json!({"deploymentID": "y"}), json!({})), None),
+            content(&bundle(json!({"deploymentID": "y"}), json!({})), None, None),
             content(
                 &bundle(json!({"deploymentID": "x"}), json!({TRY_AGAIN: "1"})),
+                None,
                 None,
             ),
             content(
@@ -168,11 +170,13 @@ mod tests {
                     json!({}),
                 ),
                 None,
+                None,
             ),
-            content(&one, Some("facts")),
+            content(&one, Some("facts"), None),
+            content(&one, None, Some("values")),
         ];
         for other in others {
-            assert_ne!(content(&one, None), other);
+            assert_ne!(content(&one, None, None), other);
         }
     }
 

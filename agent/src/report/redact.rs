@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chart::Chart;
 use objects::drift::MASK;
+use objects::manifest::split;
 use release::model::Release;
 use release::storage::{Storage, StorageError};
 use serde_json::Value;
@@ -43,16 +44,28 @@ impl Redacted {
 #[derive(Default)]
 pub struct SensitiveData {
     texts: BTreeSet<String>,
+    /// What users gave a chart, which is no secret as far as the chart says it itself.
+    given: Vec<Given>,
+}
+
+struct Given {
+    texts: BTreeSet<String>,
+    chart: Chart,
 }
 
 impl SensitiveData {
     /// Everything in values that a user gave; what the chart's own defaults and templates say is
     /// known anyway.
     pub fn of_values(values: &serde_json::Map<String, Value>, chart: &Chart) -> Self {
-        let mut secrets = Self::default();
-        values.values().for_each(|value| secrets.add_value(value));
-        secrets.forget_known(chart);
-        secrets
+        let mut given = Self::default();
+        values.values().for_each(|value| given.add_value(value));
+        Self {
+            texts: BTreeSet::new(),
+            given: vec![Given {
+                texts: given.texts,
+                chart: chart.clone(),
+            }],
+        }
     }
 
     /// Everything in a release that a user gave, and what stands in its Secrets: what a correction or a removal may quote.
@@ -76,9 +89,16 @@ impl SensitiveData {
         let mut secrets = Self::default();
         for revision in records.history(name).await? {
             let release = records.get(name, revision.revision).await?;
-            secrets.texts.extend(Self::of_release(&release).texts);
+            secrets.add_release(&release);
         }
         Ok(secrets)
+    }
+
+    /// What is secret in a release as well: it may be quoted where another one takes its place, or gives it back.
+    pub fn add_release(&mut self, release: &Release) {
+        let Self { texts, given } = Self::of_release(release);
+        self.texts.extend(texts);
+        self.given.extend(given);
     }
 
     /// An error and its causes, without any of it.
@@ -93,20 +113,6 @@ impl SensitiveData {
         secrets
     }
 
-    fn forget_known(&mut self, chart: &Chart) {
-        let mut known = Self::default();
-        known.add_value(&chart.values);
-        self.texts.retain(|text| !known.texts.contains(text));
-        for template in &chart.templates {
-            let template = String::from_utf8_lossy(&template.data);
-            self.texts.retain(|text| !template.contains(text.as_str()));
-        }
-        chart
-            .dependencies
-            .iter()
-            .for_each(|chart| self.forget_known(chart));
-    }
-
     /// Text that could not be read as values: its lines, and their words.
     pub fn add_content(&mut self, content: &[u8]) {
         let text = String::from_utf8_lossy(content);
@@ -116,10 +122,14 @@ impl SensitiveData {
         }
     }
 
-    /// Everything that stands in the Secrets of a manifest.
+    /// Everything that stands in the Secrets of a manifest, and all of a document that cannot be read: nobody knows what it is.
     pub fn add_manifest(&mut self, manifest: &str) {
-        let documents = golib::yaml::decode_all(manifest.as_bytes()).unwrap_or_default();
-        documents.iter().for_each(|object| self.add_object(object));
+        for document in split(manifest) {
+            match golib::yaml::decode(document.as_bytes()) {
+                Ok(object) => self.add_object(&object),
+                Err(_) => self.add_content(document.as_bytes()),
+            }
+        }
     }
 
     /// The data of an object, if it is a Secret or a list of them.
@@ -182,17 +192,35 @@ impl SensitiveData {
 
     /// The text without any of it.
     pub fn redact(&self, text: &str) -> String {
-        let mut found: Vec<&String> = self
-            .texts
-            .iter()
-            .filter(|secret| text.contains(secret.as_str()))
-            .collect();
+        // What stands in the text is looked for first: it is short, and a chart's templates are not.
+        let stands = |secret: &&String| text.contains(secret.as_str());
+        let given = self.given.iter().flat_map(|given| {
+            let found = given.texts.iter().filter(stands).collect();
+            unknown_to(&given.chart, found)
+        });
+        let mut found: Vec<&String> = self.texts.iter().filter(stands).chain(given).collect();
         // The longest first: one may contain another.
         found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         found.iter().fold(text.to_owned(), |text, secret| {
             text.replace(secret.as_str(), MASK)
         })
     }
+}
+
+/// Those texts that neither the chart's own values nor its templates say.
+fn unknown_to<'t>(chart: &Chart, mut texts: Vec<&'t String>) -> Vec<&'t String> {
+    if texts.is_empty() {
+        return texts;
+    }
+    let mut known = SensitiveData::default();
+    known.add_value(&chart.values);
+    texts.retain(|text| !known.texts.contains(*text));
+    for template in &chart.templates {
+        let template = String::from_utf8_lossy(&template.data);
+        texts.retain(|text| !template.contains(text.as_str()));
+    }
+    let dependencies = chart.dependencies.iter();
+    dependencies.fold(texts, |texts, chart| unknown_to(chart, texts))
 }
 
 #[cfg(test)]
@@ -260,6 +288,29 @@ mod tests {
         let redacted = SensitiveData::of_release(&release).redacted(&quoted);
         let expected = format!("Invalid value: {MASK}, {MASK}, web");
         assert_eq!(redacted.to_string(), expected);
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_read_hides_no_other() {
+        let mut secrets = SensitiveData::default();
+        secrets.add_manifest("a: [canary-open\n---\nkind: Secret\nstringData: {b: canary-b}\n");
+        let text = "canary-b, and [canary-open";
+        assert_eq!(secrets.redact(text), format!("{MASK}, and {MASK}"));
+    }
+
+    #[test]
+    fn a_release_that_is_given_back_is_redacted_too() {
+        let manifest = "kind: Secret\nstringData: {a: canary-former}\n".to_owned();
+        let config = [("password".to_owned(), json!("canary-config"))];
+        let former = Release {
+            config: config.into_iter().collect(),
+            manifest,
+            ..Release::default()
+        };
+        let mut secrets = secrets();
+        secrets.add_release(&former);
+        let text = "hunter2-canary canary-former canary-config web";
+        assert_eq!(secrets.redact(text), format!("{MASK} {MASK} {MASK} web"));
     }
 
     #[test]

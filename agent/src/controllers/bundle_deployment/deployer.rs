@@ -374,7 +374,11 @@ impl Deployer {
             if was_rendering && superseded.is_cancelled() {
                 return superseded_halt();
             }
-            let secrets = sensitive.secrets(&values, &chart);
+            let mut secrets = sensitive.secrets(&values, &chart);
+            // An undo, or a refused change, may quote what is there.
+            if let Some(known) = known {
+                secrets.add_release(known);
+            }
             halt(cause).redacted(&secrets)
         })?;
         for conflict in &deployed.conflicts {
@@ -584,6 +588,18 @@ impl Deployer {
         let metadata = metadata.map_err(InputError::new)??;
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
+    }
+
+    /// The digest of what the values of a bundle come from, where an attempt that fails is undone; none where that cannot be read.
+    pub async fn values_digest(
+        &self,
+        impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
+    ) -> Option<String> {
+        let helm = bundle.spec.options.helm.as_ref();
+        helm.filter(|helm| helm.atomic)?;
+        let digest = self.values.digest_now(impersonated, bundle).await;
+        digest.ok().flatten()
     }
 
     /// Whether what a bundle's values come from is not what it was deployed with.

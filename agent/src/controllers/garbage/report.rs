@@ -60,13 +60,30 @@ impl Lines {
                 key.namespace, key.name
             )
         });
-        let text = |lines: String| Some(lines).filter(|lines| !lines.is_empty());
-        [text(held.collect()), text(unknown.collect())]
+        [bounded(held), bounded(unknown)]
     }
 
     fn held_releases(&self) -> usize {
         self.held.values().map(|(_, releases)| releases.len()).sum()
     }
+}
+
+/// Bytes of each key of the ConfigMap: what does not fit into it is not written at all.
+const MAX_TEXT_BYTES: usize = 256 << 10;
+
+/// The lines, as far as they fit, and how many there are besides; none where there is no line.
+fn bounded(lines: impl Iterator<Item = String>) -> Option<String> {
+    let (mut text, mut more) = (String::new(), 0_usize);
+    for line in lines {
+        match text.len() + line.len() <= MAX_TEXT_BYTES {
+            true => text.push_str(&line),
+            false => more += 1,
+        }
+    }
+    if more > 0 {
+        text.push_str(&format!("and {more} more\n"));
+    }
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn names(releases: &[ReleaseKey]) -> String {
@@ -244,5 +261,14 @@ mod tests {
             "apps/x: its record names bundle other, the ledger does not know it\n"
         );
         assert_eq!(lines.held_releases(), 2);
+    }
+
+    #[test]
+    fn however_many_lines_there_are_the_report_can_be_written() {
+        let lines = (0..10_000).map(|n| format!("apps/{n}: {}\n", "x".repeat(100)));
+        let text = bounded(lines).unwrap();
+        assert!(text.len() < MAX_TEXT_BYTES + 100, "{}", text.len());
+        assert!(text.ends_with(" more\n"), "{}", &text[text.len() - 50..]);
+        assert_eq!(bounded(std::iter::empty()), None);
     }
 }

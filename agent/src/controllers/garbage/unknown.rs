@@ -160,7 +160,7 @@ impl Search {
             .is_some_and(|namespace| *namespace == self.namespace);
         let bundle = annotations
             .get(ANNOTATION_BUNDLE_ID)
-            .filter(|_| is_ours)
+            .filter(|bundle| is_ours && is_object_name(bundle))
             .cloned();
         self.read
             .lock()
@@ -168,6 +168,14 @@ impl Search {
             .insert(newest.uid.clone(), bundle.clone());
         Ok(bundle)
     }
+}
+
+/// Whether a bundle may be called so. Whoever may write a record may write any text into it.
+fn is_object_name(name: &str) -> bool {
+    const LONGEST: usize = 253;
+    let is_allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST && name.bytes().all(is_allowed)
 }
 
 /// The annotations of the chart in a record, as far as they are texts and in the first [`MAX_READ`] bytes.
@@ -302,6 +310,15 @@ mod tests {
     fn damaged_records_name_nobody(#[case] json: &[u8]) {
         assert!(chart_annotations(&payload(json)).is_empty());
         assert!(chart_annotations(json).is_empty());
+    }
+
+    #[rstest]
+    #[case("web-1.example", true)]
+    #[case("", false)]
+    #[case("Web\n", false)]
+    #[case(&"a".repeat(254), false)]
+    fn a_record_names_a_bundle_by_an_objects_name(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_object_name(name), expected);
     }
 
     #[test]

@@ -100,10 +100,15 @@ impl Reconciler {
             self.confirm(state, impersonated, stored.as_ref()).await;
             return Ok(Current::stored(stored));
         };
-        let content = undone_content(&state.bundle, filled.digest.as_deref());
-        // With other values the same content may well go.
-        let has_new_values = self.context.values_watches.take_wake(state.bundle.name());
-        if !has_new_values && self.waits_after_undo(state, &content) {
+        // With other values it may well go; one that was only touched is the same.
+        let values = self
+            .context
+            .deployer
+            .values_digest(impersonated, &state.bundle);
+        let values = values.await;
+        let facts = filled.digest.as_deref();
+        let content = undone_content(&state.bundle, facts, values.as_deref());
+        if self.waits_after_undo(state, &content) {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
