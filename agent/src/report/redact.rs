@@ -6,7 +6,7 @@
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
 //! text is replaced.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,6 +46,8 @@ pub struct SensitiveData {
     texts: BTreeSet<String>,
     /// What users gave a chart, which is no secret as far as the chart says it itself.
     given: Vec<Given>,
+    /// Documents that cannot be read: any of their words may be secret.
+    unread: Vec<String>,
 }
 
 struct Given {
@@ -65,6 +67,7 @@ impl SensitiveData {
                 texts: given.texts,
                 chart: chart.clone(),
             }],
+            unread: Vec::new(),
         }
     }
 
@@ -96,9 +99,14 @@ impl SensitiveData {
 
     /// What is secret in a release as well: it may be quoted where another one takes its place, or gives it back.
     pub fn add_release(&mut self, release: &Release) {
-        let Self { texts, given } = Self::of_release(release);
+        let Self {
+            texts,
+            given,
+            unread,
+        } = Self::of_release(release);
         self.texts.extend(texts);
         self.given.extend(given);
+        self.unread.extend(unread);
     }
 
     /// An error and its causes, without any of it.
@@ -122,12 +130,12 @@ impl SensitiveData {
         }
     }
 
-    /// Everything that stands in the Secrets of a manifest, and all of a document that cannot be read: nobody knows what it is.
+    /// Everything that stands in the Secrets of a manifest, and the words of a document that cannot be read: nobody knows what it is.
     pub fn add_manifest(&mut self, manifest: &str) {
         for document in split(manifest) {
             match golib::yaml::decode(document.as_bytes()) {
                 Ok(object) => self.add_object(&object),
-                Err(_) => self.add_content(document.as_bytes()),
+                Err(_) => self.unread.push(document.to_owned()),
             }
         }
     }
@@ -198,13 +206,26 @@ impl SensitiveData {
             let found = given.texts.iter().filter(stands).collect();
             unknown_to(&given.chart, found)
         });
-        let mut found: Vec<&String> = self.texts.iter().filter(stands).chain(given).collect();
+        let said: HashSet<&str> = match self.unread.is_empty() {
+            true => HashSet::new(),
+            false => words(text).collect(),
+        };
+        let unread = self.unread.iter().flat_map(|document| words(document));
+        let unread: BTreeSet<&str> = unread.filter(|word| said.contains(word)).collect();
+        let known = self.texts.iter().filter(stands).chain(given);
+        let mut found: Vec<&str> = known.map(String::as_str).chain(unread).collect();
         // The longest first: one may contain another.
         found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        found.iter().fold(text.to_owned(), |text, secret| {
-            text.replace(secret.as_str(), MASK)
-        })
+        found
+            .iter()
+            .fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
     }
+}
+
+/// The words of a text that may be secrets, without the signs around them.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c.is_whitespace() || "\"'`,;:()[]{}=".contains(c));
+    words.filter(|word| word.chars().count() >= SHORTEST)
 }
 
 /// Those texts that neither the chart's own values nor its templates say.
@@ -294,8 +315,8 @@ mod tests {
     fn a_document_that_cannot_be_read_hides_no_other() {
         let mut secrets = SensitiveData::default();
         secrets.add_manifest("a: [canary-open\n---\nkind: Secret\nstringData: {b: canary-b}\n");
-        let text = "canary-b, and [canary-open";
-        assert_eq!(secrets.redact(text), format!("{MASK}, and {MASK}"));
+        let text = "canary-b, and 'canary-open'";
+        assert_eq!(secrets.redact(text), format!("{MASK}, and '{MASK}'"));
     }
 
     #[test]

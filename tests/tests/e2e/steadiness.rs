@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::audit::Request;
 use testbed::bed::{Bed, unique};
 use testbed::chart::Chart;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::controller::resource;
+use testbed::fleet::controller::{apply, resource};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
@@ -141,6 +141,80 @@ async fn a_failing_atomic_upgrade_does_not_swing_to_and_fro() -> Result<()> {
     agent.apply(&atomic(&agent, "better")).await?;
     let ready = agent.wait_ready("swings").await?;
     ensure!(!conditions(&ready).contains("tried again"), "{ready}");
+    Ok(())
+}
+
+/// What values come from is part of what was tried: merely touched it is the same, with other values another try begins at once.
+#[tokio::test]
+async fn values_that_were_merely_touched_start_no_other_attempt() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let target = target(&agent);
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": target } });
+    apply(&agent.downstream, namespace).await?;
+    let values = |port: u32| format!("port: {port}\n");
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "ports", "namespace": target },
+        "data": { "values.yaml": values(80) },
+    });
+    apply(&agent.downstream, map).await?;
+    let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: swings\nspec:\n  ports:\n  - port: {{ .Values.port }}\n";
+    let files = [
+        (
+            "chart/Chart.yaml",
+            "apiVersion: v2\nname: c\nversion: 1.0.0\n",
+        ),
+        ("chart/templates/service.yaml", service),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let bundle = BundleDeployment::content("swings", files.to_vec())
+        .helm("chart", json!("chart"))
+        .helm("atomic", json!(true))
+        .helm(
+            "valuesFrom",
+            json!([{ "configMapKeyRef": { "name": "ports" } }]),
+        )
+        .release("swings", &target);
+    agent.apply(&bundle).await?;
+    agent.wait_ready("swings").await?;
+    let maps = agent.objects("v1", "ConfigMap", &target);
+    let change = async |patch: Value| -> Result<()> {
+        let parameters = PatchParams::default();
+        maps.patch("ports", &parameters, &Patch::Merge(&patch))
+            .await?;
+        Ok(())
+    };
+    change(json!({ "data": { "values.yaml": values(100_000) } })).await?;
+    agent
+        .wait_for("swings", "to be undone", |bundle| {
+            conditions(bundle).contains("rolled back due to rollback-on-failure")
+        })
+        .await?;
+    let after_one = revisions(&agent, "swings").await?;
+    for round in 0..4 {
+        let before = passes(&agent).await?;
+        change(json!({ "metadata": { "annotations": { "round": round.to_string() } } })).await?;
+        wait_until("a pass", PATIENCE, async || match passes(&agent).await {
+            Ok(now) if now > before => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await?;
+    }
+    let touched = revisions(&agent, "swings").await?;
+    ensure!(touched == after_one, "{touched:?}, {after_one:?}");
+    change(json!({ "data": { "values.yaml": values(81) } })).await?;
+    agent
+        .wait_for("swings", "to be deployed with other values", |bundle| {
+            bundle["status"]["ready"] == json!(true) && !conditions(bundle).contains("tried again")
+        })
+        .await?;
+    let services = agent.objects("v1", "Service", &target);
+    let live = services.get("swings").await?;
+    ensure!(
+        live.data["spec"]["ports"][0]["port"] == json!(81),
+        "{live:?}"
+    );
     Ok(())
 }
 
