@@ -46,7 +46,7 @@ intervals! {
     dependency_retry = Duration::from_secs(15);
     /// When a forbidden namespace update is tried again.
     namespace_retry = Duration::from_secs(2 * 60);
-    /// When overwritten objects are installed anew.
+    /// When overwritten objects are installed anew, and the first pause after that, as after a hook that failed; it grows to that of an undo.
     overwrite_retry = Duration::from_secs(5);
     /// First pause after a failed reconcile.
     backoff_min = Duration::from_millis(5);

@@ -7,10 +7,10 @@
 //! nothing about them.
 
 mod notes;
+mod postponed;
 mod proof;
 pub mod records;
 mod state;
-mod undone;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ use crate::error;
 use state::LedgerState;
 
 pub use notes::{MAX_HISTORY, Notes};
+pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
-pub use undone::{UndoPauses, Undone, content as undone_content};
 pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
@@ -42,8 +42,8 @@ pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
 
-/// Where it keeps the attempts that were [`Undone`], by bundle, as JSON.
-const UNDONE_ANNOTATION: &str = "fleet.cattle.io/undone";
+/// Where it keeps the attempts that are [`Postponed`], by bundle, as JSON.
+const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 
 /// The ledger, read once and written through.
 ///
@@ -73,9 +73,9 @@ impl Ledger {
             .annotations()
             .get(UPSTREAM_ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok());
-        let undone = map
+        let postponed = map
             .annotations()
-            .get(UNDONE_ANNOTATION)
+            .get(POSTPONED_ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok());
         let read = |(key, text): (String, String)| {
             let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
@@ -91,7 +91,7 @@ impl Ledger {
             pending: void.map(|(key, _)| (key.clone(), None)).collect(),
             entries,
             upstream,
-            undone: undone.unwrap_or_default(),
+            postponed: postponed.unwrap_or_default(),
             ..LedgerState::default()
         };
         Ok(Self {
@@ -372,28 +372,25 @@ impl Ledger {
         }
     }
 
-    /// The undone attempts at a bundle's last content.
-    pub fn undone(&self, bundle: &str) -> Option<Undone> {
-        self.lock().undone.get(bundle).cloned()
+    /// What of a bundle is not tried again at once.
+    pub fn postponed(&self, bundle: &str) -> Postponed {
+        let state = self.lock();
+        state.postponed.get(bundle).cloned().unwrap_or_default()
     }
 
-    /// Takes note of an attempt that was undone, or, with `None`, of one that was not. `now` in seconds since 1970.
+    /// Takes note of what is not tried again at once. `now` in seconds since 1970.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn note_undone(
-        &self,
-        bundle: &str,
-        undone: Option<Undone>,
-        now: i64,
-    ) -> kube::Result<()> {
+    pub async fn postpone(&self, bundle: &str, postponed: Postponed, now: i64) -> kube::Result<()> {
         {
             let mut state = self.lock();
-            if state.undone.get(bundle) == undone.as_ref() {
+            let known = state.postponed.get(bundle).cloned().unwrap_or_default();
+            if known == postponed {
                 return Ok(());
             }
-            undone::note(&mut state.undone, bundle, undone, now);
-            state.is_undone_pending = true;
+            postponed::note(&mut state.postponed, bundle, postponed, now);
+            state.is_postponed_pending = true;
         }
         self.flush(None).await
     }
@@ -441,19 +438,19 @@ impl Ledger {
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let _writing = self.writing.lock().await;
-        let (changes, mut annotations, undone, ends_permission) = {
+        let (changes, mut annotations, postponed, ends_permission) = {
             let state = self.lock();
             if key.is_some_and(|key| !state.is_pending(key)) {
                 return Ok(());
             }
-            let annotations = annotations(&state, state.is_undone_pending)?;
+            let annotations = annotations(&state, state.is_postponed_pending)?;
             let annotations = annotations
                 .into_iter()
                 .map(|(key, text)| (key, text.into()));
             (
                 state.pending.clone(),
                 annotations.collect::<Map<_, _>>(),
-                state.undone.clone(),
+                state.postponed.clone(),
                 state.ends_permission,
             )
         };
@@ -472,7 +469,7 @@ impl Ledger {
             result => result?,
         }
         let mut state = self.lock();
-        state.is_undone_pending &= state.undone != undone;
+        state.is_postponed_pending &= state.postponed != postponed;
         state.ends_permission &= !ends_permission;
         state.wrote(changes);
         Ok(())
@@ -488,8 +485,8 @@ impl Ledger {
     async fn create(&self) -> kube::Result<()> {
         let (all, annotations) = {
             let state = self.lock();
-            let has_undone = !state.undone.is_empty();
-            (state.all(), annotations(&state, has_undone)?)
+            let has_postponed = !state.postponed.is_empty();
+            (state.all(), annotations(&state, has_postponed)?)
         };
         let mut data = BTreeMap::new();
         for (key, entry) in &all {
@@ -516,13 +513,16 @@ impl Ledger {
 }
 
 /// What the ledger keeps in annotations.
-fn annotations(state: &LedgerState, with_undone: bool) -> kube::Result<BTreeMap<String, String>> {
+fn annotations(
+    state: &LedgerState,
+    with_postponed: bool,
+) -> kube::Result<BTreeMap<String, String>> {
     let mut annotations = BTreeMap::new();
     if let Some(upstream) = &state.upstream {
         annotations.insert(UPSTREAM_ANNOTATION.to_owned(), to_json(upstream)?);
     }
-    if with_undone {
-        annotations.insert(UNDONE_ANNOTATION.to_owned(), to_json(&state.undone)?);
+    if with_postponed {
+        annotations.insert(POSTPONED_ANNOTATION.to_owned(), to_json(&state.postponed)?);
     }
     Ok(annotations)
 }

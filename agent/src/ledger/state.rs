@@ -6,7 +6,7 @@ use release::storage::KnownDigest;
 use serde::{Deserialize, Serialize};
 
 use super::notes::Notes;
-use super::undone::AllUndone;
+use super::postponed::AllPostponed;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
@@ -317,10 +317,10 @@ pub(super) struct LedgerState {
     pub(super) pending: Pending,
     /// Upstream as last seen.
     pub(super) upstream: Option<UpstreamState>,
-    /// Attempts that were undone.
-    pub(super) undone: AllUndone,
+    /// What is not tried again at once.
+    pub(super) postponed: AllPostponed,
     /// Whether they are not known to be written as they are.
-    pub(super) is_undone_pending: bool,
+    pub(super) is_postponed_pending: bool,
     /// How often upstream was not the one seen before.
     pub(super) breaks: u64,
     /// A permission for held removals was taken in, and is to be taken off the ConfigMap with the next write.

@@ -218,6 +218,75 @@ async fn values_that_were_merely_touched_start_no_other_attempt() -> Result<()> 
     Ok(())
 }
 
+/// Who takes a release's record away whenever there is one is answered, ever more rarely, and told of it.
+#[tokio::test]
+async fn a_release_that_others_keep_changing_is_answered_ever_more_rarely() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    agent.apply(&app(&agent, "taken")).await?;
+    agent.wait_ready("taken").await?;
+    let secrets = agent.objects("v1", "Secret", &target(&agent));
+    let status = async || -> Result<String> {
+        let bundle = agent.bundle_deployments()?.get("taken").await?;
+        Ok(conditions(&serde_json::to_value(bundle)?))
+    };
+    for round in 0..8 {
+        for record in revisions(&agent, "taken").await? {
+            secrets.delete(&record, &DeleteParams::default()).await?;
+        }
+        wake(&agent, "taken", &round.to_string()).await?;
+        if status()
+            .await?
+            .contains("changed by others again and again; tried again at 20")
+        {
+            ensure!(round > 0, "the first one is answered at once");
+            ensure!(revisions(&agent, "taken").await?.is_empty());
+            // Whoever knows better asks for it.
+            set_label(&agent, "taken", "fleet.cattle.io/try-again", "1").await?;
+            agent
+                .wait_for("taken", "to be answered", |bundle| {
+                    !conditions(bundle).contains("tried again")
+                })
+                .await?;
+            ensure!(!revisions(&agent, "taken").await?.is_empty());
+            return Ok(());
+        }
+        ensure!(
+            !revisions(&agent, "taken").await?.is_empty(),
+            "{}",
+            agent.agent_log_tail(30)
+        );
+    }
+    anyhow::bail!("answered each time: {}", status().await?)
+}
+
+/// A hook that does not end well may be a migration: it is not run again every few seconds.
+#[tokio::test]
+async fn a_hook_that_fails_runs_ever_more_rarely() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    let hook = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations:\n    helm.sh/hook: pre-install,pre-upgrade\nspec:\n  containers:\n  - name: c\n    image: none\n  nodeName: nowhere\n  restartPolicy: Never\n";
+    let files = [
+        (
+            "chart/Chart.yaml",
+            "apiVersion: v2\nname: c\nversion: 1.0.0\n",
+        ),
+        ("chart/templates/hook.yaml", hook),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let bundle = BundleDeployment::content("migrated", files.to_vec())
+        .helm("chart", json!("chart"))
+        .helm("timeoutSeconds", json!(1))
+        .release("migrated", &target(&agent));
+    agent.apply(&bundle).await?;
+    agent
+        .wait_for("migrated", "to wait after its hook", |bundle| {
+            conditions(bundle).contains("tried again at 20")
+        })
+        .await?;
+    Ok(())
+}
+
 /// A tool that restores the bootstrap Secret registers nobody again: neither the session nor what it does is cut off.
 #[tokio::test]
 async fn a_bootstrap_secret_that_is_restored_again_and_again_is_left() -> Result<()> {

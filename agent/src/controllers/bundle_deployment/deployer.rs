@@ -72,13 +72,10 @@ fn halt(cause: DeployError) -> Halt {
         Some(403) => Reason::Forbidden,
         _ => reason(&cause),
     };
-    let was_undone = matches!(
-        cause,
-        DeployError::Undone { .. } | DeployError::NotUndone { .. }
-    );
-    Halt::at(match was_undone {
-        true => Cause::Undone(reason),
-        false => Cause::Deploy(reason),
+    Halt::at(match &cause {
+        DeployError::Undone { .. } | DeployError::NotUndone { .. } => Cause::Undone(reason),
+        DeployError::Hook { source, .. } if source.has_run() => Cause::HookFailed,
+        _ => Cause::Deploy(reason),
     })(cause)
 }
 
@@ -590,14 +587,12 @@ impl Deployer {
         Ok(older.unwrap_or(found))
     }
 
-    /// The digest of what the values of a bundle come from, where an attempt that fails is undone; none where that cannot be read.
+    /// The digest of what the values of a bundle come from; none where that cannot be read.
     pub async fn values_digest(
         &self,
         impersonated: &DeploymentClient,
         bundle: &BundleDeployment,
     ) -> Option<String> {
-        let helm = bundle.spec.options.helm.as_ref();
-        helm.filter(|helm| helm.atomic)?;
         let digest = self.values.digest_now(impersonated, bundle).await;
         digest.ok().flatten()
     }

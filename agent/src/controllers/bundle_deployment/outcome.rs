@@ -69,6 +69,8 @@ pub enum Cause {
     Deploy(Reason),
     /// Deploy, and it was undone as that was asked for; what it had failed at.
     Undone(Reason),
+    /// Deploy: a hook of it ran, and failed.
+    HookFailed,
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Write the ledger.
@@ -85,6 +87,43 @@ pub enum Cause {
     Correct,
     /// Send the status upstream.
     UpdateStatus,
+}
+
+impl Cause {
+    /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
+    pub fn waiting(self) -> Option<Waiting> {
+        match self {
+            Self::Undone(_) => Some(Waiting::Undone),
+            Self::HookFailed => Some(Waiting::HookFailed),
+            _ => None,
+        }
+    }
+}
+
+/// Why a deploy waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The last attempt at this content was undone.
+    Undone,
+    /// A hook of the last attempt at this content ran and failed.
+    HookFailed,
+    /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
+    Answered,
+}
+
+impl Waiting {
+    /// What is told where the error itself is gone. Of an undone attempt in the words by which Helm says it and Fleet's controller looks for it.
+    fn told(self) -> &'static str {
+        match self {
+            Self::Undone => {
+                "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set"
+            }
+            Self::HookFailed => "a hook of the last attempt at this deployment failed",
+            Self::Answered => {
+                "the release, or what it overwrites, is changed by others again and again"
+            }
+        }
+    }
 }
 
 /// What follows from a halt.
@@ -110,9 +149,6 @@ enum StatusChange {
 
 /// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
-
-/// What is told of an attempt whose own error is gone, in the words by which Helm says it and Fleet's controller looks for it.
-const UNDONE: &str = "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set";
 
 /// Deploy errors upstream shows as "not ready" under a successful Deployed condition
 /// (`deployer.go`). It never tries those again; here they are retried like any other. That Helm 4 says
@@ -230,6 +266,12 @@ impl Halt {
             Cause::Deploy(reason) | Cause::Undone(reason) => {
                 (deployed, reason, "failed deploying bundle")
             }
+            Cause::HookFailed if shown_as_not_ready(Reason::HookFailed) => (
+                StatusChange::DeployedButNotInstalled,
+                Reason::HookFailed,
+                "cannot install",
+            ),
+            Cause::HookFailed => (deployed, Reason::HookFailed, "failed deploying bundle"),
             // The next reconcile is of the spec that came meanwhile.
             Cause::Superseded => {
                 return Effect {
@@ -264,8 +306,8 @@ impl Halt {
             ),
         };
         let requeue = match self.cause {
-            // When it is tried again, [`Report::waits_after_undo`] says.
-            Cause::Undone(_) => Requeue::IDLE,
+            // When it is tried again, [`Report::waits`] says.
+            cause if cause.waiting().is_some() => Requeue::IDLE,
             _ => Requeue::RETRY,
         };
         Effect {
@@ -444,13 +486,13 @@ impl Report {
         self.set(DEPLOYED, Err(hold));
     }
 
-    /// Nothing is deployed before `until`: the last attempt at this content was undone.
-    pub fn waits_after_undo(&mut self, until: Timestamp, pause: Duration) {
-        let again = again_after_undo(until);
+    /// Nothing is deployed before `until`.
+    pub fn waits(&mut self, waiting: Waiting, until: Timestamp, pause: Duration) {
+        let again = tried_again(until);
         let mut messages = self.status.conditions.iter().map(|one| &one.message);
         if !messages.any(|message| message.contains(&again)) {
             // Something else went wrong since, and is well again.
-            let text = format!("{UNDONE}; {again}");
+            let text = format!("{}; {again}", waiting.told());
             self.set(DEPLOYED, Err(&text));
         }
         self.come_back(Requeue::full_after(pause));
@@ -587,8 +629,8 @@ impl Report {
     }
 }
 
-/// When content whose last attempt was undone is tried again, and what makes that sooner.
-pub(super) fn again_after_undo(until: Timestamp) -> String {
+/// When what waits is tried again, and what makes that sooner.
+pub(super) fn tried_again(until: Timestamp) -> String {
     format!(
         "tried again at {until:.0}, or at once when the bundle or its label {TRY_AGAIN} changes"
     )
@@ -660,6 +702,7 @@ mod tests {
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::HookFailed, &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]
@@ -848,17 +891,17 @@ mod tests {
         let text = "tried again at 2023-11-14T22:13:20Z, or at once when the bundle or its label fleet.cattle.io/try-again changes";
         let mut first = report();
         let failed = Halt::new(Cause::Undone(Reason::HookFailed), "no such image");
-        first.halt(&failed.followed_by(&again_after_undo(until)), false);
-        first.waits_after_undo(until, pause);
+        first.halt(&failed.followed_by(&tried_again(until)), false);
+        first.waits(Waiting::Undone, until, pause);
         let said = [format!("Deployed=False no such image; {text}")];
         assert_eq!(conditions(&first), said);
         assert_eq!(first.requeue(), Requeue::full_after(pause));
         // What it failed at stays told, and something else that came between does not.
-        first.waits_after_undo(until, pause);
+        first.waits(Waiting::Undone, until, pause);
         assert_eq!(conditions(&first), said);
         first.halt(&Halt::new(Cause::Name, "m"), false);
-        first.waits_after_undo(until, pause);
-        let plain = format!("Deployed=False {UNDONE}; {text}");
+        first.waits(Waiting::Undone, until, pause);
+        let plain = format!("Deployed=False {}; {text}", Waiting::Undone.told());
         assert_eq!(conditions(&first), [plain]);
     }
 
@@ -875,13 +918,13 @@ mod tests {
     #[test]
     fn what_follows_a_message_without_end_is_said() {
         let until = Timestamp::from_second(1_000).unwrap();
-        let again = again_after_undo(until);
+        let again = tried_again(until);
         let mut report = report();
         let halt = Halt::new(Cause::FillIn, "x".repeat(1 << 20)).followed_by(&again);
         report.halt(&halt, false);
         let said = conditions(&report);
         assert!(said[0].ends_with(&again), "{}", said[0].len());
-        report.waits_after_undo(until, Duration::from_secs(1));
+        report.waits(Waiting::Undone, until, Duration::from_secs(1));
         assert_eq!(conditions(&report), said);
     }
 

@@ -6,6 +6,7 @@
 use super::status::{self, CORRECTIONS_POSTPONED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
+    ModifiedStatus,
 };
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
@@ -52,6 +53,13 @@ pub enum DeployReason {
     ChartChanged,
 }
 
+impl DeployReason {
+    /// Whether what is deployed already is deployed anew, as somebody else took it away: who does so each time is not answered each time.
+    pub fn is_answer(self) -> bool {
+        matches!(self, Self::ReleaseGone | Self::Overwritten)
+    }
+}
+
 /// Facts a deploy depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct DeployFacts {
@@ -67,14 +75,14 @@ pub struct DeployFacts {
 
 /// Whether an object listed under `overwrites` was last found missing: it was deleted along with
 /// the bundle it was taken from, and is deployed anew. Unlike upstream the namespace counts.
-pub fn is_overwritten(spec: &BundleDeploymentSpec, status: &BundleDeploymentStatus) -> bool {
+pub fn is_overwritten(spec: &BundleDeploymentSpec, modified: &[ModifiedStatus]) -> bool {
     let listed = |kind: &str, namespace: &str, name: &str| {
         spec.options
             .overwrites
             .iter()
             .any(|taken| taken.kind == kind && taken.name == name && taken.namespace == namespace)
     };
-    status.modified_status.iter().any(|entry| {
+    modified.iter().any(|entry| {
         entry.missing && !entry.exist && listed(&entry.kind, &entry.namespace, &entry.name)
     })
 }
@@ -247,9 +255,12 @@ mod tests {
         ]}}, "status": {"modifiedStatus": [
             {"kind": "ConfigMap", "namespace": "ns", "name": "a", "missing": true},
         ]}}));
-        assert!(is_overwritten(&bundle.spec, &bundle.status));
+        assert!(is_overwritten(&bundle.spec, &bundle.status.modified_status));
         bundle.status.modified_status[0].namespace = "elsewhere".into();
-        assert!(!is_overwritten(&bundle.spec, &bundle.status));
+        assert!(!is_overwritten(
+            &bundle.spec,
+            &bundle.status.modified_status
+        ));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::error;
-use crate::ledger::{Proof, ReleaseKey, undone_content};
+use crate::ledger::{Proof, ReleaseKey};
 use crate::report::events::Reason;
 use crate::values;
 
@@ -38,11 +38,14 @@ impl ReconcileState {
         filled: &Filled,
         stored: Option<&Release>,
         downstream_resources_changed: bool,
+        overwritten: bool,
     ) -> DeployFacts {
+        let bundle = &self.bundle;
         DeployFacts {
             release_exists: stored.is_some(),
             downstream_resources_changed,
-            overwritten: plan::is_overwritten(&self.bundle.spec, &self.bundle.status),
+            overwritten: overwritten
+                || plan::is_overwritten(&bundle.spec, &bundle.status.modified_status),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
         }
     }
@@ -59,7 +62,8 @@ impl Reconciler {
     ) -> Result<Current, Halt> {
         let stored = self.stored(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
-        let facts = state.deploy_facts(filled, stored.as_ref(), false);
+        let overwritten = self.is_overwritten(state.bundle.name());
+        let facts = state.deploy_facts(filled, stored.as_ref(), false, overwritten);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
             state.report.deploy_held(hold);
@@ -85,7 +89,8 @@ impl Reconciler {
             };
             Halt::at(cause)(failed)
         })?;
-        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed);
+        let overwritten = self.is_overwritten(state.bundle.name());
+        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed, overwritten);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => {
                 self.changed_source(state, impersonated, stored.as_ref())
@@ -100,15 +105,8 @@ impl Reconciler {
             self.confirm(state, impersonated, stored.as_ref()).await;
             return Ok(Current::stored(stored));
         };
-        // With other values it may well go; one that was only touched is the same.
-        let values = self
-            .context
-            .deployer
-            .values_digest(impersonated, &state.bundle);
-        let values = values.await;
-        let facts = filled.digest.as_deref();
-        let content = undone_content(&state.bundle, facts, values.as_deref());
-        if self.waits_after_undo(state, &content) {
+        let tried = self.known_before(state, filled, impersonated).await;
+        if self.waits(state, tried.as_ref(), reason) {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
@@ -133,7 +131,11 @@ impl Reconciler {
             }
             Err(halt) if halt.cause == Cause::Superseded => Err(halt),
             Err(halt) => {
-                self.deploy_failed(state, content, halt).await;
+                let tried = match tried {
+                    Some(tried) => tried,
+                    None => self.tried(state, filled, impersonated).await,
+                };
+                self.deploy_failed(state, tried, halt).await;
                 Ok(Current::stored(stored))
             }
         }
@@ -328,7 +330,8 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
-        self.not_undone(state).await;
+        self.deploy_succeeded(state, reason).await;
+        self.note_overwritten(bundle.name(), false);
         let id = ReleaseId::new(&key, deployed.release.revision);
         let chart = chart_poll::told(&deployed.release);
         state.report.deployed(&id, deployed.changed, &chart);

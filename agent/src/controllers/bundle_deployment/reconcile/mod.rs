@@ -5,9 +5,9 @@
 
 mod deploy;
 mod monitor;
+mod postponed;
 mod prerequisites;
 mod stored;
-mod undone;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,6 +74,8 @@ pub struct Reconciler {
     looked_at: Mutex<HashMap<String, String>>,
     /// Objects of bundles that another release has, all of them, as the last look found them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
+    /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
+    overwritten: Mutex<BTreeSet<String>>,
     release_locks: ReleaseLocks,
 }
 
@@ -135,6 +137,7 @@ impl Reconciler {
             corrections: Mutex::default(),
             looked_at: Mutex::default(),
             taken: Mutex::default(),
+            overwritten: Mutex::default(),
             release_locks: ReleaseLocks::default(),
         }
     }
@@ -342,6 +345,21 @@ impl Reconciler {
         };
     }
 
+    fn is_overwritten(&self, bundle: &str) -> bool {
+        let overwritten = self.overwritten.lock();
+        let overwritten = overwritten.unwrap_or_else(PoisonError::into_inner);
+        overwritten.contains(bundle)
+    }
+
+    fn note_overwritten(&self, bundle: &str, is_overwritten: bool) {
+        let overwritten = self.overwritten.lock();
+        let mut overwritten = overwritten.unwrap_or_else(PoisonError::into_inner);
+        match is_overwritten {
+            true => overwritten.insert(bundle.to_owned()),
+            false => overwritten.remove(bundle),
+        };
+    }
+
     /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -362,6 +380,7 @@ impl Reconciler {
         self.context.deployer.forget(name);
         self.context.values_watches.forget(name);
         self.forget(name);
+        self.note_overwritten(name, false);
         let corrections = self.corrections.lock();
         corrections
             .unwrap_or_else(PoisonError::into_inner)

@@ -101,9 +101,9 @@ impl Reconciler {
         }
         self.adopt_agent(state, &impersonated, &observed.extras)
             .await;
-        if bundle.metadata.deletion_timestamp.is_none()
-            && plan::is_overwritten(&bundle.spec, state.report.status())
-        {
+        let overwritten = plan::is_overwritten(&bundle.spec, &observed.modified);
+        self.note_overwritten(bundle.name(), overwritten);
+        if bundle.metadata.deletion_timestamp.is_none() && overwritten {
             state.report.overwritten_missing();
         }
         self.correct(state, &impersonated, &release, observed).await

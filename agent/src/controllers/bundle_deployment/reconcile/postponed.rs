@@ -1,0 +1,130 @@
+//! What is not tried again at once: an app that swings between bad and good is worse than an old one, a hook may be a migration, and who
+//! deploys whenever somebody else does never ends.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{ReconcileState, Reconciler};
+use crate::api::BundleDeployment;
+use crate::client::identity::DeploymentClient;
+use crate::controllers::bundle_deployment::outcome::{Halt, Waiting, tried_again};
+use crate::controllers::bundle_deployment::plan::DeployReason;
+use crate::controllers::bundle_deployment::values::Filled;
+use crate::error;
+use crate::ledger::{Pauses, Postponed, Tried};
+
+fn is_atomic(bundle: &BundleDeployment) -> bool {
+    let helm = bundle.spec.options.helm.as_ref();
+    helm.is_some_and(|helm| helm.atomic)
+}
+
+impl Reconciler {
+    /// Pauses after an attempt at content of this kind.
+    fn pauses(&self, waiting: Waiting) -> Pauses {
+        let first = match waiting {
+            Waiting::Undone => self.timing.undo_retry,
+            Waiting::HookFailed | Waiting::Answered => self.timing.overwrite_retry,
+        };
+        Pauses {
+            first,
+            longest: self.timing.undo_retry_max,
+        }
+    }
+
+    /// What is about to be tried, if that has to be known before: with other values the same spec may well go, and an object that was only
+    /// touched has no other.
+    pub(super) async fn known_before(
+        &self,
+        state: &ReconcileState,
+        filled: &Filled,
+        impersonated: &DeploymentClient,
+    ) -> Option<Tried> {
+        let postponed = self.context.ledger.postponed(state.bundle.name());
+        let must_know = is_atomic(&state.bundle) || postponed != Postponed::default();
+        match must_know {
+            true => Some(self.tried(state, filled, impersonated).await),
+            false => None,
+        }
+    }
+
+    pub(super) async fn tried(
+        &self,
+        state: &ReconcileState,
+        filled: &Filled,
+        impersonated: &DeploymentClient,
+    ) -> Tried {
+        let (bundle, deployer) = (&state.bundle, &self.context.deployer);
+        let values = deployer.values_digest(impersonated, bundle).await;
+        Tried::content(bundle, filled.digest.as_deref(), values.as_deref())
+    }
+
+    /// Whether a deploy has to wait, which the report then says.
+    pub(super) fn waits(
+        &self,
+        state: &mut ReconcileState,
+        tried: Option<&Tried>,
+        reason: DeployReason,
+    ) -> bool {
+        let now = state.report.now().as_second();
+        let postponed = self.context.ledger.postponed(state.bundle.name());
+        let content = match is_atomic(&state.bundle) {
+            true => Waiting::Undone,
+            false => Waiting::HookFailed,
+        };
+        let answer = reason
+            .is_answer()
+            .then(|| (Tried::answer(&state.bundle), Waiting::Answered));
+        let all = tried.cloned().map(|tried| (tried, content));
+        let waits = all.into_iter().chain(answer).filter_map(|(tried, kind)| {
+            let wait = postponed.wait(&tried, now, self.pauses(kind))?;
+            Some((wait, kind))
+        });
+        let Some((wait, kind)) = waits.max_by_key(|(wait, _)| wait.until) else {
+            return false;
+        };
+        state.report.waits(kind, time(wait.until), wait.left);
+        true
+    }
+
+    /// Reports a deploy that failed. If it was undone, or a hook ran and failed, the same content waits from now on, and status says until
+    /// when.
+    pub(super) async fn deploy_failed(&self, state: &mut ReconcileState, tried: Tried, halt: Halt) {
+        let Some(waiting) = halt.cause.waiting() else {
+            return self.report(state, &halt);
+        };
+        let (ledger, name) = (&self.context.ledger, state.bundle.name());
+        // Not when the reconcile began: an attempt may take long.
+        let now = self.context.identities.agent().now().as_second();
+        let (before, pauses) = (ledger.postponed(name), self.pauses(waiting));
+        let postponed = before.after(tried.clone(), now, pauses, rand::random());
+        let wait = postponed.wait(&tried, now, pauses);
+        if let Err(failed) = ledger.postpone(name, postponed, now).await {
+            let error = error::text(&failed);
+            tracing::warn!(bundle = name, error, "cannot write down a failed attempt");
+        }
+        let Some(wait) = wait else {
+            return self.report(state, &halt);
+        };
+        let until = time(wait.until);
+        self.report(state, &halt.followed_by(&tried_again(until)));
+        state.report.waits(waiting, until, wait.left);
+    }
+
+    /// A deploy went well, and may have been an answer to what others do.
+    pub(super) async fn deploy_succeeded(&self, state: &ReconcileState, reason: DeployReason) {
+        let (ledger, name) = (&self.context.ledger, state.bundle.name());
+        let now = self.context.identities.agent().now().as_second();
+        let mut postponed = ledger.postponed(name).after_success();
+        if reason.is_answer() {
+            let (answer, pauses) = (Tried::answer(&state.bundle), self.pauses(Waiting::Answered));
+            postponed = postponed.after(answer, now, pauses, rand::random());
+        }
+        if let Err(failed) = ledger.postpone(name, postponed, now).await {
+            let error = error::text(&failed);
+            tracing::warn!(bundle = name, error, "cannot write the ledger");
+        }
+    }
+}
+
+fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
+}
