@@ -11,6 +11,7 @@ pub mod json;
 pub mod path;
 pub mod regexp;
 pub mod semver;
+pub mod sort;
 pub mod strconv;
 pub mod time;
 pub mod toml;

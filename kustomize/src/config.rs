@@ -62,6 +62,48 @@ impl fmt::Display for FieldSpec {
     }
 }
 
+impl fmt::Display for FsSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.iter().map(ToString::to_string).collect();
+        write!(f, "[{}]", texts.join(" "))
+    }
+}
+
+impl fmt::Display for NameBackReferences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.referrers.iter().map(ToString::to_string).collect();
+        write!(f, "{}:  (\n{}\n)", self.gvk, texts.join("\n"))
+    }
+}
+
+impl fmt::Display for NbrSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.iter().map(ToString::to_string).collect();
+        write!(f, "[{}]", texts.join(" "))
+    }
+}
+
+/// As Go's `%v` prints a pointer to it.
+impl fmt::Display for TransformerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "&{{{} {} {} {} {} {} {} {} {} {} {}}}",
+            self.name_prefix,
+            self.name_suffix,
+            self.namespace,
+            self.common_labels,
+            self.labels,
+            self.template_labels,
+            self.common_annotations,
+            self.name_reference,
+            self.var_reference,
+            self.images,
+            self.replicas,
+        )
+    }
+}
+
 /// Adds a field, unless one for at least the same objects is there.
 ///
 /// # Errors
@@ -82,6 +124,14 @@ pub(crate) fn merge_one(list: &mut Vec<FieldSpec>, spec: &FieldSpec) -> Result<(
 
 pub(crate) fn merge_all(list: &mut Vec<FieldSpec>, specs: &[FieldSpec]) -> Result<()> {
     specs.iter().try_for_each(|spec| merge_one(list, spec))
+}
+
+/// Fields of one type, which are many, stand in no order of their own: where the sort leaves them is where they are changed.
+fn sort_as_go<T>(list: &mut Vec<T>, gvk: impl Fn(&T) -> &Gvk) {
+    let keyed = std::mem::take(list).into_iter();
+    let mut keyed: Vec<_> = keyed.map(|item| (gvk(&item).sort_key(), item)).collect();
+    golib::sort::sort(&mut keyed, |one, other| one.0 < other.0);
+    list.extend(keyed.into_iter().map(|(_, item)| item));
 }
 
 static DEFAULT: LazyLock<TransformerConfig> = LazyLock::new(|| {
@@ -164,10 +214,9 @@ impl TransformerConfig {
 
     fn sort(&mut self) {
         for (_, list) in self.lists() {
-            list.sort_by_cached_key(|spec| spec.gvk.sort_key());
+            sort_as_go(list, |spec| &spec.gvk);
         }
-        self.name_reference
-            .sort_by_cached_key(|references| references.gvk.sort_key());
+        sort_as_go(&mut self.name_reference, |references| &references.gvk);
     }
 
     /// What merging another takes, in steps of work: each field is held against all others of its list.

@@ -189,13 +189,13 @@ impl<'a> Target<'a> {
         let config = TransformerConfig::load(&loader, &self.kustomization.configurations)?;
         all.config
             .merge(&config, loader.build)
-            .context("merging config")?;
+            .with_context(|| format!("merging config {config}"))?;
         let crds = &self.kustomization.crds;
         let config = TransformerConfig::load_from_crds(&loader, crds)
             .with_context(|| format!("loading CRDs [{}]", crds.join(" ")))?;
         all.config
             .merge(&config, loader.build)
-            .context("merging CRDs")?;
+            .with_context(|| format!("merging CRDs {config}"))?;
         self.run_generators(&mut all)?;
         let components = std::mem::take(&mut self.kustomization.components);
         all = self
