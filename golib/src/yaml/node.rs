@@ -38,7 +38,7 @@ pub mod tag {
 const LONG_PREFIX: &str = "tag:yaml.org,2002:";
 
 /// What a node is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A text with a tag and a style.
     Scalar,
@@ -508,19 +508,24 @@ impl Node {
     }
 
     fn value_of(&self, path: Path) -> Result<Value, Error> {
-        let mut repeated = Vec::new();
-        let value = self.to_value(path, true, &mut repeated)?;
-        if repeated.is_empty() {
-            return Ok(value);
+        let mut decoding = Decoding::default();
+        let mut unwritable = None;
+        let value = self.to_value(path, true, &mut decoding, &mut unwritable)?;
+        if !decoding.repeated.is_empty() {
+            return Err(Error::Type(decoding.repeated));
         }
-        Err(Error::Type(repeated))
+        match unwritable {
+            Some(text) => Err(Error::Json(text)),
+            None => Ok(value),
+        }
     }
 
     fn to_value(
         &self,
         path: Path,
         is_root: bool,
-        repeated: &mut Vec<String>,
+        decoding: &mut Decoding,
+        unwritable: &mut Option<String>,
     ) -> Result<Value, Error> {
         let path = match path {
             Path::Written { in_flow } => Path::Written {
@@ -529,53 +534,98 @@ impl Node {
             Path::Direct => Path::Direct,
         };
         match self.kind {
-            Kind::Scalar => scalar_value(self, path),
+            Kind::Scalar => match scalar_value(self, path) {
+                // JSON is written of what was read without an error.
+                Err(Error::Json(text)) => {
+                    unwritable.get_or_insert(text);
+                    Ok(Value::Null)
+                }
+                found => found,
+            },
             Kind::Sequence => Ok(Value::Array(
                 self.content
                     .iter()
-                    .map(|item| item.to_value(path, false, repeated))
+                    .map(|item| item.to_value(path, false, decoding, unwritable))
                     .collect::<Result<_, _>>()?,
             )),
             Kind::Mapping => {
-                let before = repeated.len();
-                let mut lines: HashMap<&str, (Kind, u32)> = HashMap::new();
-                for (key, _) in self.entries() {
-                    if let Some((kind, line)) = lines.get(&*key.value)
-                        && *kind == key.kind
-                    {
-                        repeated.push(format!(
-                            "line {}: mapping key {} already defined at line {line}",
-                            key.line,
-                            crate::strconv::quote(&key.value),
-                        ));
-                    } else {
-                        lines.insert(&key.value, (key.kind, key.line));
-                    }
-                }
-                if repeated.len() > before {
+                if decoding.has_repeated_keys(self) {
                     return Ok(Value::Null);
                 }
                 let mut map = Map::new();
+                let mut has_other_keys = false;
+                // The first one in the order in which JSON is written.
+                let mut first: Option<(&str, String)> = None;
                 for (key, value) in self.entries() {
                     if key.kind != Kind::Scalar {
                         return Err(Error::Yaml("invalid map key".to_owned()));
                     }
                     let tag = key.short_tag();
                     if !matches!(tag, tag::STR | tag::MERGE) {
-                        if !is_root {
-                            return Err(Error::Json(
-                                "unsupported type: map[interface {}]interface {}".into(),
-                            ));
-                        }
-                        if tag == tag::NULL {
+                        if is_root && tag == tag::NULL {
                             continue;
                         }
+                        has_other_keys |= !is_root;
                     }
-                    map.insert(key.value.clone(), value.to_value(path, false, repeated)?);
+                    let mut own = None;
+                    let value = value.to_value(path, false, decoding, &mut own)?;
+                    if let Some(text) = own
+                        && first.as_ref().is_none_or(|(first, _)| *key.value < **first)
+                    {
+                        first = Some((&key.value, text));
+                    }
+                    map.insert(key.value.clone(), value);
+                }
+                if unwritable.is_none() {
+                    *unwritable = match has_other_keys {
+                        true => Some("unsupported type: map[interface {}]interface {}".to_owned()),
+                        false => first.map(|(_, text)| text),
+                    };
                 }
                 Ok(Value::Object(map))
             }
         }
+    }
+}
+
+/// What yaml.v3 tells of when it has read all of a document.
+#[derive(Default)]
+struct Decoding {
+    repeated: Vec<String>,
+}
+
+impl Decoding {
+    /// Notes each pair of equal keys. Nobody reads more of them than an error shows.
+    fn has_repeated_keys(&mut self, mapping: &Node) -> bool {
+        const MAX_NOTED: usize = 4_096;
+        let mut lines: HashMap<(Kind, &str), Vec<u32>> = HashMap::new();
+        for (key, _) in mapping.entries() {
+            let lines = lines.entry((key.kind, &key.value)).or_default();
+            lines.push(key.line);
+        }
+        if lines.values().all(|lines| lines.len() == 1) {
+            return false;
+        }
+        let mut seen: HashMap<(Kind, &str), usize> = HashMap::new();
+        for (key, _) in mapping.entries() {
+            let lines = &lines[&(key.kind, &*key.value)];
+            if lines.len() == 1 {
+                continue;
+            }
+            let seen = seen.entry((key.kind, &key.value)).or_default();
+            *seen += 1;
+            for line in &lines[*seen..] {
+                if self.repeated.len() == MAX_NOTED {
+                    return true;
+                }
+                self.repeated.push(format!(
+                    "line {line}: mapping key {} already defined at line {}",
+                    crate::strconv::quote(&key.value),
+                    key.line,
+                ));
+            }
+        }
+        true
     }
 }
 
@@ -735,7 +785,6 @@ fn resolve_as(text: &str, wanted: &str) -> (&'static str, Plain) {
             };
             number(&digits).unwrap_or(STRING)
         }
-        _ if text == "<<" => (tag::MERGE, Plain::Str),
         _ => STRING,
     }
 }
