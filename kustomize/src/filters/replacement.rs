@@ -5,7 +5,7 @@ use golib::regexp::Regexp;
 use golib::yaml::node::{self, Kind, Node};
 
 use crate::error::{Context as _, Error, Result};
-use crate::fns::{self, field};
+use crate::fns::{self, field, is_null};
 use crate::kustomization::{
     FieldOptions, Replacement, Selector as Fields, SourceSelector, TargetSelector,
 };
@@ -467,11 +467,20 @@ impl<'a> Matcher<'a> {
     }
 
     fn field(&mut self, node: &mut Node, name: &str, rest: &[String]) -> Result<Vec<Place>> {
+        if name.is_empty() {
+            return self.itself(node, rest);
+        }
         if fns::get(node, name)?.is_none() {
             let Some(kind) = self.create else {
                 return Ok(Vec::new());
             };
-            let made = self.made(rest.first(), kind);
+            let mut made = self.made(rest.first(), kind);
+            if is_null(node) {
+                // What is put into null is not written.
+                let found = self.inside(&mut made, rest)?;
+                self.ignored += found.len();
+                return Ok(Vec::new());
+            }
             fns::set_field(node, name, Some(made))?;
         }
         let position = node
@@ -482,28 +491,50 @@ impl<'a> Matcher<'a> {
             return Ok(Vec::new());
         };
         let index = 2 * position + 1;
-        let found = &mut node.content[index];
-        if fns::is_null(found)
-            && let Some(next) = rest.first()
-        {
-            let wanted = match fns::path_part_kind(next, Kind::Mapping) {
-                Kind::Sequence => "SequenceNode",
-                _ => "MappingNode",
+        let inner = self.inside(&mut node.content[index], rest)?;
+        Ok(below(index, inner))
+    }
+
+    /// A part without a name is the node itself where that is an empty scalar.
+    fn itself(&mut self, node: &mut Node, rest: &[String]) -> Result<Vec<Place>> {
+        fns::expect_kind(node, Kind::Scalar)?;
+        if !is_null(node) && node.value.is_empty() {
+            return self.inside(node, rest);
+        }
+        let Some(kind) = self.create else {
+            return Ok(Vec::new());
+        };
+        let mut made = Node {
+            style: node.style,
+            ..self.made(rest.first(), kind)
+        };
+        // The node is made like what is then changed.
+        node.clone_from(&made);
+        let found = self.inside(&mut made, rest)?;
+        self.ignored += found.len();
+        Ok(Vec::new())
+    }
+
+    /// The rest of a path, from the field that its first part names.
+    fn inside(&mut self, found: &mut Node, rest: &[String]) -> Result<Vec<Place>> {
+        let Some(next) = rest.first().filter(|_| found.kind == Kind::Scalar) else {
+            return self.find(found, rest);
+        };
+        let Some(mut data) = parse(&found.value, self.build)? else {
+            let wanted = if next.is_empty() {
+                "ScalarNode"
+            } else if fns::path_part_kind(next, Kind::Mapping) == Kind::Sequence || next == "*" {
+                "SequenceNode"
+            } else {
+                "MappingNode"
             };
             return Err(Error::new(format!(
                 "wrong node kind: expected {wanted} but got : node contents:\nnull\n"
             )));
-        }
-        if found.kind == Kind::Scalar && !rest.is_empty() {
-            let inner = parse(&found.value, self.build)?;
-            let Some(mut inner) = inner else {
-                return Err(Error::new("no structured data found in path"));
-            };
-            self.ignored += self.find(&mut inner, rest)?.len();
-            return Ok(Vec::new());
-        }
-        let inner = self.find(found, rest)?;
-        Ok(below(index, inner))
+        };
+        let inner = self.find(&mut data, rest)?;
+        self.ignored += inner.len();
+        Ok(Vec::new())
     }
 
     fn index(&mut self, node: &mut Node, first: &str, rest: &[String]) -> Result<Vec<Place>> {
