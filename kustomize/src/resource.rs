@@ -324,6 +324,20 @@ impl Resource {
         }
     }
 
+    /// `AppendRefBy`, of all at once.
+    pub(crate) fn note_referrers(&mut self, ids: &[Rc<str>]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let old = self.annotation(REF_BY).into_iter();
+        let all: Vec<&str> = old.chain(ids.iter().map(|id| &**id)).collect();
+        let text = all.join(",");
+        match self.node_mut_keeping_id() {
+            Some(node) => fns::set_annotation(node, REF_BY, &text),
+            None => Ok(()),
+        }
+    }
+
     fn csv(&self, name: &str) -> Vec<String> {
         self.annotation(name)
             .map(|text| text.split(',').map(str::to_owned).collect())

@@ -1,7 +1,9 @@
 //! Fields that hold the name of another object, which may have changed (`filters/nameref`,
 //! `accumulator/namereferencetransformer.go`).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use golib::yaml::node::{Kind, Node};
 
@@ -21,6 +23,7 @@ pub(crate) fn transform(
     build: &Build<'_>,
 ) -> Result<()> {
     let known = Known::of(map)?;
+    let referrals = Referrals::new(map.resources().len());
     for at in 0..map.resources().len() {
         let original = map.resources()[at].org_id()?;
         let mut filters = Vec::new();
@@ -39,6 +42,7 @@ pub(crate) fn transform(
         let Some(mut node) = map.resources()[at].node().cloned() else {
             continue;
         };
+        let mut referrer_id: Rc<str> = map.resources()[at].cur_id().to_string().into();
         for (target, path) in filters {
             let mut is_changed = false;
             let filter = Filter {
@@ -46,6 +50,8 @@ pub(crate) fn transform(
                 known: &known,
                 candidates: &candidates,
                 referrer: at,
+                referrer_id: &referrer_id,
+                referrals: &referrals,
                 target,
                 path,
                 build,
@@ -61,10 +67,41 @@ pub(crate) fn transform(
             if is_changed {
                 build.work(node.count() / 8)?;
                 map.resources_mut()[at].set_node(node.clone());
+                referrer_id = map.resources()[at].cur_id().to_string().into();
             }
         }
     }
+    let all = referrals.by_object.into_inner();
+    for (resource, referrers) in map.resources_mut().iter_mut().zip(all) {
+        resource.note_referrers(&referrers)?;
+    }
     Ok(())
+}
+
+/// Who referred to each object, which kustomize notes in its annotations: errors that show the object show them.
+struct Referrals {
+    by_object: RefCell<Vec<Vec<Rc<str>>>>,
+}
+
+impl Referrals {
+    fn new(objects: usize) -> Self {
+        Self {
+            by_object: RefCell::new(vec![Vec::new(); objects]),
+        }
+    }
+
+    fn record(&self, at: usize, referrer: &Rc<str>, build: &Build<'_>) -> Result<()> {
+        build.grow_by(referrer.len() + size_of::<Rc<str>>())?;
+        self.by_object.borrow_mut()[at].push(Rc::clone(referrer));
+        Ok(())
+    }
+
+    /// An object as it would be shown now.
+    fn noted(&self, at: usize, map: &ResMap) -> Result<Resource> {
+        let mut resource = map.resources()[at].clone();
+        resource.note_referrers(&self.by_object.borrow()[at])?;
+        Ok(resource)
+    }
 }
 
 /// What all referrers ask of the same objects.
@@ -115,6 +152,8 @@ struct Filter<'a> {
     known: &'a Known,
     candidates: &'a Candidates,
     referrer: usize,
+    referrer_id: &'a Rc<str>,
+    referrals: &'a Referrals,
     target: &'a Gvk,
     path: &'a str,
     build: &'a Build<'a>,
@@ -157,8 +196,10 @@ impl Filter<'_> {
         let Some(at) = self.select(&node.value, None, false)? else {
             return Ok(());
         };
+        self.referrals.record(at, self.referrer_id, self.build)?;
         let name = self.resource(at).name();
-        if name != node.value {
+        // A name that is gone is put nowhere.
+        if name != node.value && !name.is_empty() {
             *is_changed = true;
             self.build.grow_by(name.len())?;
             fns::set_scalar(node, Node::scalar(name))?;
@@ -192,6 +233,7 @@ impl Filter<'_> {
         let Some(at) = self.select(&old_name, places.as_deref(), true)? else {
             return Ok(());
         };
+        self.referrals.record(at, self.referrer_id, self.build)?;
         let (name, namespace) = (self.resource(at).name(), self.resource(at).namespace());
         if name == old_name && namespace.is_empty() {
             return Ok(());
@@ -199,7 +241,8 @@ impl Filter<'_> {
         *is_changed = true;
         self.build
             .grow_by(name.len() + namespace.len() + 2 * size_of::<Node>())?;
-        fns::set_field(node, "name", Some(Node::scalar(name)))?;
+        let name = Some(name).filter(|name| !name.is_empty());
+        fns::set_field(node, "name", name.map(Node::scalar))?;
         if namespace.is_empty() {
             return Ok(());
         }
@@ -272,7 +315,12 @@ impl Filter<'_> {
         let text = |at: usize| match self.resource(at).kind() {
             // What a Secret holds is not for messages.
             "Secret" => format!("{}\n", self.resource(at).cur_id()),
-            _ => self.resource(at).to_yaml().unwrap_or_default(),
+            _ => {
+                let noted = self.referrals.noted(at, self.map);
+                noted
+                    .and_then(|resource| resource.to_yaml())
+                    .unwrap_or_default()
+            }
         };
         let mut details = format!(
             "\n**** Too many possible referral targets to referrer:\n{}\n",

@@ -141,41 +141,15 @@ fn is_meant(want: &Answer, got: &Answer) -> bool {
     // Nor a Secret that several objects may be meant by.
     let is_secret =
         is_secret || got.contains("\nSecret.") && is_cut("\n**** Too many possible referral");
-    // What kustomize notes in an object of those that refer to it, until the end.
-    let unnoted = |text: &str| {
-        let words = text.split(' ');
-        let kept = words.filter(|word| !word.starts_with("internal.config.kubernetes.io/refBy:"));
-        kept.collect::<Vec<_>>().join(" ")
-    };
-    let is_noting = want.contains("/refBy:") && unnoted(want) == unnoted(got);
-    // Where several fields cannot be changed, Go names the one that a sort without an order among equals puts first.
-    let object = |text: &str| {
-        let (_, rest) = text.rsplit_once("considering field '")?;
-        let (_, rest) = rest.split_once("' of object ")?;
-        rest.split_once(": ").map(|(object, _)| object.to_owned())
-    };
-    let is_other_field = object(want).is_some_and(|wanted| object(got) == Some(wanted))
-        && before(want, "considering field") == before(got, "considering field");
-    // The merged fields of all transformers.
-    let tail = |text: &str| {
-        text.rsplit_once(": failed to merge")
-            .map(|(_, tail)| tail.to_owned())
-    };
-    let is_config = want.contains("merging config &{")
-        && before(want, "merging config") == before(got, "merging config")
-        && tail(want).is_some_and(|wanted| tail(got) == Some(wanted));
     let is_repeated_key =
         want.contains("already defined at line") && without_lines(want) == without_lines(got);
-    is_config
-        || is_repeated_key
+    is_repeated_key
         || is_cut("produces ID conflict")
         || is_cut(": nodes unequal")
         || is_cut(": lists have different number of entries")
         || is_unwritable
         || is_secret
         || is_quoting
-        || is_other_field
-        || is_noting
 }
 
 /// Lines are counted in a text that has our input's comments in Go.
