@@ -12,6 +12,10 @@ use chart::{Chart, Time};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+/// Label of a record whose removal has begun: the status it had before. What is taken away depends on it, by the removal that goes on where
+/// the first one was cut off too.
+pub const BEFORE_REMOVAL_LABEL: &str = "fleetagent.cattle.io/status-before-removal";
+
 /// One revision of a release. Empty fields are left out of its JSON, as Go's `omitempty` does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Release {
@@ -59,6 +63,21 @@ impl Release {
     /// The description; empty when the record has no info.
     pub fn description(&self) -> &str {
         self.info.as_ref().map_or("", |info| &info.description)
+    }
+
+    /// The status; of a revision whose removal has begun the one it had before, if that was written down.
+    pub fn status_before_removal(&self) -> Option<Status> {
+        self.status().before_removal(&self.labels)
+    }
+
+    /// Says that the removal has begun of a revision that had the status `before`. That outlives the removal's being cut off.
+    pub(crate) fn begin_removal(&mut self, before: Option<Status>, description: impl Into<String>) {
+        let labels = &mut self.labels;
+        match before {
+            Some(before) => labels.insert(BEFORE_REMOVAL_LABEL.to_owned(), before.to_string()),
+            None => labels.remove(BEFORE_REMOVAL_LABEL),
+        };
+        self.set_status(Status::Uninstalling, description);
     }
 
     /// Sets status and description, creating the info if it is missing.
@@ -158,6 +177,16 @@ impl Status {
             self,
             Self::PendingInstall | Self::PendingUpgrade | Self::PendingRollback
         )
+    }
+
+    /// This status; in its place, if a removal has begun, the one that a record's labels say it had before.
+    pub(crate) fn before_removal(&self, labels: &BTreeMap<String, String>) -> Option<Self> {
+        match self {
+            Self::Uninstalling | Self::Uninstalled => labels
+                .get(BEFORE_REMOVAL_LABEL)
+                .map(|word| Self::from(word.as_str())),
+            status => Some(status.clone()),
+        }
     }
 
     fn is_unset(&self) -> bool {

@@ -29,7 +29,9 @@ use state::LedgerState;
 
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
-pub use proof::{OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records};
+pub use proof::{
+    OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records, shows_deployed,
+};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use upstream::{ContinuityBreak, UpstreamState};
 

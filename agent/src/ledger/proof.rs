@@ -96,6 +96,19 @@ impl RecordOwner {
     }
 }
 
+/// Whether a record shows that the release was deployed for the bundle, though the ledger may know of attempts only. Of one whose removal was
+/// cut off counts what it was before.
+pub fn shows_deployed(owner: RecordOwner, record: &Release) -> bool {
+    let before = record.status_before_removal();
+    match owner {
+        RecordOwner::Named => true,
+        RecordOwner::Written { is_deployed: true } => {
+            matches!(before, Some(Status::Deployed | Status::Superseded))
+        }
+        _ => false,
+    }
+}
+
 /// What of a release's records is a bundle's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedRecords {
@@ -172,6 +185,7 @@ pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> Own
 mod tests {
     use super::RecordOwner::{Claim, Foreign, Named, OtherBundle, Unreadable};
     use super::*;
+    use release::model::BEFORE_REMOVAL_LABEL;
     use rstest::rstest;
 
     const WRITTEN: RecordOwner = RecordOwner::Written { is_deployed: false };
@@ -219,6 +233,30 @@ mod tests {
             .collect();
         records.reverse();
         assert_eq!(owned_records(&entry, &records), expected);
+    }
+
+    #[rstest]
+    #[case::deployed("deployed", None, true)]
+    #[case::a_later_one_is("superseded", None, true)]
+    #[case::never("failed", None, false)]
+    #[case::cut_off("pending-upgrade", None, false)]
+    #[case::its_removal_was_cut_off("uninstalling", Some("deployed"), true)]
+    #[case::the_removal_of_an_attempt_was_cut_off("uninstalling", Some("failed"), false)]
+    #[case::somebodys_removal_was_cut_off("uninstalling", None, false)]
+    fn a_removal_that_goes_on_knows_what_was_deployed(
+        #[case] status: &str,
+        #[case] before: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        let mut record = Release::default();
+        record.set_status(Status::from(status), "");
+        let label = before.map(|before| (BEFORE_REMOVAL_LABEL.to_owned(), before.to_owned()));
+        record.labels.extend(label);
+        let digest = release::storage::digest(&record);
+        let entry = LedgerEntry::default().noting(1, digest);
+        let owner = RecordOwner::of(&record, 1, &entry, "");
+        assert_eq!(shows_deployed(owner, &record), expected);
+        assert!(!shows_deployed(Foreign, &record));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::previous::{
 use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
 use crate::kube::{Cluster, Owner, OwnershipError, look_all};
-use crate::model::{ApplyMethod, HookExecution, Info, Release, Status};
+use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, ObjectState};
 use crate::state::{Action, Plan, State};
 use crate::storage::{Storage, StorageError, StoredRevision, deployed, key, last, prunable};
@@ -279,6 +279,8 @@ fn pending(
     for hook in &mut hooks {
         hook.last_run = HookExecution::default();
     }
+    let mut labels = target.labels.clone();
+    labels.remove(BEFORE_REMOVAL_LABEL);
     Release {
         info: Some(Info {
             first_deployed,
@@ -290,6 +292,7 @@ fn pending(
             ..Info::default()
         }),
         hooks,
+        labels,
         revision,
         namespace: spec.namespace.clone(),
         apply_method: ApplyMethod::ServerSide,

@@ -1,7 +1,7 @@
 //! Removing a release: hooks, objects that are provably its own, records.
 //!
-//! The record says `uninstalling` before the first object goes, and is the last thing to go, so that
-//! a removal that was cut off is found and finished. Mirrors `pkg/action/uninstall.go`.
+//! The record says `uninstalling` before the first object goes, and what it said before, and is the last thing to go, so that
+//! a removal that was cut off is found and finished as what it began as. Mirrors `pkg/action/uninstall.go`.
 
 use std::collections::HashMap;
 
@@ -73,16 +73,16 @@ pub(super) async fn uninstall_locked(
         is_attempt: spec.is_attempt,
     };
     let plan = plan_uninstall(&records.history, spec.keep_resources, spec.keep_history);
-    let was_cut_off = match plan {
+    match plan {
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
-            records.purge(storage).await?;
+            records.purge(storage, None).await?;
             return Ok(done);
         }
-        UninstallPlan::Delete { is_resumed } => is_resumed,
-    };
+        UninstallPlan::Delete => {}
+    }
     let Loaded {
-        revision,
+        head,
         mut release,
         operation,
         is_proven,
@@ -90,9 +90,10 @@ pub(super) async fn uninstall_locked(
     } = records.load(storage).await.map_err(load)?;
     // What is deleted must carry this release's marks, whatever a record says; hooks need not.
     let is_gone = last(&records.history).is_some_and(|head| head.status == Status::Uninstalled);
+    let was_cut_off = head.status == Status::Uninstalling;
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
     if !is_proven && !spec.disable_hooks {
-        let release = &spec.name;
+        let (release, revision) = (&spec.name, head.revision);
         tracing::warn!(
             release,
             revision,
@@ -101,7 +102,8 @@ pub(super) async fn uninstall_locked(
     }
     let carried_on = carried_on(&release).filter(|_| was_cut_off);
     let description = "Deletion in progress (or silently failed)".to_owned();
-    release.set_status(Status::Uninstalling, carried_on.unwrap_or(description));
+    let before = head.before_removal.clone();
+    release.begin_removal(before, carried_on.unwrap_or(description));
     let mut began = Time::utc(cluster.host().now());
     if let Some(info) = &mut release.info {
         if was_cut_off && !info.deleted.is_zero() {
@@ -160,7 +162,7 @@ pub(super) async fn uninstall_locked(
             .await
             .map_err(UninstallError::Purge)?;
     } else {
-        records.purge(storage).await?;
+        records.purge(storage, Some(head.revision)).await?;
     }
     Ok(done)
 }
@@ -174,9 +176,10 @@ struct Records {
 }
 
 /// What a removal goes by.
-struct Loaded {
-    revision: i64,
+struct Loaded<'a> {
     /// The newest record that was written here; without any, the newest that can be read.
+    head: &'a StoredRevision,
+    /// What it says.
     release: Release,
     /// What taking its objects away is.
     operation: Operation,
@@ -188,7 +191,7 @@ struct Loaded {
 
 impl Records {
     /// Reads the records. Those that cannot be read are left out; if none can, the newest one's damage is told.
-    async fn load(&self, storage: &Storage) -> Result<Loaded, StorageError> {
+    async fn load(&self, storage: &Storage) -> Result<Loaded<'_>, StorageError> {
         let mut subject: Option<(&StoredRevision, Release, bool)> = None;
         let mut others = Vec::new();
         let mut unreadable = None;
@@ -231,7 +234,7 @@ impl Records {
             .into_iter()
             .map(|other| (other.revision, self.operation(other)));
         Ok(Loaded {
-            revision: head.revision,
+            head,
             release,
             operation: self.operation(head),
             is_proven,
@@ -239,27 +242,28 @@ impl Records {
         })
     }
 
-    /// What taking the objects of a revision away is: of one that was never deployed, whoever wrote it, goes only what it created. A removal
-    /// that was cut off has overwritten what its revision was, but what is still deployed below tells.
+    /// What taking the objects of a revision away is: of one that was never deployed, as far as its record tells, whoever wrote it, goes only what
+    /// it created. What it was before its removal began is written down, as the removal changes all that it could be told from.
     fn operation(&self, of: &StoredRevision) -> Operation {
-        let mut below = self
-            .history
-            .iter()
-            .filter(|head| head.revision < of.revision);
-        let was_deployed = match of.status {
-            Status::Deployed | Status::Superseded | Status::Uninstalled => true,
-            Status::Uninstalling => !below.any(|head| head.status == Status::Deployed),
-            _ => false,
-        };
+        let was_deployed = matches!(
+            of.before_removal,
+            Some(Status::Deployed | Status::Superseded)
+        );
         match was_deployed && !self.is_attempt && of.origin != Origin::Spent {
             true => Operation::Remove,
             false => Operation::Undo,
         }
     }
 
-    /// Deletes all records, the newest last: until then the release can be found.
-    async fn purge(&self, storage: &Storage) -> Result<(), UninstallError> {
-        for head in &self.history {
+    /// Deletes all records. That of which the removal is recorded, `subject`, goes last, and what others wrote first: what is there tells at
+    /// each moment that the release can be removed, and as what.
+    async fn purge(&self, storage: &Storage, subject: Option<i64>) -> Result<(), UninstallError> {
+        let mut heads: Vec<&StoredRevision> = self.history.iter().collect();
+        heads.sort_by_key(|head| {
+            let is_ours = matches!(head.origin, Origin::Untracked | Origin::Noted);
+            (Some(head.revision) == subject, is_ours, head.revision)
+        });
+        for head in heads {
             let deleted = storage.delete(&self.name, head.revision).await;
             deleted.map_err(UninstallError::Purge)?;
         }
@@ -342,4 +346,53 @@ async fn delete_objects(
     }
     done.not_owned = keys(Removal::NotOwned);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::model::BEFORE_REMOVAL_LABEL;
+
+    const REMOVE: Operation = Operation::Remove;
+    const UNDO: Operation = Operation::Undo;
+
+    #[rstest]
+    #[case::deployed("deployed", None, REMOVE)]
+    #[case::of_a_former_version("superseded", None, REMOVE)]
+    #[case::failed("failed", None, UNDO)]
+    #[case::cut_off("pending-upgrade", None, UNDO)]
+    #[case::going_on("uninstalling", Some("deployed"), REMOVE)]
+    #[case::of_an_attempt_going_on("uninstalling", Some("failed"), UNDO)]
+    #[case::begun_by_helm("uninstalling", None, UNDO)]
+    #[case::that_gave_way("uninstalled", Some("superseded"), REMOVE)]
+    #[case::that_only_says_what_it_was("failed", Some("deployed"), UNDO)]
+    fn only_what_was_deployed_is_removed(
+        #[case] status: &str,
+        #[case] before: Option<&str>,
+        #[case] expected: Operation,
+    ) {
+        let mut labels = crate::storage::system_labels("web", 2, &Status::from(status)).to_vec();
+        labels.extend(before.map(|word| (BEFORE_REMOVAL_LABEL.to_owned(), word.to_owned())));
+        let head = StoredRevision::from_labels(&labels.into_iter().collect()).unwrap();
+        let of = |head: &StoredRevision, is_attempt| {
+            let history = vec![head.clone()];
+            let name = "web".to_owned();
+            let records = Records {
+                name,
+                history,
+                is_attempt,
+            };
+            records.operation(head)
+        };
+        assert_eq!(of(&head, false), expected);
+        assert_eq!(of(&head, true), UNDO);
+        let spent = StoredRevision {
+            origin: Origin::Spent,
+            ..head
+        };
+        assert_eq!(of(&spent, false), UNDO);
+        assert_eq!(of(&spent.believed(), false), UNDO);
+    }
 }

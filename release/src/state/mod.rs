@@ -312,10 +312,7 @@ pub enum UninstallPlan {
     /// It was uninstalled with its history, which is to be kept.
     KeepRecords,
     /// Its objects are deleted, then its records.
-    Delete {
-        /// A removal was cut off and goes on.
-        is_resumed: bool,
-    },
+    Delete,
 }
 
 /// Decides how a release is uninstalled; whatever its newest revision is, it can be.
@@ -333,14 +330,7 @@ pub fn plan_uninstall(
     match (is_believed, keep_resources) {
         _ if is_gone && keep_history => UninstallPlan::KeepRecords,
         (true, _) | (_, true) => UninstallPlan::PurgeRecords,
-        (false, false) => {
-            // A removal is recorded in the newest record that was written here, whatever lies above.
-            let noted = history.iter().filter(|head| head.origin == Origin::Noted);
-            let subject = noted.max_by_key(|head| head.revision).unwrap_or(newest);
-            UninstallPlan::Delete {
-                is_resumed: subject.status == Status::Uninstalling,
-            }
-        }
+        (false, false) => UninstallPlan::Delete,
     }
 }
 

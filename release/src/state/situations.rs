@@ -170,8 +170,7 @@ fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
         UninstallPlan::None => "-",
         UninstallPlan::PurgeRecords => "forget",
         UninstallPlan::KeepRecords => "keep",
-        UninstallPlan::Delete { is_resumed: false } => "remove",
-        UninstallPlan::Delete { is_resumed: true } => "go on",
+        UninstallPlan::Delete => "remove",
     }
 }
 

@@ -17,6 +17,8 @@ pub struct StoredRevision {
     pub revision: i64,
     /// Status, from the label `status`.
     pub status: Status,
+    /// The status; once its removal has begun the one it had before, if that was written down.
+    pub before_removal: Option<Status>,
     /// When the record was last written, as far as its metadata tells.
     pub written_at: Option<Timestamp>,
     /// Field manager that wrote it last, as far as its metadata tells.
@@ -47,6 +49,7 @@ impl StoredRevision {
     pub fn new(revision: i64, status: Status) -> Self {
         Self {
             revision,
+            before_removal: status.before_removal(&BTreeMap::new()),
             status,
             written_at: None,
             written_by: None,
@@ -60,8 +63,11 @@ impl StoredRevision {
         if !(1..=MAX_REVISION).contains(&revision) {
             return None;
         }
-        let status = labels.get("status").map_or("", String::as_str).into();
-        Some(Self::new(revision, status))
+        let status: Status = labels.get("status").map_or("", String::as_str).into();
+        Some(Self {
+            before_removal: status.before_removal(labels),
+            ..Self::new(revision, status)
+        })
     }
 }
 
@@ -74,6 +80,7 @@ impl StoredRevision {
             Origin::Spent if self.status.is_pending() && self.is_foreign() => self,
             Origin::Spent => Self {
                 status: Status::Unknown,
+                before_removal: None,
                 ..self
             },
             _ => self,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -14,6 +15,8 @@ use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
 use crate::definitions::{car, definition, group};
+use crate::doomed::Doomed;
+use crate::proofs::tracked;
 use crate::world::{Template, World, config_map};
 
 fn options(take_ownership: bool, atomic: bool) -> DeployOptions {
@@ -256,6 +259,83 @@ async fn the_removal_of_a_release_leaves_what_only_a_failed_revision_took() -> R
         assert_eq!(ours.value(name).await?, "none", "{name}");
     }
     Ok(())
+}
+
+/// What lies beside the record of a version that was never deployed, when its release goes.
+#[derive(Debug, Clone, Copy)]
+enum Beside {
+    /// The record of the one that was.
+    Deployed,
+    /// That one's was deleted.
+    Nothing,
+    /// A helm client has gone on.
+    Helms,
+}
+
+/// A version that was never deployed took objects of others and brought a namespace, and the release goes. Wherever its removal is cut off, the
+/// next one takes no more than it would have.
+#[tokio::test]
+async fn a_removal_killed_after_any_write_leaves_what_only_a_failed_revision_took() -> Result<()> {
+    let all = [Beside::Deployed, Beside::Nothing, Beside::Helms];
+    try_join_all(all.map(killed_removals)).await?;
+    Ok(())
+}
+
+async fn killed_removals(beside: Beside) -> Result<()> {
+    for last in 1.. {
+        let theirs = World::new().await?;
+        theirs.deploy(&config_map("shared", "theirs")).await?;
+        let (ours, book, plain) = tracked(World {
+            name: "ours".to_owned(),
+            namespace: theirs.namespace.clone(),
+            ..World::new().await?
+        });
+        ours.deploy(&config_map("a", "1")).await?;
+        ours.theirs("theirs")?;
+        let brought = format!("{}-brought", ours.namespace);
+        let mut template = failing(&["a", "shared", "theirs", "new"]);
+        template.manifest = format!(
+            "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {brought}\n{}",
+            template.manifest
+        );
+        let failed = ours.deploy_with(&template, options(true, false)).await;
+        failed.expect_err("one of its objects is refused");
+        match beside {
+            Beside::Deployed => {}
+            Beside::Nothing => plain.delete("ours", 1).await?,
+            Beside::Helms => {
+                let mut record = plain.get("ours", 1).await?;
+                record.revision = 3;
+                plain.create(&record).await?;
+            }
+        }
+        let uids = || -> Result<_> {
+            let objects = [
+                "configmap/shared".to_owned(),
+                "configmap/theirs".to_owned(),
+                format!("namespace/{brought}"),
+            ];
+            objects.iter().map(|object| ours.uid_of(object)).collect()
+        };
+        let before: Vec<String> = uids()?;
+        let mut doomed = Doomed::new(&ours).await?;
+        doomed.storage = doomed.storage.with_digests(book);
+        let was_cut_off = doomed.uninstall(last).await;
+        ours.remove().await?;
+        let what = format!("{beside:?} after change {last}");
+        assert_eq!(uids()?, before, "{what}");
+        let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+        let leaving = ours.kubectl(&["get", &format!("namespace/{brought}"), leaving])?;
+        assert_eq!(leaving, "", "{what}");
+        for name in ["a", "new"] {
+            assert_eq!(ours.value(name).await?, "none", "{what}: {name}");
+        }
+        assert!(plain.history("ours").await?.is_empty(), "{what}");
+        if !was_cut_off {
+            return Ok(());
+        }
+    }
+    unreachable!("a removal ends")
 }
 
 /// An attempt brought a namespace and a kind, and others have come to use them: undoing it deletes neither.

@@ -107,13 +107,15 @@ impl DigestStore for Digests {
 
 /// A world whose digests are stored, and a storage of the same records without digests.
 async fn with_digests() -> Result<(World, Arc<Digests>, Storage)> {
-    let mut world = World::new().await?;
+    Ok(tracked(World::new().await?))
+}
+
+/// This world with its digests stored, and a storage of the same records without digests.
+pub(crate) fn tracked(world: World) -> (World, Arc<Digests>, Storage) {
     let book = Arc::new(Digests::default());
-    let plain = world.storage.clone();
-    world.storage = plain
-        .clone()
-        .with_digests(Arc::clone(&book) as Arc<dyn DigestStore>);
-    Ok((world, book, plain))
+    let plain = Storage::secrets(&world.cluster, &world.namespace);
+    let storage = plain.clone().with_digests(Arc::clone(&book) as _);
+    (World { storage, ..world }, book, plain)
 }
 
 /// Adds an object to what a record says.

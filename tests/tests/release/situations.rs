@@ -496,7 +496,7 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             ensure!(plain.history("web").await?.is_empty(), "records are left");
             // Who removes does not ask whether a record that nothing vouches for is another agent's.
             let is_agents = row.shape.writer == Writer::GoAgent;
-            let goes = is_agents || ["remove", "go on"].contains(&row.uninstall);
+            let goes = is_agents || row.uninstall == "remove";
             for name in ["ours", "dropped"] {
                 match goes {
                     true => ensure!(scene.value(name).await? == "none", "{name} is left"),

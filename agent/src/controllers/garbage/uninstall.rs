@@ -6,7 +6,6 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use release::action::{UninstallSpec, uninstall};
-use release::model::Status;
 use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
@@ -16,7 +15,7 @@ use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
 use crate::ledger::{
     Ledger, LedgerEntry, OwnedRecords, Proof, RecordOwner, ReleaseKey, is_settled, owned_records,
-    records,
+    records, shows_deployed,
 };
 use crate::report::redact::{Redacted, SensitiveData};
 
@@ -122,10 +121,7 @@ impl Uninstaller {
             let owner = match storage.get_unverified(&key.name, revision).await {
                 Ok(record) => {
                     let owner = RecordOwner::of(&record, revision, entry, &self.system_namespace);
-                    // A removal that was cut off does not tell what it removes.
-                    let is_deployed = owner == RecordOwner::Written { is_deployed: true }
-                        && record.status() != Status::Uninstalling;
-                    is_attempt &= !is_deployed && owner != RecordOwner::Named;
+                    is_attempt &= !shows_deployed(owner, &record);
                     owner
                 }
                 Err(StorageError::NotFound) => continue,
