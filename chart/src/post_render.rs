@@ -290,7 +290,7 @@ fn documents(
             let node = node.filter(|node| node.short_tag() != node::tag::NULL);
             return Ok(node.map(|node| Said::Node(Box::new(node))));
         }
-        let value = yaml::decode(text.as_bytes())?;
+        let value = yaml::Decoder::new().decode(text.as_bytes(), &mut budget)?;
         Ok(match value {
             Value::Null => None,
             value => Some(Said::Object(value)),
@@ -401,6 +401,20 @@ mod tests {
             &mut Vec::new(),
         );
         pieces.expect("no document is broken")
+    }
+
+    /// Each is far below what one document may take.
+    #[test]
+    fn documents_take_so_much_together_and_not_each() {
+        let maps = "- {a: 1}\n".repeat(10_000);
+        let document = |n: usize| format!("kind: A\nmetadata: {{name: a{n}}}\nspec:\n{maps}");
+        let all: Vec<_> = (0..20).map(document).collect();
+        let files = [("all.yaml".to_owned(), all.join("---\n"))];
+        let failed = apply(&Objects, Strategy::Combined, files.into(), &mut Vec::new());
+        let failed = failed.unwrap_err();
+        let cause = failed.source().map(ToString::to_string).unwrap_or_default();
+        let text = format!("{failed}: {cause}");
+        assert!(text.contains("decoded it takes more than 48 MiB"), "{text}");
     }
 
     /// What is applied must be what a later reading of the stored manifest gives.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use golib::budget::Budget;
 use serde_json::{Map, Value};
 
 use crate::discovery::{Discovery, Resource, group_version};
@@ -64,14 +65,20 @@ impl BuildError {
     }
 }
 
+/// What the documents of a manifest may take together once they are read, in bytes: twice what they may when a chart is rendered, so that
+/// what is deployed can always be read.
+const MAX_DECODED: usize = 96 << 20;
+
 /// The documents of `manifest`, comments-only ones left out and lists flattened.
 ///
 /// # Errors
 /// The first document that is no YAML, or no object.
 pub fn documents(manifest: &str) -> Result<Vec<Value>, BuildError> {
     let texts = split(manifest).into_iter().enumerate();
+    let mut budget = Budget::new(MAX_DECODED);
     flattened(texts.map(|(index, text)| {
-        golib::yaml::decode(text.as_bytes()).map_err(|error| BuildError::Yaml {
+        let read = golib::yaml::Decoder::new().decode(text.as_bytes(), &mut budget);
+        read.map_err(|error| BuildError::Yaml {
             index,
             problem: error.to_string(),
         })
@@ -333,6 +340,14 @@ mod tests {
                 namespaced: false,
             },
         ])
+    }
+
+    #[test]
+    fn documents_take_so_much_together_and_not_each() {
+        let document = format!("kind: A\nspec:\n{}", "- {a: 1}\n".repeat(10_000));
+        let manifest = vec![document; 20].join("---\n");
+        let failed = documents(&manifest).unwrap_err();
+        assert!(failed.to_string().contains("more than 96 MiB"), "{failed}");
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub struct Limits {
     pub text: u64,
     /// Bytes that the templates rendered leave as output, all together. 32 MiB.
     pub output: u64,
-    /// Bytes of lists and maps that exist at one time, about. 128 MiB.
+    /// Bytes of lists, maps and larger texts that exist at one time, about. 128 MiB.
     pub memory: u64,
     /// `{{template}}` inside `{{template}}`; Go's own limit of 100,000.
     pub template_depth: usize,

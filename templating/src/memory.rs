@@ -1,4 +1,4 @@
-//! How much memory the lists and maps of this thread hold at the moment. Values never leave their thread, so a count per
+//! How much memory the lists, maps and larger texts of this thread hold at the moment. Values never leave their thread, so a count per
 //! thread tells what a render holds on to, whatever it copied and dropped on the way.
 
 use std::cell::Cell;
@@ -10,12 +10,12 @@ thread_local! {
 /// Bytes of an empty list or map.
 const CONTAINER: u64 = 64;
 
-/// Bytes of all lists and maps alive on this thread.
+/// Bytes of all that is counted and alive on this thread.
 pub(crate) fn live() -> u64 {
     LIVE.get()
 }
 
-/// The share of one list or map; it counts until it is dropped.
+/// The share of one list, map or text; it counts until it is dropped.
 pub(crate) struct Held(Cell<u64>);
 
 impl Held {

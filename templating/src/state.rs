@@ -139,7 +139,7 @@ impl<'a> State<'a> {
         )
     }
 
-    /// Fails when the lists and maps of the render, and those about to be made, hold too much.
+    /// Fails when the lists, maps and larger texts of the render, and those about to be made, hold too much.
     ///
     /// # Errors
     /// When they hold more than the limit.
@@ -148,7 +148,7 @@ impl<'a> State<'a> {
         if held.saturating_add(more) > self.limits.memory {
             let limit = self.limits.memory;
             return Err(Error::limit(format!(
-                "lists and maps hold more than {limit} bytes"
+                "lists, maps and texts hold more than {limit} bytes"
             )));
         }
         Ok(())

@@ -398,3 +398,26 @@ fn deep_values_need_no_stack() {
         }
     });
 }
+
+/// A list of a few elements may hold megabytes: what texts take counts as long as something holds them, and no longer.
+#[test]
+fn texts_count_while_they_are_held() {
+    let limits = Limits {
+        bytes: 1 << 30,
+        memory: 8 << 20,
+        ..LIMITS
+    };
+    let render = |template: &str| {
+        let mut set = Dialect::Helm.template_set("chart");
+        set.parse("t", template).unwrap();
+        Renderer::new(Arc::new(set), &SystemHost, limits.clone()).render("t", &Value::Nil)
+    };
+    let held =
+        "{{ $l := list }}{{ range until 100 }}{{ $l = append $l (repeat 130000 \"a\") }}{{ end }}";
+    let failed = render(held).unwrap_err();
+    assert!(failed.is_limit(), "{failed}");
+    let deep = "{{ define \"d\" }}{{ $t := repeat 130000 \"a\" }}{{ if . }}{{ include \"d\" (sub . 1) }}{{ end }}{{ end }}{{ include \"d\" 100 }}";
+    assert!(render(deep).unwrap_err().is_limit());
+    let dropped = "{{ range until 1000 }}{{ $_ := repeat 130000 \"a\" }}{{ end }}";
+    assert_eq!(render(dropped).unwrap(), b"");
+}

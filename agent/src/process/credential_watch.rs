@@ -44,9 +44,16 @@ impl CredentialWatch<'_> {
         let mut renewal: Option<BoxFuture<'_, ()>> = None;
         // Whether a bootstrap Secret came while another one was made use of.
         let mut is_asked_again = false;
+        let mut check: Option<BoxFuture<'_, bool>> = None;
         loop {
             tokio::select! {
                 biased;
+                is_replaced = until_done(&mut check) => {
+                    if is_replaced {
+                        return;
+                    }
+                    check = None;
+                }
                 () = until_done(&mut renewal) => {
                     renewal = std::mem::take(&mut is_asked_again).then(|| self.registrar.renew_if_new().boxed());
                 }
@@ -61,11 +68,11 @@ impl CredentialWatch<'_> {
                 Some(event) = credential.next() => match event {
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) => {
                         self.health.contact(Side::Local);
-                        if self.is_replaced(&mut credential).await {
-                            return;
-                        }
+                        // While it does not work, all else goes on, and whatever is stored next is looked at instead.
+                        check = Some(self.is_replaced().boxed());
                     }
                     Ok(watcher::Event::Delete(_)) => {
+                        check = None;
                         tracing::info!("the credential is gone, registering again");
                         renewal = Some(self.registrar.renew().boxed());
                     }
@@ -92,7 +99,10 @@ impl CredentialWatch<'_> {
 
     /// Whether the stored credential is another one that works. One that does not is tried again
     /// until it does, or is the one in use again.
-    async fn is_replaced(&self, events: &mut SecretEvents) -> bool {
+    ///
+    /// # Cancellation
+    /// Safe: it only looks.
+    async fn is_replaced(&self) -> bool {
         let mut backoff = watch::Backoff::default();
         loop {
             let failed = match self.registrar.has_replacement_of(self.current).await {
@@ -108,17 +118,13 @@ impl CredentialWatch<'_> {
                 format!("the new credential does not work, the old one is kept: {failed}"),
             );
             let pause = backoff.next().unwrap_or(RETRY);
-            tokio::select! {
-                biased;
-                _ = events.next() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
+            tokio::time::sleep(pause).await;
         }
     }
 }
 
 /// Waits for work that may not be there.
-async fn until_done(work: &mut Option<BoxFuture<'_, ()>>) {
+async fn until_done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
     match work {
         Some(work) => work.await,
         None => std::future::pending().await,

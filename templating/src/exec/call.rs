@@ -52,9 +52,13 @@ impl<'t> Machine<'t, '_, '_> {
             Callee::Include => self.renderer.include(args),
             Callee::Tpl => self.renderer.tpl(args),
         };
-        let result = result.and_then(|result| {
-            match &result.value {
-                Value::Str(text) => self.renderer.state.spend_bytes(text.len() as u64)?,
+        let result = result.and_then(|mut result| {
+            match &mut result.value {
+                Value::Str(text) => {
+                    self.renderer.state.spend_bytes(text.len() as u64)?;
+                    *text = std::mem::take(text).counted();
+                    self.renderer.state.check_memory(0)?;
+                }
                 Value::List(_) | Value::Map(_) => self.renderer.state.check_memory(0)?,
                 _ => {}
             }

@@ -6,7 +6,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use crate::memory::Held;
 
 /// An immutable Go string. Cloning shares the bytes; short ones are copied, which costs no memory of their own.
 ///
@@ -34,7 +36,33 @@ enum Repr {
     Kept(Arc<dyn AsRef<[u8]> + Send + Sync>),
 }
 
+/// Shorter texts count with the list or map that has them.
+const COUNTED: usize = 256;
+
+/// Bytes that count as long as anything holds them.
+struct Counted {
+    bytes: Arc<[u8]>,
+    _held: Mutex<Held>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Str {
+    /// The same, whose bytes count among what a render holds: a list of a few elements may hold megabytes of text.
+    pub(crate) fn counted(self) -> Self {
+        match self.0 {
+            Repr::Long(bytes) if bytes.len() >= COUNTED => {
+                let _held = Mutex::new(Held::new(bytes.len() as u64));
+                Self::kept(Counted { bytes, _held })
+            }
+            repr => Self(repr),
+        }
+    }
+
     /// A string of bytes that `keeper` holds, without a copy of them. The bytes must always be the same.
     pub fn kept(keeper: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self(Repr::Kept(Arc::new(keeper)))

@@ -313,6 +313,7 @@ impl Deployer {
             skip_schema_validation: helm.skip_schema_validation,
             disable_dns: helm.disable_dns,
             limit: self.render_limit,
+            spent: Mutex::default(),
             superseded: superseded.clone(),
             turn: turn.clone(),
             revisions,

@@ -2,6 +2,7 @@
 //!
 //! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be told without them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,8 +35,19 @@ struct ValuesMisfit(String);
 pub(super) struct SensitiveInputs {
     /// Documents that are Secrets, or lists that may hold some.
     secrets: Mutex<Vec<String>>,
-    looked_up: Mutex<Vec<Value>>,
+    looked_up: Mutex<LookedUp>,
 }
+
+/// Secrets that templates looked up, each version once.
+#[derive(Default)]
+struct LookedUp {
+    found: BTreeMap<(String, String, String), Value>,
+    /// What they weigh, in bytes, about.
+    bytes: usize,
+}
+
+/// The most of Secrets that templates may look up: all of them are remembered, for errors to be told without them.
+const MAX_LOOKED_UP: usize = 4 << 20;
 
 impl SensitiveInputs {
     fn rendered(&self, rendered: &rendered::Rendered) {
@@ -52,12 +64,40 @@ impl SensitiveInputs {
         *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
-    fn looked_up(&self, found: &Value) {
+    /// Remembers Secrets: one, or a list of them.
+    ///
+    /// # Errors
+    /// They are too many.
+    fn looked_up(&self, found: &Value) -> Result<(), templating::Error> {
+        if let Some(items) = found.get("items").and_then(Value::as_array) {
+            return items.iter().try_for_each(|item| self.looked_up(item));
+        }
+        let of = |name: &str| {
+            let field = found.get("metadata").and_then(|all| all.get(name));
+            field.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let version = (of("namespace"), of("name"), of("resourceVersion"));
         let mut looked_up = self
             .looked_up
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        looked_up.push(found.clone());
+        if looked_up.found.contains_key(&version) {
+            return Ok(());
+        }
+        // What it is is known by its kind, which items of a list may lack.
+        let mut secret = Map::from_iter([("kind".to_owned(), "Secret".into())]);
+        for field in ["data", "stringData"] {
+            secret.extend(found.get(field).map(|all| (field.to_owned(), all.clone())));
+        }
+        let secret = Value::Object(secret);
+        looked_up.bytes += golib::budget::weigh(&secret);
+        looked_up.found.insert(version, secret);
+        match looked_up.bytes {
+            ..=MAX_LOOKED_UP => Ok(()),
+            _ => Err(templating::Error::message(format!(
+                "templates look up more than {MAX_LOOKED_UP} bytes of Secrets"
+            ))),
+        }
     }
 
     /// All of it, with the values.
@@ -71,9 +111,8 @@ impl SensitiveInputs {
             .looked_up
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        looked_up
-            .iter()
-            .for_each(|object| secrets.add_object(object));
+        let found = looked_up.found.values();
+        found.for_each(|object| secrets.add_object(object));
         secrets
     }
 }
@@ -91,8 +130,9 @@ pub(super) struct Rendering {
     pub(super) discovery: Arc<Discovery>,
     pub(super) skip_schema_validation: bool,
     pub(super) disable_dns: bool,
-    /// How long templates may take.
+    /// How long templates may take, however often the deploy renders them, and how long they have.
     pub(super) limit: Duration,
+    pub(super) spent: Mutex<Duration>,
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
     /// What it may take.
@@ -264,6 +304,10 @@ fn is_limit(failed: &RenderedError) -> bool {
 struct Superseded;
 
 impl Rendering {
+    fn lock_spent(&self) -> MutexGuard<'_, Duration> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Renders.
     ///
     /// # Errors
@@ -274,6 +318,7 @@ impl Rendering {
             sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
             begun: Instant::now(),
+            before: *self.lock_spent(),
             limit: self.limit,
             superseded: &self.superseded,
         };
@@ -299,8 +344,9 @@ impl Rendering {
                 ..rendered::RenderOptions::default()
             },
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
-        })
-        .map_err(|failed| match failed {
+        });
+        *self.lock_spent() += host.begun.elapsed();
+        let rendered = rendered.map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
             failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
                 BoxError::from(OverTurn(failed))
@@ -329,6 +375,8 @@ struct ClusterHost<'a> {
     sensitive: &'a SensitiveInputs,
     resolves_names: bool,
     begun: Instant,
+    /// How long earlier tries of the same deploy have rendered.
+    before: Duration,
     limit: Duration,
     superseded: &'a CancellationToken,
 }
@@ -338,7 +386,7 @@ impl Host for ClusterHost<'_> {
         if self.superseded.is_cancelled() {
             return Err(templating::Error::limit(Superseded.to_string()));
         }
-        if self.begun.elapsed() < self.limit {
+        if self.before + self.begun.elapsed() < self.limit {
             return Ok(());
         }
         let seconds = self.limit.as_secs_f64();
@@ -371,7 +419,7 @@ impl Host for ClusterHost<'_> {
             .lookup(api_version, kind, namespace, name)
             .map_err(|failed| templating::Error::message(error::chain(&failed)))?;
         if kind == "Secret" {
-            self.sensitive.looked_up(&found);
+            self.sensitive.looked_up(&found)?;
         }
         Ok(found)
     }
@@ -395,6 +443,33 @@ impl Scopes for DiscoveredScopes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A chart may look the same Secret up in a loop.
+    #[test]
+    fn secrets_that_are_looked_up_are_remembered_once_and_not_without_end() {
+        let secret = |name: &str, version: &str| {
+            serde_json::json!({
+                "kind": "Secret", "metadata": {"namespace": "ns", "name": name, "resourceVersion": version},
+                "stringData": {"password": "x".repeat(1 << 20)},
+            })
+        };
+        let inputs = SensitiveInputs::default();
+        for _ in 0..100 {
+            inputs.looked_up(&secret("a", "1")).unwrap();
+        }
+        let list = serde_json::json!({"kind": "SecretList", "items": [secret("a", "1"), secret("b", "1")]});
+        inputs.looked_up(&list).unwrap();
+        inputs.looked_up(&secret("a", "2")).unwrap();
+        let count = inputs.looked_up.lock().unwrap().found.len();
+        assert_eq!(count, 3);
+        let failed = inputs.looked_up(&secret("c", "1")).unwrap_err();
+        assert!(
+            failed.to_string().contains("more than 4194304 bytes"),
+            "{failed}"
+        );
+        let secrets = inputs.secrets(&Map::new(), &Chart::default());
+        assert!(!secrets.redact(&"x".repeat(1 << 20)).contains('x'));
+    }
 
     /// Whatever templates a turn begins with, the last one is alone and has the most.
     #[test]
