@@ -23,7 +23,7 @@ pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackError,
     RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
 };
-pub use error::{BoxError, error_chain};
+pub use error::{BoxError, error_chain, error_unquoted};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};

@@ -410,7 +410,7 @@ fn texts_count_while_they_are_held() {
     let render = |template: &str| {
         let mut set = Dialect::Helm.template_set("chart");
         set.parse("t", template).unwrap();
-        Renderer::new(Arc::new(set), &SystemHost, limits.clone()).render("t", &Value::Nil)
+        Renderer::new(Arc::new(set), &SystemHost, limits).render("t", &Value::Nil)
     };
     let held =
         "{{ $l := list }}{{ range until 100 }}{{ $l = append $l (repeat 130000 \"a\") }}{{ end }}";

@@ -171,6 +171,21 @@ fn check_token(config: &kube::Config) -> kube::Result<()> {
     }
 }
 
+/// A server's name and port, without a user and password that its address may have.
+fn host(address: &http::Uri) -> String {
+    let host = address.host().unwrap_or_default();
+    match address.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+/// The address of a server as it may be told.
+pub fn shown(address: &http::Uri) -> String {
+    let scheme = address.scheme_str().unwrap_or("https");
+    format!("{scheme}://{}{}", host(address), address.path())
+}
+
 #[derive(Clone)]
 struct Common {
     /// The server all requests go to.
@@ -180,9 +195,8 @@ struct Common {
 
 impl Common {
     fn new(config: &kube::Config, last_contact: &LastContact) -> Self {
-        let authority = config.cluster_url.authority();
         Self {
-            host: authority.map_or_else(String::new, ToString::to_string),
+            host: host(&config.cluster_url),
             last_contact: last_contact.clone(),
         }
     }
@@ -310,6 +324,20 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_told_without_its_password() {
+        let address: http::Uri = "https://user:canary@api.example:6443/k8s/x"
+            .parse()
+            .unwrap();
+        assert_eq!(host(&address), "api.example:6443");
+        assert_eq!(shown(&address), "https://api.example:6443/k8s/x");
+        let plain: http::Uri = "https://api.example".parse().unwrap();
+        assert_eq!(
+            (host(&plain), shown(&plain)),
+            ("api.example".to_owned(), plain.to_string())
+        );
+    }
 
     #[test]
     fn watches_are_told_from_lists() {

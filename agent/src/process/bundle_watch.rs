@@ -14,6 +14,7 @@ use crate::controllers::store::{Store, Wake};
 use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
+use crate::report::redact;
 
 /// What the watch reads from and writes to.
 pub(super) struct BundleWatch<'a> {
@@ -129,7 +130,7 @@ impl BundleWatch<'_> {
                 let name = invalid.metadata.name.unwrap_or_default();
                 tracing::error!(
                     name,
-                    error = invalid.error,
+                    error = redact::without_quotes(&invalid.error),
                     "a bundledeployment cannot be read"
                 );
                 self.store.malformed(&name);

@@ -4,6 +4,7 @@
 //! whatever level is asked for; the HTTP client is silent unless asked, because its spans name every
 //! URL, and its failures come back to us as errors.
 
+use std::any::Any;
 use std::io;
 
 use tracing_subscriber::filter::{FilterExt as _, LevelFilter, Targets};
@@ -25,6 +26,10 @@ pub fn init(options: &LogOptions) {
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .log_internal_errors(false);
+    std::panic::set_hook(Box::new(|panicked| {
+        let place = panicked.location().map(ToString::to_string);
+        tracing::error!(place, "{}", told(panicked.payload()));
+    }));
     // An error means a subscriber is there already (tests); then its owner decides.
     match options.encoder {
         Encoder::Json => {
@@ -36,6 +41,14 @@ pub fn init(options: &LogOptions) {
             tracing_subscriber::registry().with(layer).try_init().ok()
         }
     };
+}
+
+/// What may be told of a panic: words of the program, and not what was put among them, which may quote anything.
+fn told(payload: &(dyn Any + Send)) -> String {
+    match payload.downcast_ref::<&'static str>() {
+        Some(words) => format!("panicked: {words}"),
+        None => "panicked".to_owned(),
+    }
 }
 
 /// The most verbose level of each library, whatever was asked for: beyond it they print bodies, headers and
@@ -66,5 +79,21 @@ fn filter(level: tracing::Level) -> EnvFilter {
             "{level},kube_client=off,kube_runtime=error,hyper=warn,hyper_util=warn,h2=warn,\
              rustls=warn,tower=warn,reqwest=warn"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_quotes_nothing() {
+        let quoting = std::panic::catch_unwind(|| {
+            let canary = "canary".to_owned();
+            std::panic::panic_any(format!("byte index 9 is out of bounds of `{canary}`"))
+        });
+        assert_eq!(told(&*quoting.unwrap_err()), "panicked");
+        let plain: Box<dyn Any + Send> = Box::new("no such state");
+        assert_eq!(told(&*plain), "panicked: no such state");
     }
 }

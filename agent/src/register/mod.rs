@@ -23,7 +23,7 @@ use crate::api::{
     BundleDeployment, Cluster, ClusterRegistration, ClusterRegistrationSpec,
     LABEL_CREATED_BY_AGENT_POD, LABEL_REGISTRATION_TOKEN,
 };
-use crate::client::requests::{Clients, LastContact};
+use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
 use crate::report::events::{Events, Reason};
@@ -542,7 +542,7 @@ impl Registrar {
     ) -> Result<Upstream, RegisterError> {
         let config = credential::client_config(&credential.kubeconfig, mode).await?;
         let namespace = config.default_namespace.clone();
-        let server = config.cluster_url.to_string();
+        let server = requests::shown(&config.cluster_url);
         let client = self.client(config)?;
         let bundles = Api::<BundleDeployment>::namespaced(client.clone(), &namespace);
         bundles

@@ -31,6 +31,11 @@ const GO_QUOTED: usize = 7;
 pub struct Redacted(String);
 
 impl Redacted {
+    /// An error in which nobody knows what is secret, without what an API server or a webhook may quote.
+    pub fn unquoted(failed: &(dyn std::error::Error + 'static)) -> Self {
+        Self(release::error_unquoted(failed))
+    }
+
     /// Stands for an error that nobody can redact, as what is secret in it cannot be read.
     pub fn withheld(unreadable: &StorageError) -> Self {
         let why = error::chain(unreadable);
@@ -222,6 +227,23 @@ impl SensitiveData {
     }
 }
 
+/// A text without what it quotes: a decoder names the value that it cannot use.
+pub fn without_quotes(text: &str) -> String {
+    let (mut told, mut is_quoted, mut is_escaped) = (String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            '"' if !is_escaped => {
+                told.push_str(if is_quoted { "" } else { MASK });
+                is_quoted = !is_quoted;
+            }
+            _ if is_quoted => {}
+            c => told.push(c),
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    told
+}
+
 /// The words of a text that may be secrets, without the signs around them.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| c.is_whitespace() || "\"'`,;:()[]{}=".contains(c));
@@ -332,6 +354,15 @@ mod tests {
         secrets.add_release(&former);
         let text = "hunter2-canary canary-former canary-config web";
         assert_eq!(secrets.redact(text), format!("{MASK} {MASK} {MASK} web"));
+    }
+
+    #[test]
+    fn what_a_decoder_quotes_is_left_out() {
+        let text =
+            r#"spec: invalid type: string "canary \"b\" c", expected a map at line 1 column 9"#;
+        let told = format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
+        assert_eq!(without_quotes(text), told);
+        assert_eq!(without_quotes("a \"canary"), format!("a {MASK}"));
     }
 
     #[test]

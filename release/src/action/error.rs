@@ -30,8 +30,9 @@ pub enum DeployError {
     #[error(transparent)]
     Render(BoxError),
     /// The renderer panicked, or the runtime is shutting down.
+    // A panic may quote anything.
     #[error("rendering was aborted")]
-    RenderAborted(#[source] tokio::task::JoinError),
+    RenderAborted(tokio::task::JoinError),
     /// The rendered manifest is not made of objects the cluster knows.
     #[error("unable to build kubernetes objects from {which} manifest")]
     Build {

@@ -347,7 +347,7 @@ impl HookRun<'_> {
             );
         }
         for error in results.into_iter().filter_map(Result::err) {
-            let error = crate::error::error_chain(&error);
+            let error = crate::error::error_unquoted(&error);
             tracing::warn!(release = release.name, error, "cannot delete a hook");
         }
     }

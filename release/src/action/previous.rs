@@ -150,7 +150,13 @@ pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Ob
     let built = build_stored(&release.manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {
         // It was applied once, so this is damage; what it had can only be left alone.
-        tracing::warn!(release = release.name, revision = release.revision, %error, "unreadable manifest");
+        let error = crate::error::error_unquoted(&error);
+        tracing::warn!(
+            release = release.name,
+            revision = release.revision,
+            error,
+            "unreadable manifest"
+        );
         Vec::new()
     })
 }
@@ -193,7 +199,7 @@ pub(super) async fn read_if_possible(
             tracing::warn!(
                 name,
                 revision,
-                error = crate::error::error_chain(&error),
+                error = crate::error::error_unquoted(&error),
                 "unreadable record"
             );
             Ok(None)
@@ -265,7 +271,7 @@ pub(super) async fn supersede(
             // Pruned, by us or by somebody else.
             Ok(()) | Err(StorageError::NotFound) => {}
             Err(error) => {
-                let error = crate::error::error_chain(&error);
+                let error = crate::error::error_unquoted(&error);
                 tracing::warn!(
                     release = newest.name,
                     revision = head.revision,
@@ -281,7 +287,7 @@ pub(super) async fn supersede(
 pub(super) async fn prune(storage: &Storage, name: &str, outdated: &[i64]) {
     for revision in outdated {
         if let Err(failed) = storage.delete(name, *revision).await {
-            let error = crate::error::error_chain(&failed);
+            let error = crate::error::error_unquoted(&failed);
             tracing::warn!(name, revision, error, "cannot prune a record");
         }
     }

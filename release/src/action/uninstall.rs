@@ -216,7 +216,7 @@ impl Records {
                 }
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
-                    let (name, error) = (&self.name, crate::error::error_chain(&error));
+                    let (name, error) = (&self.name, crate::error::error_unquoted(&error));
                     tracing::warn!(name, revision, error, "unreadable record");
                     unreadable = Some(revision);
                 }
@@ -324,7 +324,10 @@ async fn delete_objects(
         };
         match build_stored(&other.manifest, &spec.namespace, &discovery) {
             Ok(built) => take(built, *operation),
-            Err(error) => tracing::warn!(release = spec.name, %error, "unreadable manifest"),
+            Err(error) => {
+                let error = crate::error::error_unquoted(&error);
+                tracing::warn!(release = spec.name, error, "unreadable manifest");
+            }
         }
     }
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {

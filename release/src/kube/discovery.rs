@@ -115,7 +115,8 @@ impl CachedDiscovery {
             {
                 Ok(list) => discovery.add_list(&list),
                 Err(error) if error.code().is_some() => {
-                    tracing::warn!(version, %error, "skipping an API group that does not answer");
+                    let error = crate::error::error_unquoted(&error);
+                    tracing::warn!(version, error, "skipping an API group that does not answer");
                 }
                 Err(error) => return Err(error),
             }

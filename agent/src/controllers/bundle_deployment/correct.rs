@@ -157,7 +157,7 @@ pub async fn record_failure(
     if let Err(failed) = recorded {
         tracing::warn!(
             release = release.name,
-            error = error::chain(&failed),
+            error = release::error_unquoted(&failed),
             "cannot record a failed correction"
         );
     }

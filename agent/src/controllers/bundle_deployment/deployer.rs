@@ -490,10 +490,10 @@ impl Deployer {
             .work(move || loaded.package(&bundle, &namespace));
         let package = match package.await {
             Ok(package) => package.map_err(not_loaded)?,
-            Err(panicked) => {
-                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(
-                    InputError::new(panicked),
-                ));
+            // A panic may quote anything.
+            Err(_) => {
+                let aborted = InputError::Failed("loading the chart was aborted".to_owned());
+                return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(aborted));
             }
         };
         if let Some(text) = vouched {
@@ -583,7 +583,8 @@ impl Deployer {
             package.map(|package| package.chart.metadata)
         };
         let metadata = impersonated.cluster().host().work(work).await;
-        let metadata = metadata.map_err(InputError::new)??;
+        let aborted = |_| InputError::Failed("loading the chart was aborted".to_owned());
+        let metadata = metadata.map_err(aborted)??;
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))
     }

@@ -20,6 +20,7 @@ use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
+use crate::report::redact::{Redacted, SensitiveData};
 
 /// Before a bundle's name, a label on the copies that it needs beside the one that [`LABEL_BUNDLE_DEPLOYMENT`] names. Its value is empty, or
 /// the version of the source that the bundle's release was not deployed with yet.
@@ -46,7 +47,7 @@ pub enum CopyError {
         what: &'static str,
         namespace: String,
         name: String,
-        source: kube::Error,
+        source: Redacted,
     },
     /// Not upstream's: that overwrites it.
     #[error(
@@ -100,7 +101,7 @@ impl ChangedCopies {
                 Kind::ConfigMap => clear::<ConfigMap>(downstream, bundle, &copy).await,
             };
             if let Err(failed) = done {
-                let error = error::text(&failed);
+                let error = release::error_unquoted(&failed);
                 tracing::warn!(
                     bundle = bundle.name(),
                     copy = copy.name,
@@ -386,21 +387,33 @@ async fn copy<K: Copied>(
     })?;
     let target = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), target);
-    let written = write(&copies, name, bundle.name(), &source).await;
+    let mut replaced = None;
+    let written = write(&copies, name, bundle.name(), &source, &mut replaced).await;
     written.map_err(|refusal| match refusal {
         Refusal::NotACopy => CopyError::NotACopy {
             what: K::WRITTEN,
             namespace: target.to_owned(),
             name: name.to_owned(),
         },
-        Refusal::Api(source) => CopyError::Write {
+        Refusal::Api(refusal) => CopyError::Write {
             what: K::WRITTEN,
             // Upstream prints its own.
             namespace: bundle.namespace().into(),
             name: name.to_owned(),
-            source,
+            source: redacted(&refusal, [Some(&source), replaced.as_ref()]),
         },
     })
+}
+
+/// What an API server or a webhook says of a copy, without what the copy says.
+fn redacted<K: Copied>(refusal: &kube::Error, copies: [Option<&K>; 2]) -> Redacted {
+    let mut secrets = SensitiveData::default();
+    for copy in copies.into_iter().flatten() {
+        if let Ok(copy) = serde_json::to_value(copy) {
+            secrets.add_object(&copy);
+        }
+    }
+    secrets.redacted(refusal)
 }
 
 async fn write<K: Copied>(
@@ -408,6 +421,7 @@ async fn write<K: Copied>(
     name: &str,
     bundle: &str,
     source: &K,
+    replaced: &mut Option<K>,
 ) -> Result<WrittenCopy, Refusal> {
     let parameters = PostParams::default();
     let mut tries = 1;
@@ -441,8 +455,9 @@ async fn write<K: Copied>(
                 let immutable = existing.immutable();
                 let metadata = merged_metadata(existing.meta().clone(), metadata);
                 let replacement = source.clone().copied(metadata, immutable);
-                let replaced = copies.replace(name, &parameters, &replacement).await;
-                replaced.map(|_| written)
+                let outcome = copies.replace(name, &parameters, &replacement).await;
+                *replaced = Some(existing);
+                outcome.map(|_| written)
             }
             None => {
                 let metadata = copied_metadata(name, &Claims::first(bundle), source.meta());

@@ -315,7 +315,7 @@ impl Live {
                 }
                 // Refused, or not allowed: then our own idea of the result has to do.
                 Err(failed) => {
-                    tracing::debug!(error = %error::chain(&failed), "no prediction");
+                    tracing::debug!(error = release::error_unquoted(&failed), "no prediction");
                     objects::merge::json::merge(live.clone(), &object.body)
                 }
             };

@@ -90,6 +90,19 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether it is about a name or label of the spec, which may be filled in.
+    pub fn is_of_names(self) -> bool {
+        matches!(
+            self,
+            Self::Name
+                | Self::TargetNamespace
+                | Self::ReleaseName
+                | Self::NamespaceForbidden
+                | Self::NamespaceLabels
+                | Self::Ledger
+        )
+    }
+
     /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
     pub fn waiting(self) -> Option<Waiting> {
         match self {

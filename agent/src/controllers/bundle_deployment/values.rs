@@ -40,6 +40,8 @@ pub struct Filled {
     values: Option<Map<String, Value>>,
     /// Of the facts that were read; `None` when none were.
     pub digest: Option<String>,
+    /// The facts that its names are filled in with.
+    pub secrets: Option<Arc<SensitiveData>>,
 }
 
 impl Filled {
@@ -67,6 +69,7 @@ impl ValuesReader {
                 bundle: Arc::clone(bundle),
                 values: None,
                 digest: None,
+                secrets: None,
             });
         }
         let helm = match fills_values {
@@ -96,10 +99,13 @@ impl ValuesReader {
                 .or_else(|| Some(Map::new())),
             false => None,
         };
+        let secrets = fills_coordinates
+            .then(|| Arc::new(SensitiveData::of_facts(&gathered.facts.template_values)));
         Ok(Filled {
             bundle: Arc::new(filled),
             values,
             digest,
+            secrets,
         })
     }
 

@@ -68,7 +68,7 @@ pub enum RemovalError {
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
     #[error("failed to delete copies of upstream resources")]
-    DownstreamResources(#[source] kube::Error),
+    DownstreamResources(#[source] Redacted),
 }
 
 /// Removes what is proven to be orphaned.

@@ -221,7 +221,7 @@ impl Uninstaller {
         let others = self.store.claimants();
         downstream_resources::remove_all(impersonated, &key.namespace, &entry.bundle, &others)
             .await
-            .map_err(RemovalError::DownstreamResources)
+            .map_err(|failed| RemovalError::DownstreamResources(Redacted::unquoted(&failed)))
     }
 
     /// Forgets a release that is not the bundle's, but for what is left to a bundle that tried to take it. Copies that were made for the

@@ -45,6 +45,7 @@ use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
+use crate::report::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 
 /// What upstream has not delivered yet (values, downstream resources) shows in the status once it is late.
@@ -101,6 +102,8 @@ struct ReconcileState {
     /// Why the site holds changes, while it does.
     hold: Option<String>,
     report: Report,
+    /// What the bundle's names may be filled in with.
+    facts: Option<Arc<SensitiveData>>,
     /// What the release that was read takes of the memory that all reconciles share.
     turn: Option<Reservation>,
 }
@@ -187,6 +190,7 @@ impl Reconciler {
             report: Report::new(&bundle, status, self.timing, now),
             bundle,
             hold,
+            facts: None,
             turn: None,
         };
         let set = SetId::new(name, &self.scope);
@@ -230,6 +234,7 @@ impl Reconciler {
             }
         };
         state.bundle = Arc::clone(&filled.bundle);
+        state.facts = filled.secrets.clone();
         let desired = claims::desired(&state.bundle);
         let collector = &self.context.collector;
         collector.is_filled(state.bundle.name(), &desired);
@@ -275,7 +280,14 @@ impl Reconciler {
     /// Reports a halt. What upstream has not delivered yet shows in the status once it is late.
     fn report(&self, state: &mut ReconcileState, halt: &Halt) {
         let is_late = halt.waits_for_upstream() && self.waited(state.bundle.name()) > PATIENCE;
-        state.report.halt(halt, is_late);
+        match &state.facts {
+            // What refuses a name quotes it.
+            Some(facts) if halt.cause.is_of_names() => {
+                let halt = halt.clone().redacted(facts);
+                state.report.halt(&halt, is_late);
+            }
+            _ => state.report.halt(halt, is_late),
+        }
     }
 
     /// Forgets what is remembered of bundles that have come to rest, and of their charts.
