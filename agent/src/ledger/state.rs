@@ -126,6 +126,12 @@ impl LedgerEntry {
         self.revisions.as_ref().is_none_or(is_some)
     }
 
+    /// The newest revision that was ever written for the bundle, where it is proven that the release is its own; else 0.
+    pub fn newest_owned(&self) -> i64 {
+        let newest = self.revisions.as_ref().and_then(Notes::newest);
+        newest.filter(|_| !self.is_attempt).unwrap_or_default()
+    }
+
     /// The newest revision that ever had a digest here, whoever wrote it.
     fn newest(&self) -> Option<i64> {
         let claims = self.claims.values().map(|claim| &claim.revisions);

@@ -175,3 +175,64 @@ async fn a_release_whose_removal_is_held_is_not_taken_over() -> Result<()> {
     ensure!(common(&agent).await? == (uid, json!("two")));
     Ok(())
 }
+
+/// The one that took the release has no status for a while, since its next version cannot be deployed, and then is not listed any more, which
+/// proves nothing. The one that had the release before still has a status that names it.
+#[tokio::test]
+async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_missed()
+-> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    agent.apply(&claim(&agent, "zeta", "one")).await?;
+    agent.wait_ready("zeta").await?;
+    let taker = claim(&agent, "alpha", "two").helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    agent.wait_ready("alpha").await?;
+    let names = ["alpha".to_owned(), "common".to_owned()];
+    let refused = format!("release {}/shared belongs to bundle alpha", target(&agent));
+    stays_refused(&agent, &refused, "taken").await?;
+    let before = common(&agent).await?;
+
+    let chart = "apiVersion: v2\nname: alpha\nversion: 1.0.0\nkubeVersion: '>=99.0.0'\n";
+    let failing = BundleDeployment::content("alpha", vec![("Chart.yaml".to_owned(), chart.into())])
+        .release("shared", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&failing).await?;
+    let is_cleared = |bundle: &Value| {
+        conditions(bundle).contains("chart requires kubeVersion")
+            && bundle["status"]["release"]
+                .as_str()
+                .is_none_or(str::is_empty)
+    };
+    agent
+        .wait_for("alpha", "a status of no release", is_cleared)
+        .await?;
+    stays_refused(&agent, &refused, "failing").await?;
+
+    agent.process()?.kill();
+    agent.delete("alpha").await?;
+    agent.process()?.restart()?;
+    wait_held(&agent, 1).await?;
+    stays_refused(&agent, &refused, "missed").await?;
+    ensure!(present(&agent, &names).await? == names);
+    ensure!(present(&agent, &["zeta".to_owned()]).await?.is_empty());
+    ensure!(common(&agent).await? == before);
+    Ok(())
+}
+
+/// Whatever `zeta` wants by now, it is told that the release is another's.
+async fn stays_refused(agent: &TestAgent<'_>, refused: &str, what: &str) -> Result<()> {
+    for round in 0..2 {
+        let label = format!("{what}-{round}");
+        let wanted = claim(agent, "zeta", &label).label("round", &label);
+        agent.apply(&wanted).await?;
+        agent.apply(&crate::scene::app(agent, &label)).await?;
+        agent.wait_ready(&label).await?;
+        let is_refused = |bundle: &Value| {
+            bundle["metadata"]["labels"]["round"] == label.as_str()
+                && conditions(bundle).contains(refused)
+        };
+        agent.wait_for("zeta", "a refusal", is_refused).await?;
+    }
+    Ok(())
+}

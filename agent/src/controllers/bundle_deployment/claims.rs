@@ -3,14 +3,15 @@
 //! A release has the objects of one bundle, and stays with it: another bundle that names it is refused, because its upgrade would delete the
 //! first one's objects, and the first one's drift correction would bring them back. The Go agent lets them take the release from each other
 //! with every change. With `takeOwnership` a changed bundle takes it here too. Evidence is what statuses and the ledger say, where no tenant
-//! writes; a release record is none.
+//! writes; a release record is none. Of the ledger's owner the ledger knows better than its status, which is written later and is cleared where a
+//! deploy fails; but another agent, whose ledger this is not, may have given the release to another bundle since, which only statuses tell.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 use crate::bundle::release_name;
-use crate::ledger::ReleaseKey;
+use crate::ledger::{LedgerEntry, ReleaseKey};
 
 /// A release as `status.release` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,27 +130,57 @@ impl Claimant {
     }
 
     /// Whether the bundle still wants the release. While that is not known, what was deployed decides.
-    fn holds_on(&self, key: &ReleaseKey) -> bool {
+    fn holds_on(&self, key: &ReleaseKey, owner: Option<&Owner>) -> bool {
         let wants = match &self.desired {
             Some(desired) => desired == key,
-            None => revision(&self.bundle, key) > 0,
+            None => reached(&self.bundle, key, owner) > 0,
         };
         wants && self.bundle.metadata.deletion_timestamp.is_none()
     }
+}
+
+/// The bundle that the ledger has for a release.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    pub bundle: String,
+    /// The newest revision that was ever written for it; 0 where nothing proves that the release is its own.
+    pub newest: i64,
+}
+
+impl Owner {
+    /// As an entry of the ledger has it.
+    pub fn of(entry: LedgerEntry) -> Self {
+        Self {
+            newest: entry.newest_owned(),
+            bundle: entry.bundle,
+        }
+    }
+
+    /// Whether the bundle's own status tells that it was given the release since, by an agent that writes no ledger.
+    pub fn is_outdone_by(&self, bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
+        revision(bundle, key) > self.newest
+    }
+}
+
+/// How far a bundle got with a release, by its status or, of the ledger's owner, by the ledger.
+fn reached(bundle: &BundleDeployment, key: &ReleaseKey, owner: Option<&Owner>) -> i64 {
+    let owned = owner.filter(|owner| owner.bundle == bundle.name());
+    revision(bundle, key).max(owned.map_or(0, |owner| owner.newest))
 }
 
 /// The other bundle that has the release `key`. `owner` is the bundle that the ledger has for it.
 pub fn conflicting_bundle(
     bundle: &BundleDeployment,
     key: &ReleaseKey,
-    owner: Option<&str>,
+    owner: Option<&Owner>,
     others: &[Claimant],
 ) -> Option<String> {
-    let rank = |one: &BundleDeployment| (revision(one, key), owner == Some(one.name()));
+    let is_owner = |one: &BundleDeployment| owner.is_some_and(|owner| owner.bundle == one.name());
+    let rank = |one: &BundleDeployment| (reached(one, key, owner), is_owner(one));
     let ours = rank(bundle);
     others
         .iter()
-        .filter(|other| other.bundle.name() != bundle.name() && other.holds_on(key))
+        .filter(|other| other.bundle.name() != bundle.name() && other.holds_on(key, owner))
         .map(|other| (rank(&other.bundle), other))
         .filter(|(theirs, _)| *theirs > ours)
         .max_by_key(|(theirs, _)| *theirs)
@@ -229,6 +260,11 @@ impl ReleaseLocks {
         })
     }
 
+    /// Whether another bundle than this one is deploying a release.
+    pub fn is_taken(&self, key: &ReleaseKey, bundle: &str) -> bool {
+        self.lock().get(key).is_some_and(|other| other != bundle)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<ReleaseKey, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,22 +306,32 @@ mod tests {
         bundles.iter().map(claimant).collect()
     }
 
+    fn owner((bundle, newest): (&str, i64)) -> Owner {
+        let bundle = bundle.to_owned();
+        Owner { bundle, newest }
+    }
+
     #[rstest]
     #[case::nobody_has_it("", "", None, None)]
-    #[case::the_first_record_is_in_the_ledger("", "", Some("b"), Some("b"))]
+    #[case::the_first_record_is_in_the_ledger("", "", Some(("b", 0)), Some("b"))]
     #[case::the_other_has_deployed_it("", "apps/web:1", None, Some("b"))]
-    #[case::we_have_deployed_it("apps/web:1", "", Some("b"), None)]
+    #[case::we_have_deployed_it("apps/web:1", "", Some(("b", 0)), None)]
     #[case::the_other_took_it_from_us("apps/web:1", "apps/web:2", None, Some("b"))]
+    #[case::and_its_status_is_not_written_yet("apps/web:1", "", Some(("b", 2)), Some("b"))]
+    #[case::and_its_status_is_of_before("apps/web:2", "apps/web:1", Some(("b", 3)), Some("b"))]
     #[case::we_took_it_from_the_other("apps/web:3", "apps/web:2", None, None)]
+    #[case::and_our_status_was_cleared("", "apps/web:2", Some(("a", 9)), None)]
+    #[case::it_was_given_to_us_elsewhere("apps/web:5", "apps/web:4", Some(("b", 4)), None)]
     #[case::a_release_of_that_name_elsewhere("", "other/web:4", None, None)]
     fn who_has_a_release(
         #[case] ours: &str,
         #[case] theirs: &str,
-        #[case] owner: Option<&str>,
+        #[case] owned: Option<(&str, i64)>,
         #[case] expected: Option<&str>,
     ) {
         let (us, them) = (bundle("a", ours, "web"), bundle("b", theirs, "web"));
-        let found = conflicting_bundle(&us, &key(), owner, &claimants(&[&us, &them]));
+        let owner = owned.map(owner);
+        let found = conflicting_bundle(&us, &key(), owner.as_ref(), &claimants(&[&us, &them]));
         assert_eq!(found.as_deref(), expected);
     }
 
@@ -294,7 +340,7 @@ mod tests {
         let us = bundle("a", "", "web");
         let moved = bundle("b", "apps/web:1", "other");
         assert_eq!(
-            conflicting_bundle(&us, &key(), Some("b"), &claimants(&[&moved])),
+            conflicting_bundle(&us, &key(), Some(&owner(("b", 1))), &claimants(&[&moved])),
             None
         );
         let mut deleted = bundle("b", "apps/web:1", "web");
@@ -303,12 +349,19 @@ mod tests {
                 .ok()
                 .and_then(|at| serde_json::from_value(at).ok());
         assert_eq!(
-            conflicting_bundle(&us, &key(), Some("b"), &claimants(&[&deleted])),
+            conflicting_bundle(&us, &key(), Some(&owner(("b", 1))), &claimants(&[&deleted])),
             None
         );
         let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
         let found = conflicting_bundle(&us, &key(), None, &claimants(&[&unfilled]));
         assert_eq!(found.as_deref(), Some("b"));
+        let cleared = bundle("b", "", "${ .ClusterName }");
+        let conflict = |newest| {
+            let owner = owner(("b", newest));
+            conflicting_bundle(&us, &key(), Some(&owner), &claimants(&[&cleared]))
+        };
+        assert_eq!(conflict(3).as_deref(), Some("b"));
+        assert_eq!(conflict(0), None);
     }
 
     #[rstest]
@@ -337,6 +390,7 @@ mod tests {
         let locks = ReleaseLocks::default();
         let lock = locks.take(&key(), "a").unwrap();
         assert_eq!(locks.take(&key(), "b").unwrap_err(), "a");
+        assert!(locks.is_taken(&key(), "b") && !locks.is_taken(&key(), "a"));
         drop(lock);
         assert!(locks.take(&key(), "b").is_ok());
     }

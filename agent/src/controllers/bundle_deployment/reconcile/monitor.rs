@@ -42,6 +42,9 @@ struct Observed {
 /// How soon corrected objects are looked at again, if changes are not collected for less.
 const CORRECTED_LOOK: Duration = Duration::from_secs(1);
 
+/// How soon a release is looked at again that another bundle is deploying.
+const DEPLOYED_LOOK: Duration = Duration::from_secs(10);
+
 /// At most so many objects are read one by one.
 const MAX_REREAD: usize = 8;
 
@@ -375,6 +378,15 @@ impl Reconciler {
             state.report.correction_postponed(problem);
         }
         if due.now.is_empty() {
+            return Ok(());
+        }
+        let key = ReleaseKey {
+            namespace: release.namespace.clone(),
+            name: release.name.clone(),
+        };
+        if self.release_locks.is_taken(&key, name) {
+            // Whoever deploys it writes these objects; how that ends tells whose they are.
+            self.context.drift.monitor_after(name, DEPLOYED_LOOK);
             return Ok(());
         }
         // Upstream learns what was found before it is put right.

@@ -35,20 +35,20 @@ impl Reconciler {
         state: &ReconcileState,
         key: &ReleaseKey,
     ) -> Option<String> {
-        let owner = self.context.ledger.get(key).map(|entry| entry.bundle);
+        let (bundle, store) = (&state.bundle, &self.context.store);
+        let owner = self.context.ledger.get(key).map(claims::Owner::of);
         // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
-        if let Some(owner) = owner.as_deref()
-            && owner != state.bundle.name()
-            && self.context.store.get(owner).is_none()
-            && (claims::revision(&state.bundle, key) == 0 || self.context.store.may_hide(owner))
+        if let Some(owner) = &owner
+            && owner.bundle != bundle.name()
+            && store.get(&owner.bundle).is_none()
+            && (!owner.is_outdone_by(bundle, key) || store.may_hide(&owner.bundle))
         {
-            return Some(owner.to_owned());
+            return Some(owner.bundle.clone());
         }
-        if claims::takes(&state.bundle) {
+        if claims::takes(bundle) {
             return None;
         }
-        let others = self.context.store.claimants();
-        claims::conflicting_bundle(&state.bundle, key, owner.as_deref(), &others)
+        claims::conflicting_bundle(bundle, key, owner.as_ref(), &store.claimants())
     }
 
     /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.
