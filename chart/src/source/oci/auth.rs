@@ -14,6 +14,7 @@ use super::super::credentials::{Access, Credentials, Secret, Shown};
 use super::super::error::FetchError;
 use super::super::http::{Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
+use super::problem::{detail, message};
 use super::registry::Registry;
 
 const MAX_TOKEN_BYTES: u64 = 1 << 20;
@@ -212,8 +213,8 @@ async fn token(
         return Err(FetchError::Registry {
             url: asked,
             status: answer.status.as_u16(),
-            message: super::registry::message(&answer.body),
-            detail: super::registry::detail(&answer.body),
+            message: message(&answer.body),
+            detail: detail(&answer.body),
             shown: match credentials {
                 Some(_) => Shown::Credentials,
                 None => at.shown,

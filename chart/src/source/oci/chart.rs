@@ -7,7 +7,7 @@ use golib::semver::{Constraint, Version};
 
 use super::super::error::{FetchError, LookupError};
 use super::super::index::NEWEST_SHOWN;
-use super::reference::{Reference, is_digest, is_tag};
+use super::reference::{Reference, is_digest, version};
 use super::registry::{Descriptor, Manifest, Registry, is_of};
 
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -54,15 +54,6 @@ pub(in crate::source) fn wanted(
         Ok(_) => reference.with_tag(version).map(Wanted::Name),
         Err(_) => Ok(Wanted::Constraint(version.to_owned())),
     }
-}
-
-fn version(tag: &str) -> Option<Version> {
-    Version::parse_strict(tag.replace('_', "+")).ok()
-}
-
-/// Whether a tag is one that Helm lists.
-pub(super) fn is_version(tag: &str) -> bool {
-    is_tag(tag) && version(tag).is_some()
 }
 
 /// The tags that are versions, as versions, newest first (Helm's `Tags`).

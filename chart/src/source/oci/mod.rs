@@ -5,6 +5,7 @@
 
 mod auth;
 mod chart;
+mod problem;
 mod reference;
 mod registry;
 

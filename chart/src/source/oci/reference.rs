@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use golib::semver::Version;
+
 use super::super::error::FetchError;
 
 /// Names an artifact in a registry.
@@ -149,6 +151,16 @@ pub(super) fn is_tag(text: &str) -> bool {
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+'))
+}
+
+/// The version that a tag stands for: a tag cannot hold `+` and has `_` for it.
+pub(super) fn version(tag: &str) -> Option<Version> {
+    Version::parse_strict(tag.replace('_', "+")).ok()
+}
+
+/// Whether a tag is one that Helm lists.
+pub(super) fn is_version(tag: &str) -> bool {
+    is_tag(tag) && version(tag).is_some()
 }
 
 pub(in crate::source) fn is_digest(text: &str) -> bool {
