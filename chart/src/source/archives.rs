@@ -7,8 +7,8 @@ use reqwest::header::{ACCEPT, HeaderValue};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::credentials::{Access, Shown};
-use super::error::FetchError;
+use super::access::Access;
+use super::error::{FetchError, Shown};
 use super::fetcher::Shared;
 use super::http::{Request, authorize};
 use super::kept::{Answered, Kept, Key};

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::credentials::Fingerprint;
+use super::access::Fingerprint;
 
 /// The folder in the one that is given; another form of its content gets another name.
 const FOLDER: &str = "fleetagent-charts-v1";

@@ -3,9 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::credentials::Shown;
-use super::index::IndexError;
+use super::index::{IndexError, LookupError};
 use super::safe_url::SafeUrl;
+
+/// What a server was shown, as errors tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Credentials, whoever they are of.
+    Credentials,
+    /// Nothing, as there was nothing.
+    Nothing,
+    /// Nothing, as no login is for this address.
+    NoLogin,
+    /// Nothing, as the login for this address cannot be read.
+    Broken,
+    /// Nothing, as it is another host than the one that was asked, which redirects there.
+    Elsewhere,
+    /// Nothing, as the login for this address has a token of a kind that the server does not take.
+    Unusable,
+}
 
 /// Why a chart could not be fetched. Cheap to clone, so that everybody who waited for the same
 /// download learns the same reason. No variant holds or prints a credential.
@@ -209,74 +225,6 @@ pub enum TransportError {
 
 fn seconds(limit: Duration) -> String {
     format!("{} s", limit.as_secs_f64())
-}
-
-/// What is not in an index or a tag list. Texts begin with Helm's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LookupError {
-    /// No entry of that name.
-    #[error("no chart name found: \"{chart}\"")]
-    Chart {
-        /// What was looked for.
-        chart: String,
-    },
-    /// An entry without versions.
-    #[error("no chart version found")]
-    Empty,
-    /// The version is neither one nor a constraint.
-    #[error("{text}")]
-    Constraint {
-        /// Helm's text: `improper constraint: …`.
-        text: String,
-    },
-    /// Versions, but none that fits.
-    #[error("no chart version found for {chart}-{version}{}", newest_seen(.newest))]
-    Version {
-        /// The chart's name.
-        chart: String,
-        /// The version or constraint asked for.
-        version: String,
-        /// The newest versions there are, newest first, a few of them.
-        newest: Vec<String>,
-    },
-    /// A registry without usable tags.
-    #[error("unable to locate any tags in provided repository: {repository}")]
-    NoTags {
-        /// The repository.
-        repository: String,
-    },
-    /// Tags, but none that fits.
-    #[error("could not locate a version matching provided version string {version}{}", newest_seen(.newest))]
-    Tag {
-        /// The constraint asked for.
-        version: String,
-        /// The newest versions there are, newest first, a few of them.
-        newest: Vec<String>,
-    },
-}
-
-impl LookupError {
-    /// The text without what we add to it.
-    pub fn in_helms_words(&self) -> String {
-        match self {
-            Self::Chart { .. } => "no chart name found".to_owned(),
-            Self::Version { chart, version, .. } => {
-                format!("no chart version found for {chart}-{version}")
-            }
-            Self::Tag { version, .. } => {
-                format!("could not locate a version matching provided version string {version}")
-            }
-            other => other.to_string(),
-        }
-    }
-}
-
-fn newest_seen(versions: &[String]) -> String {
-    match versions {
-        [] => String::new(),
-        versions => format!(" (newest seen: {})", versions.join(", ")),
-    }
 }
 
 impl FetchError {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
+use super::access::{Access, Fingerprint};
 use super::cache::Cache;
-use super::credentials::{Access, Fingerprint};
 use super::disk::Disk;
 use super::error::FetchError;
 use super::flight::Flights;

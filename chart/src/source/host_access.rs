@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::credentials::{Access, Credentials, Identity};
+use super::credentials::{Credentials, Identity};
 use super::host::HostPattern;
 use super::logins::Logins;
 
@@ -26,35 +26,12 @@ pub struct HostAccess {
 }
 
 impl HostAccess {
-    /// Puts this over what is known of an address otherwise. Whoever is shown secrets of this host is trusted by what is said here alone, and
-    /// reached by TLS unless that says otherwise: what a bundle says of trust must not give them away.
-    pub(super) fn over(&self, access: Access, url: &Url) -> Access {
-        if self.has_secrets() && url.scheme() == "http" && self.plain_http != Some(true) {
-            return access;
-        }
-        let (ca, insecure) = match self.has_secrets() {
-            true => (self.ca.clone(), self.insecure.unwrap_or_default()),
-            false => (
-                self.ca.clone().or(access.ca),
-                self.insecure.unwrap_or(access.insecure),
-            ),
-        };
-        Access {
-            credentials: self.credentials.clone().or(access.credentials),
-            identity: self.identity.clone().or(access.identity),
-            plain_http: self.is_plain(access.plain_http),
-            ca,
-            insecure,
-            ..access
-        }
-    }
-
     /// Whether a registry here is spoken to without TLS; `otherwise` is what is known of it otherwise.
     pub(super) fn is_plain(&self, otherwise: bool) -> bool {
         self.plain_http.unwrap_or(otherwise && !self.has_secrets())
     }
 
-    fn has_secrets(&self) -> bool {
+    pub(super) fn has_secrets(&self) -> bool {
         self.credentials.is_some() || self.identity.is_some()
     }
 }

@@ -17,8 +17,9 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCAT
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
-use super::credentials::{Access, Credentials, Secret, Shown};
-use super::error::{FetchError, TransportError, is_transient};
+use super::access::Access;
+use super::credentials::{Credentials, Secret};
+use super::error::{FetchError, Shown, TransportError, is_transient};
 use super::safe_url::SafeUrl;
 use super::sieve::Sieve;
 use super::stopwatch::Stopwatch;

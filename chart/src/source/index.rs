@@ -13,7 +13,6 @@ use golib::{json as go_json, yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::error::LookupError;
 use super::index_schema::{self, Rules};
 use crate::log_text;
 
@@ -112,6 +111,74 @@ impl fmt::Display for Skipped {
         fields
             .iter()
             .try_for_each(|(key, value)| write!(f, " {key}={value}"))
+    }
+}
+
+/// What is not in an index or a tag list. Texts begin with Helm's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// No entry of that name.
+    #[error("no chart name found: \"{chart}\"")]
+    Chart {
+        /// What was looked for.
+        chart: String,
+    },
+    /// An entry without versions.
+    #[error("no chart version found")]
+    Empty,
+    /// The version is neither one nor a constraint.
+    #[error("{text}")]
+    Constraint {
+        /// Helm's text: `improper constraint: …`.
+        text: String,
+    },
+    /// Versions, but none that fits.
+    #[error("no chart version found for {chart}-{version}{}", newest_seen(.newest))]
+    Version {
+        /// The chart's name.
+        chart: String,
+        /// The version or constraint asked for.
+        version: String,
+        /// The newest versions there are, newest first, a few of them.
+        newest: Vec<String>,
+    },
+    /// A registry without usable tags.
+    #[error("unable to locate any tags in provided repository: {repository}")]
+    NoTags {
+        /// The repository.
+        repository: String,
+    },
+    /// Tags, but none that fits.
+    #[error("could not locate a version matching provided version string {version}{}", newest_seen(.newest))]
+    Tag {
+        /// The constraint asked for.
+        version: String,
+        /// The newest versions there are, newest first, a few of them.
+        newest: Vec<String>,
+    },
+}
+
+impl LookupError {
+    /// The text without what we add to it.
+    pub fn in_helms_words(&self) -> String {
+        match self {
+            Self::Chart { .. } => "no chart name found".to_owned(),
+            Self::Version { chart, version, .. } => {
+                format!("no chart version found for {chart}-{version}")
+            }
+            Self::Tag { version, .. } => {
+                format!("could not locate a version matching provided version string {version}")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+fn newest_seen(versions: &[String]) -> String {
+    match versions {
+        [] => String::new(),
+        versions => format!(" (newest seen: {})", versions.join(", ")),
     }
 }
 

@@ -9,9 +9,9 @@ use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::credentials::{Access, Shown};
+use super::access::Access;
 use super::disk::Disk;
-use super::error::FetchError;
+use super::error::{FetchError, Shown};
 use super::fetcher::{Origin, Shared};
 use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
 use super::index::{Entry, Index, IndexError, TREE_BYTES};

@@ -9,7 +9,7 @@ use reqwest::header::{
 use tokio::time::Instant;
 
 use super::FetchedChart;
-use super::credentials::Fingerprint;
+use super::access::Fingerprint;
 use super::error::FetchError;
 use super::index::Index;
 use super::safe_url::SafeUrl;

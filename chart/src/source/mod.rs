@@ -19,6 +19,7 @@
 //! # Ok(()) }
 //! ```
 
+mod access;
 mod archive;
 mod archives;
 mod artifact;
@@ -53,15 +54,16 @@ mod vouchers;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use access::Access;
 pub use artifact::Artifact;
-pub use credentials::{Access, Credentials, Identity, Secret, Shown};
+pub use credentials::{Credentials, Identity, Secret};
 pub use disk::DiskSettings;
-pub use error::{FetchError, LookupError, TransportError};
+pub use error::{FetchError, Shown, TransportError};
 pub use fetcher::{FetchedChart, Fetcher};
 pub use host::HostPattern;
 pub use host_access::{HostAccess, Hosts};
 pub use http::Transport;
-pub use index::{Entry, Index, IndexError, Skipped, Strictness};
+pub use index::{Entry, Index, IndexError, LookupError, Skipped, Strictness};
 pub use logins::{Logins, LoginsError};
 pub use memory::{Memory, Reservation};
 pub use oci::{Reference, pick as pick_tag};

@@ -3,7 +3,7 @@
 use reqwest::header::HeaderMap;
 use tokio::time::Instant;
 
-use super::credentials::Access;
+use super::access::Access;
 use super::error::FetchError;
 use super::fetcher::Shared;
 use super::kept::{Answered, Kept, Key};

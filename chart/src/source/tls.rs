@@ -118,12 +118,17 @@ fn private_key(identity: &Identity) -> Option<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(identity.key.reveal().as_bytes()).ok()
 }
 
-/// Whether a client's certificate and key can be read; what is wrong with them otherwise.
-pub(super) fn check_identity(identity: &Identity) -> Result<(), &'static str> {
-    if certificates(&identity.certificates).is_empty() {
-        return Err("the client's certificate is no certificate in PEM");
+impl Identity {
+    /// Whether certificates and key can be read.
+    ///
+    /// # Errors
+    /// What is wrong, without a word of what they hold.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if certificates(&self.certificates).is_empty() {
+            return Err("the client's certificate is no certificate in PEM");
+        }
+        private_key(self).map(drop).ok_or(NO_KEY)
     }
-    private_key(identity).map(drop).ok_or(NO_KEY)
 }
 
 /// TLS settings for one kind of access.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::credentials::Access;
+use super::access::Access;
 use super::error::FetchError;
 use super::fetcher::{FetchedChart, Fetcher, Shared};
 use super::http::{Request, authorize};

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::super::credentials::{Access, Credentials, Secret, Shown};
-use super::super::error::FetchError;
+use super::super::access::Access;
+use super::super::credentials::{Credentials, Secret};
+use super::super::error::{FetchError, Shown};
 use super::super::http::{Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
 use super::problem::{detail, message};

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use golib::semver::{Constraint, Version};
 
-use super::super::error::{FetchError, LookupError};
-use super::super::index::NEWEST_SHOWN;
+use super::super::error::FetchError;
+use super::super::index::{LookupError, NEWEST_SHOWN};
 use super::reference::{Reference, is_digest, version};
 use super::registry::{Descriptor, Manifest, Registry, is_of};
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
-use super::super::credentials::{Access, Shown};
-use super::super::error::FetchError;
+use super::super::access::Access;
+use super::super::error::{FetchError, Shown};
 use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
 use super::super::stopwatch::Stopwatch;

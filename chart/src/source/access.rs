@@ -1,0 +1,185 @@
+//! How a source may be reached: credentials, trust and transport options, and which of them go to which address.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use url::Url;
+
+use super::credentials::{Credentials, Identity};
+use super::error::Shown;
+use super::host_access::{HostAccess, Hosts};
+use super::logins::Logins;
+use super::safe_url::SafeUrl;
+
+/// How a source may be reached. The default is anonymous, system trust, TLS for registries.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Sent to the origin of the repository or registry only, unless `passes_credentials`.
+    pub credentials: Option<Credentials>,
+    /// PEM certificates trusted in addition to the system's and those of `PROXY_CA_BUNDLE`.
+    pub ca: Option<Arc<[u8]>>,
+    /// Accept any server certificate.
+    pub insecure: bool,
+    /// Speak plain HTTP to an OCI registry. HTTP repositories say so in their URL.
+    pub plain_http: bool,
+    /// Certificate and key to show to servers that ask for one.
+    pub identity: Option<Identity>,
+    /// Send the credentials to whatever host an index names (Helm's `--pass-credentials`).
+    pub passes_credentials: bool,
+    /// For addresses that `credentials` are not for.
+    pub logins: Option<Arc<Logins>>,
+    /// What comes before all else for single hosts.
+    pub hosts: Option<Arc<Hosts>>,
+}
+
+/// Tells two accesses apart in caches without keeping what they are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Access {
+    /// As it is for one address: with the credentials that go there, and none for others. `origin` is whom `credentials` are for.
+    pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
+        let is_for = origin.same_origin(url) || self.passes_credentials;
+        let own = self.credentials.as_ref().filter(|_| is_for);
+        // Whoever names an address in an index does not choose that a login is shown without TLS.
+        let is_plain = self.plain_http || origin.scheme() == "http";
+        let may_be_shown = url.scheme() == "https" || is_plain;
+        let logins = self.logins.as_ref().filter(|_| may_be_shown);
+        let login = || logins?.for_url(url)?.as_ref();
+        let access = Self {
+            credentials: own.or_else(login).cloned(),
+            identity: self.identity.clone().filter(|_| is_for),
+            logins: None,
+            hosts: None,
+            passes_credentials: false,
+            ..self.clone()
+        };
+        let hosts = self.hosts.as_ref();
+        match hosts.and_then(|hosts| hosts.for_url(url)) {
+            Some(host) => access.with_host(host, url),
+            None => access,
+        }
+    }
+
+    /// As it is for one host, of which the cluster's operator says something. Whoever is shown secrets of this host is trusted by what is said there alone, and
+    /// reached by TLS unless that says otherwise: what a bundle says of trust must not give them away.
+    fn with_host(self, host: &HostAccess, url: &Url) -> Self {
+        if host.has_secrets() && url.scheme() == "http" && host.plain_http != Some(true) {
+            return self;
+        }
+        let (ca, insecure) = match host.has_secrets() {
+            true => (host.ca.clone(), host.insecure.unwrap_or_default()),
+            false => (
+                host.ca.clone().or(self.ca),
+                host.insecure.unwrap_or(self.insecure),
+            ),
+        };
+        Self {
+            credentials: host.credentials.clone().or(self.credentials),
+            identity: host.identity.clone().or(self.identity),
+            plain_http: host.is_plain(self.plain_http),
+            ca,
+            insecure,
+            ..self
+        }
+    }
+
+    /// As it is for a registry that an index names: what proves who asks is the repository's own.
+    pub(super) fn without_own(&self) -> Self {
+        Self {
+            credentials: None,
+            identity: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a registry, by its address with TLS, is spoken to without.
+    pub(super) fn is_plain(&self, registry: &Url) -> bool {
+        let hosts = self.hosts.as_ref();
+        let host = hosts.and_then(|hosts| hosts.for_url(registry));
+        host.map_or(self.plain_http, |host| host.is_plain(self.plain_http))
+    }
+
+    /// What is shown to a server at `url` that takes user name and password, for errors.
+    pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> Shown {
+        match self.at(url, origin).credentials {
+            Some(credentials) if credentials.is_pair() => Shown::Credentials,
+            Some(_) => Shown::Unusable,
+            None => match &self.logins {
+                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => Shown::Broken,
+                Some(_) => Shown::NoLogin,
+                None => Shown::Nothing,
+            },
+        }
+    }
+
+    /// What was fetched with one access is never handed out to another.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let mut hash = Sha256::new();
+        let mut field = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        match &self.credentials {
+            Some(credentials) => {
+                let parts = credentials.parts();
+                parts.iter().for_each(|part| field(part.as_bytes()));
+            }
+            None => field(b""),
+        }
+        field(
+            self.logins
+                .as_ref()
+                .map_or(&[][..], |logins| logins.digest()),
+        );
+        field(self.hosts.as_ref().map_or(&[][..], |hosts| hosts.digest()));
+        field(self.ca.as_deref().unwrap_or_default());
+        if let Some(identity) = &self.identity {
+            field(&identity.certificates);
+            field(identity.key.reveal().as_bytes());
+        }
+        field(&[u8::from(self.identity.is_some())]);
+        let flags = [self.insecure, self.plain_http, self.passes_credentials];
+        field(&flags.map(u8::from));
+        Fingerprint(hash.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_do_not_print() {
+        let access = Access {
+            credentials: Credentials::new("joe", "hunter2"),
+            ..Access::default()
+        };
+        assert!(!format!("{access:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn fingerprints_tell_accesses_apart() {
+        let with = |u: &str, p: &str| Access {
+            credentials: Credentials::new(u, p),
+            ..Access::default()
+        };
+        assert_eq!(with("a", "b").fingerprint(), with("a", "b").fingerprint());
+        assert_ne!(with("a", "bc").fingerprint(), with("ab", "c").fingerprint());
+        let plain = Access {
+            plain_http: true,
+            ..Access::default()
+        };
+        let insecure = Access {
+            insecure: true,
+            ..Access::default()
+        };
+        assert_ne!(plain.fingerprint(), insecure.fingerprint());
+    }
+}
