@@ -8,13 +8,14 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::archive;
 use super::error::{FetchError, Shown};
-use super::fetcher::Shared;
+use super::fetched::FetchedChart;
 use super::http::{Request, authorize};
 use super::kept::{Answered, Kept, Key};
 use super::repository::Checksum;
 use super::safe_url::SafeUrl;
-use super::{FetchedChart, archive};
+use super::shared::Shared;
 
 impl Shared {
     /// An archive by address. With a checksum, what is remembered under it is the thing itself.

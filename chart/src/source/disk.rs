@@ -14,6 +14,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -258,6 +259,16 @@ impl Disk {
     fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Does something with files, on a thread that may wait.
+pub(super) async fn on_disk<T: Send + 'static>(
+    disk: &Arc<Disk>,
+    work: impl FnOnce(&Disk) -> Option<T> + Send + 'static,
+) -> Option<T> {
+    let disk = Arc::clone(disk);
+    let work = tokio::task::spawn_blocking(move || work(&disk));
+    work.await.ok().flatten()
 }
 
 /// A file there, and when it was last of use.

@@ -1,56 +1,25 @@
 //! Ties it together: what is remembered, what is asked again, who waits for whom.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
-use super::access::{Access, Fingerprint};
-use super::cache::Cache;
-use super::disk::Disk;
+use super::access::Access;
 use super::error::FetchError;
-use super::flight::Flights;
+use super::fetched::{Artifact, FetchedChart};
 use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
-use super::indexes::WantedOfIndex;
-use super::kept::{Answered, IndexKey, Kept, KeptIndex, Key, is_since};
+use super::indexes::IndexSource;
+use super::kept::{Answered, is_since};
+use super::memory::Memory;
 use super::oci::{self, Reference, Registry};
 use super::reference::{ChartRef, Location};
 use super::repository::{self, Checksum};
 use super::safe_url::SafeUrl;
-use super::vouchers::Vouchers;
-use super::{Artifact, Memory, Settings};
-
-/// A chart as it was downloaded; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct FetchedChart {
-    /// The archive: tar and gzip, whole, not yet looked into.
-    pub bytes: Bytes,
-    /// Its size unpacked: files, padding and headers.
-    pub unpacked_bytes: u64,
-    /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
-    pub version: String,
-    /// SHA-256 of the archive, `sha256:…`.
-    pub digest: String,
-    /// Digest of the manifest that names it; `None` unless it came from a registry.
-    pub manifest: Option<String>,
-    /// Where it came from.
-    pub url: SafeUrl,
-    /// The source does not answer: this is what it gave before.
-    pub is_stale: bool,
-}
-
-impl FetchedChart {
-    /// Whether the archive is what its digest says.
-    pub(super) fn is_intact(&self) -> bool {
-        oci::is_of(&self.digest, &self.bytes)
-    }
-}
-
-/// What is remembered of the forms of indexes: some hundred of them.
-const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
+use super::settings::Settings;
+use super::shared::Shared;
 
 /// Fetches charts. Clones share connections and what is remembered.
 #[derive(Clone)]
@@ -58,55 +27,21 @@ pub struct Fetcher {
     pub(super) shared: Arc<Shared>,
 }
 
-pub(super) struct Shared {
-    pub(super) settings: Settings,
-    pub(super) http: Http,
-    pub(super) disk: Option<Arc<Disk>>,
-    pub(super) indexes: Cache<IndexKey, KeptIndex>,
-    /// Since when indexes are known to be in a form that only makes sense as a whole.
-    pub(super) read_as_a_whole: Cache<IndexKey, Instant>,
-    pub(super) archives: Cache<Key, Kept<FetchedChart>>,
-    pub(super) vouchers: Cache<Key, Vouchers>,
-    /// What the next downloads of indexes are to be about.
-    pub(super) wanted: Mutex<HashMap<IndexKey, WantedOfIndex>>,
-    pub(super) index_flights: Flights<IndexKey, Result<KeptIndex, FetchError>>,
-    chart_flights: Flights<(ChartRef, Fingerprint), Result<Answered, FetchError>>,
-    pub(super) archive_flights: Flights<Key, Result<Kept<FetchedChart>, FetchError>>,
-}
-
 impl Fetcher {
     /// A fetcher with nothing remembered.
     pub fn new(settings: Settings) -> Self {
-        Self::with(Http::new(settings.clone()), settings)
+        Self::with(Shared::new(Http::new(settings.clone()), settings))
     }
 
     /// A fetcher whose requests `transport` answers, instead of the network.
     pub fn over(transport: Arc<dyn Transport>, settings: Settings) -> Self {
-        Self::with(Http::over(transport, settings.clone()), settings)
+        Self::with(Shared::new(
+            Http::over(transport, settings.clone()),
+            settings,
+        ))
     }
 
-    fn with(http: Http, settings: Settings) -> Self {
-        let disk = settings.disk.as_ref().and_then(|disk| {
-            let opened = Disk::open(disk);
-            let directory = disk.directory.display();
-            let opened = opened.inspect_err(
-                |error| tracing::warn!(%directory, %error, "no charts are kept on disk"),
-            );
-            opened.ok().map(Arc::new)
-        });
-        let shared = Shared {
-            http,
-            disk,
-            wanted: Mutex::default(),
-            indexes: Cache::new(settings.cache_bytes),
-            read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
-            archives: Cache::new(settings.cache_bytes),
-            vouchers: Cache::new(settings.cache_bytes / 4),
-            index_flights: Flights::default(),
-            chart_flights: Flights::default(),
-            archive_flights: Flights::default(),
-            settings,
-        };
+    fn with(shared: Shared) -> Self {
         Self {
             shared: Arc::new(shared),
         }
@@ -257,13 +192,6 @@ impl Fetcher {
     }
 }
 
-/// Where an index came from: worth asking again when it has no answer, or not.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Memory,
-    Network,
-}
-
 impl Shared {
     async fn fetch(
         self: &Arc<Self>,
@@ -282,7 +210,7 @@ impl Shared {
                         .await
                 };
                 match listed(since).await {
-                    (Err(error), Origin::Memory) if may_be_outdated(&error) => {
+                    (Err(error), IndexSource::Memory) if may_be_outdated(&error) => {
                         listed(Some(Instant::now())).await.0
                     }
                     (result, _) => result,
@@ -305,10 +233,10 @@ impl Shared {
         version: &str,
         access: &Access,
         since: Option<Instant>,
-    ) -> (Result<Answered, FetchError>, Origin) {
+    ) -> (Result<Answered, FetchError>, IndexSource) {
         let (index, from) = match self.index(repo, Some(chart), access, since).await {
             Ok(found) => found,
-            Err(error) => return (Err(error), Origin::Network),
+            Err(error) => return (Err(error), IndexSource::Network),
         };
         let result = async {
             let entry = index

@@ -20,10 +20,12 @@ use url::Url;
 use super::access::Access;
 use super::credentials::{Credentials, Secret};
 use super::error::{FetchError, Shown, TransportError, is_transient};
+use super::memory::Reservation;
 use super::safe_url::SafeUrl;
+use super::settings::Settings;
 use super::sieve::Sieve;
 use super::stopwatch::Stopwatch;
-use super::{Reservation, Settings, tls};
+use super::tls;
 
 /// Redirects followed, as Go's client.
 const MAX_REDIRECTS: usize = 10;

@@ -1,6 +1,6 @@
 //! Indexes of repositories: downloaded for those who ask at the same time, asked for conditionally, kept as far as somebody wants them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,15 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::disk::Disk;
+use super::disk::{Disk, on_disk};
 use super::error::{FetchError, Shown};
-use super::fetcher::{Origin, Shared};
 use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
-use super::index::{Entry, Index, IndexError, TREE_BYTES};
+use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
 use super::kept::{IndexKey, Kept, KeptIndex};
-use super::recall::on_disk;
+use super::repository;
 use super::safe_url::SafeUrl;
-use super::{Strictness, repository};
+use super::shared::{Shared, WantedCharts};
 
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
@@ -35,12 +34,11 @@ const MAX_WANTED: usize = 1_000;
 /// Of how many charts an index is kept that is too large to be kept for all.
 const MAX_CHARTS_OF_INDEX: usize = 200;
 
-/// What an index is asked for.
-#[derive(Default)]
-pub(super) struct WantedOfIndex {
-    charts: BTreeSet<String>,
-    /// All there are.
-    whole: bool,
+/// Where an index came from: worth asking again when it has no answer, or not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum IndexSource {
+    Memory,
+    Network,
 }
 
 /// What an index says of one chart.
@@ -62,7 +60,7 @@ impl Shared {
         chart: Option<&str>,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<(Kept<Arc<Index>>, Origin), FetchError> {
+    ) -> Result<(Kept<Arc<Index>>, IndexSource), FetchError> {
         let url = SafeUrl::from(repository::index_url(repo));
         let here = access.at(&url, repo);
         let key = (repo.clone(), here.fingerprint());
@@ -70,7 +68,7 @@ impl Shared {
             let kept = self.recall_index(&key, &url, chart).await;
             let is_fresh = |kept: &Kept<_>| kept.is_fresh(self.settings.fresh_for, since);
             if let Some(kept) = kept.clone().filter(is_fresh) {
-                return Ok((kept, Origin::Memory));
+                return Ok((kept, IndexSource::Memory));
             }
             self.want(&key, chart);
             let start = || {
@@ -88,7 +86,7 @@ impl Shared {
                 if let Some(chart) = chart.filter(|_| kept.stale.is_none()) {
                     self.keep_index(&key, &url, chart, &kept).await;
                 }
-                return Ok((kept, Origin::Network));
+                return Ok((kept, IndexSource::Network));
             }
         }
     }
@@ -107,7 +105,7 @@ impl Shared {
         }
     }
 
-    fn lock_wanted(&self) -> MutexGuard<'_, HashMap<IndexKey, WantedOfIndex>> {
+    fn lock_wanted(&self) -> MutexGuard<'_, HashMap<IndexKey, WantedCharts>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

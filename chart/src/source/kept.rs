@@ -8,9 +8,9 @@ use reqwest::header::{
 };
 use tokio::time::Instant;
 
-use super::FetchedChart;
 use super::access::Fingerprint;
 use super::error::FetchError;
+use super::fetched::FetchedChart;
 use super::index::Index;
 use super::safe_url::SafeUrl;
 

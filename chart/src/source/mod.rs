@@ -22,11 +22,11 @@
 mod access;
 mod archive;
 mod archives;
-mod artifact;
 mod cache;
 mod credentials;
 mod disk;
 mod error;
+mod fetched;
 mod fetcher;
 mod flight;
 mod host;
@@ -46,20 +46,19 @@ mod reference;
 mod repository;
 mod safe_url;
 mod schemas;
+mod settings;
+mod shared;
 mod sieve;
 mod stopwatch;
 mod tls;
 mod vouchers;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 pub use access::Access;
-pub use artifact::Artifact;
 pub use credentials::{Credentials, Identity, Secret};
 pub use disk::DiskSettings;
 pub use error::{FetchError, Shown, TransportError};
-pub use fetcher::{FetchedChart, Fetcher};
+pub use fetched::{Artifact, Attached, FetchedChart, VoucherKinds, Vouchers};
+pub use fetcher::Fetcher;
 pub use host::HostPattern;
 pub use host_access::{HostAccess, Hosts};
 pub use http::Transport;
@@ -71,70 +70,5 @@ pub use proxy::ProxyRules;
 pub use reference::ChartRef;
 pub use safe_url::SafeUrl;
 pub use schemas::SchemaFetcher;
+pub use settings::Settings;
 pub use tls::proxy_trust;
-pub use vouchers::{Attached, VoucherKinds, Vouchers};
-
-/// What is the same for every fetch.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// `User-Agent` of every request.
-    pub user_agent: String,
-    /// For a whole exchange, its retries included, and what it waits for a turn of `memory` not. Default 5 minutes, as Fleet.
-    pub timeout: Duration,
-    /// How often a passing failure is tried again at once. Default 2.
-    pub retries: u32,
-    /// Before the first retry; doubles each time. Default 200 ms.
-    pub retry_pause: Duration,
-    /// PEM certificates trusted everywhere, besides the system's.
-    pub proxy_ca: Option<Arc<[u8]>>,
-    /// Which requests go through a proxy. Default none.
-    pub proxy: Option<Arc<ProxyRules>>,
-    /// How strictly an index is read. Default as Fleet.
-    pub strictness: Strictness,
-    /// How long an index, a tag or an archive without digest is believed without asking again.
-    /// Default one minute.
-    pub fresh_for: Duration,
-    /// What is remembered of charts and of indexes, each. Default 16 MiB.
-    pub cache_bytes: usize,
-    /// Where what is fetched is kept for later processes. Default nowhere.
-    pub disk: Option<DiskSettings>,
-    /// The largest archive taken, compressed. Default 100 MiB: what Helm accepts unpacked.
-    pub max_archive_bytes: u64,
-    /// The largest index taken. Default 100 MiB.
-    pub max_index_bytes: u64,
-    /// What all downloads at once, and whoever else reserves of it, may take. Default 64 MiB.
-    pub memory: Memory,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            user_agent: concat!("fleetagent/", env!("CARGO_PKG_VERSION")).to_owned(),
-            timeout: Duration::from_secs(300),
-            retries: 2,
-            retry_pause: Duration::from_millis(200),
-            proxy_ca: None,
-            proxy: None,
-            strictness: Strictness::Fleet,
-            fresh_for: Duration::from_secs(60),
-            cache_bytes: 16 << 20,
-            disk: None,
-            max_archive_bytes: 100 << 20,
-            max_index_bytes: 100 << 20,
-            memory: Memory::new(64 << 20),
-        }
-    }
-}
-
-impl Settings {
-    /// The defaults, with `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `PROXY_CA_BUNDLE` of the
-    /// process.
-    pub fn from_environment() -> Self {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self {
-            proxy_ca: variable("PROXY_CA_BUNDLE").map(|pem| pem.into_bytes().into()),
-            proxy: ProxyRules::from_variables(variable).map(Arc::new),
-            ..Self::default()
-        }
-    }
-}

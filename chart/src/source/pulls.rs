@@ -4,12 +4,13 @@ use reqwest::header::HeaderMap;
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::archive;
 use super::error::FetchError;
-use super::fetcher::Shared;
+use super::fetched::{Artifact, FetchedChart};
 use super::kept::{Answered, Kept, Key};
 use super::oci::{self, Reference, Registry, Wanted};
 use super::safe_url::SafeUrl;
-use super::{Artifact, FetchedChart, archive};
+use super::shared::Shared;
 
 impl Shared {
     pub(super) async fn fetch_pulled(

@@ -1,16 +1,14 @@
 //! What is remembered, in memory and on disk: the fetcher's half of it. Reading and writing files takes a thread of its own.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 
-use super::FetchedChart;
-use super::disk::{ChartNote, Disk, blob_name};
-use super::fetcher::Shared;
+use super::disk::{ChartNote, Disk, blob_name, on_disk};
+use super::fetched::FetchedChart;
 use super::http::{SMALL_BYTES, reserved};
 use super::kept::{Kept, Key};
 use super::safe_url::SafeUrl;
+use super::shared::Shared;
 
 /// Kind of the notes.
 const CHART: &str = "chart";
@@ -88,14 +86,4 @@ impl Shared {
         };
         on_disk(disk, write).await;
     }
-}
-
-/// Does something with files, on a thread that may wait.
-pub(super) async fn on_disk<T: Send + 'static>(
-    disk: &Arc<Disk>,
-    work: impl FnOnce(&Disk) -> Option<T> + Send + 'static,
-) -> Option<T> {
-    let disk = Arc::clone(disk);
-    let work = tokio::task::spawn_blocking(move || work(&disk));
-    work.await.ok().flatten()
 }

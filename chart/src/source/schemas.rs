@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Access, FetchError, Fetcher, SafeUrl, Settings};
+use super::access::Access;
+use super::error::FetchError;
+use super::fetcher::Fetcher;
+use super::safe_url::SafeUrl;
+use super::settings::Settings;
 use crate::values::schema::RemoteSchemas;
 
 /// The largest schema taken.

@@ -18,9 +18,9 @@ use rustls::{
     RootCertStore, SignatureScheme, WantsVerifier,
 };
 
-use super::Settings;
 use super::credentials::Identity;
 use super::error::FetchError;
+use super::settings::Settings;
 
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();

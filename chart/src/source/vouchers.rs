@@ -9,12 +9,15 @@ use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
+use super::disk::{Disk, on_disk};
 use super::error::FetchError;
-use super::fetcher::{FetchedChart, Fetcher, Shared};
+use super::fetched::{Attached, FetchedChart, VoucherKinds, Vouchers};
+use super::fetcher::Fetcher;
 use super::http::{Request, authorize};
 use super::oci::{self, Descriptor, Reference, Registry};
 use super::reference::{ChartRef, Location};
 use super::safe_url::SafeUrl;
+use super::shared::Shared;
 
 /// Signatures of one chart that are fetched, each way.
 const MAX_SIGNATURES: usize = 200;
@@ -76,37 +79,6 @@ impl From<Note> for Vouchers {
     }
 }
 
-/// Which vouchers are wanted; each kind is requests of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VoucherKinds {
-    /// Provenance files.
-    pub provenance: bool,
-    /// Signatures in the registry; charts from elsewhere have none.
-    pub cosign: bool,
-}
-
-/// A signature that `cosign` attached under the tag `sha256-….sig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attached {
-    /// What is signed.
-    pub payload: Bytes,
-    /// The layer's annotations.
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// What was found beside a chart; cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Vouchers {
-    /// The provenance file.
-    pub provenance: Option<Bytes>,
-    /// Attached signatures.
-    pub attached: Vec<Attached>,
-    /// Sigstore bundles that refer to the chart's manifest, as JSON.
-    pub bundles: Vec<Bytes>,
-    /// How many signatures there are besides, at least, which were not fetched: there are too many, or they are too large.
-    pub left_out: usize,
-}
-
 impl Fetcher {
     /// What is remembered of [`Fetcher::vouchers`] for this chart, in memory or on disk. It may be older than what is there now, and is no more
     /// believed than that.
@@ -120,12 +92,9 @@ impl Fetcher {
         if let Some(known) = self.shared.vouchers.get(&key) {
             return Some(known);
         }
-        let disk = self.shared.disk.clone()?;
-        let note = tokio::task::spawn_blocking(move || {
-            let name = disk.name(NOTE, &key.0, key.1);
-            disk.note::<Note>(&name)
-        });
-        note.await.ok()?.map(Vouchers::from)
+        let read = move |disk: &Disk| disk.note::<Note>(&disk.name(NOTE, &key.0, key.1));
+        let note = on_disk(self.shared.disk.as_ref()?, read).await;
+        note.map(Vouchers::from)
     }
 
     /// Fetches what vouches for a chart that was fetched as `chart` with this access. What is not there is left out.
@@ -169,13 +138,13 @@ impl Fetcher {
         let key = (key(fetched, kinds), access.fingerprint());
         let bytes = found.size_bytes();
         self.shared.vouchers.put(key.clone(), found.clone(), bytes);
-        if let (Some(disk), Some(note)) = (self.shared.disk.clone(), Note::of(&found)) {
-            let written = tokio::task::spawn_blocking(move || {
-                let name = disk.name(NOTE, &key.0, key.1);
-                disk.put_note(&name, &note);
-            });
+        if let (Some(disk), Some(note)) = (&self.shared.disk, Note::of(&found)) {
+            let write = move |disk: &Disk| {
+                disk.put_note(&disk.name(NOTE, &key.0, key.1), &note);
+                Some(())
+            };
             // What cannot be kept is asked for again.
-            let _ = written.await;
+            on_disk(disk, write).await;
         }
         Ok(found)
     }
@@ -189,22 +158,6 @@ fn key(fetched: &FetchedChart, kinds: VoucherKinds) -> String {
         fetched.url.as_str(),
         fetched.digest
     )
-}
-
-impl Vouchers {
-    fn size_bytes(&self) -> usize {
-        let attached = self.attached.iter().map(|one| {
-            let texts = one.annotations.iter();
-            one.payload.len()
-                + texts
-                    .map(|(key, text)| key.len() + text.len())
-                    .sum::<usize>()
-        });
-        let bundles = self.bundles.iter().map(Bytes::len);
-        self.provenance.as_ref().map_or(0, Bytes::len)
-            + attached.sum::<usize>()
-            + bundles.sum::<usize>()
-    }
 }
 
 /// What a registry has. The manifest is read again, by its digest, so that what is vouched for is the archive that was fetched, wherever

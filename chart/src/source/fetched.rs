@@ -1,0 +1,91 @@
+//! What fetching gives: charts, artifacts, and what vouches for a chart.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::oci;
+use super::safe_url::SafeUrl;
+
+/// A chart as it was downloaded; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FetchedChart {
+    /// The archive: tar and gzip, whole, not yet looked into.
+    pub bytes: Bytes,
+    /// Its size unpacked: files, padding and headers.
+    pub unpacked_bytes: u64,
+    /// The version that was picked. Empty for a plain archive, whose `Chart.yaml` knows.
+    pub version: String,
+    /// SHA-256 of the archive, `sha256:…`.
+    pub digest: String,
+    /// Digest of the manifest that names it; `None` unless it came from a registry.
+    pub manifest: Option<String>,
+    /// Where it came from.
+    pub url: SafeUrl,
+    /// The source does not answer: this is what it gave before.
+    pub is_stale: bool,
+}
+
+impl FetchedChart {
+    /// Whether the archive is what its digest says.
+    pub(super) fn is_intact(&self) -> bool {
+        oci::is_of(&self.digest, &self.bytes)
+    }
+}
+
+/// An artifact of one layer, its digest checked: what Fleet stores a bundle as (`internal/ocistorage`).
+#[derive(Clone, Debug)]
+pub struct Artifact {
+    /// The layer's bytes.
+    pub bytes: Bytes,
+    /// Of the manifest.
+    pub digest: String,
+}
+
+/// Which vouchers are wanted; each kind is requests of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VoucherKinds {
+    /// Provenance files.
+    pub provenance: bool,
+    /// Signatures in the registry; charts from elsewhere have none.
+    pub cosign: bool,
+}
+
+/// A signature that `cosign` attached under the tag `sha256-….sig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// What is signed.
+    pub payload: Bytes,
+    /// The layer's annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What was found beside a chart; cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vouchers {
+    /// The provenance file.
+    pub provenance: Option<Bytes>,
+    /// Attached signatures.
+    pub attached: Vec<Attached>,
+    /// Sigstore bundles that refer to the chart's manifest, as JSON.
+    pub bundles: Vec<Bytes>,
+    /// How many signatures there are besides, at least, which were not fetched: there are too many, or they are too large.
+    pub left_out: usize,
+}
+
+impl Vouchers {
+    /// What it takes in memory, about.
+    pub(super) fn size_bytes(&self) -> usize {
+        let attached = self.attached.iter().map(|one| {
+            let texts = one.annotations.iter();
+            one.payload.len()
+                + texts
+                    .map(|(key, text)| key.len() + text.len())
+                    .sum::<usize>()
+        });
+        let bundles = self.bundles.iter().map(Bytes::len);
+        self.provenance.as_ref().map_or(0, Bytes::len)
+            + attached.sum::<usize>()
+            + bundles.sum::<usize>()
+    }
+}
