@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::credentials::{Credentials, Identity};
-use super::error::Shown;
+use super::error::CredentialsUse;
 use super::host_access::{HostAccess, Hosts};
 use super::logins::Logins;
 use super::safe_url::SafeUrl;
@@ -107,14 +107,16 @@ impl Access {
     }
 
     /// What is shown to a server at `url` that takes user name and password, for errors.
-    pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> Shown {
+    pub(super) fn shown(&self, url: &Url, origin: &SafeUrl) -> CredentialsUse {
         match self.at(url, origin).credentials {
-            Some(credentials) if credentials.is_pair() => Shown::Credentials,
-            Some(_) => Shown::Unusable,
+            Some(credentials) if credentials.is_pair() => CredentialsUse::Sent,
+            Some(_) => CredentialsUse::Unusable,
             None => match &self.logins {
-                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => Shown::Broken,
-                Some(_) => Shown::NoLogin,
-                None => Shown::Nothing,
+                Some(logins) if logins.for_url(url).is_some_and(Option::is_none) => {
+                    CredentialsUse::Broken
+                }
+                Some(_) => CredentialsUse::NoLogin,
+                None => CredentialsUse::Nothing,
             },
         }
     }

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use super::archive;
-use super::error::{FetchError, Shown};
+use super::cached::{Cached, FetchedAt, Key};
+use super::error::{CredentialsUse, FetchError};
 use super::fetched::FetchedChart;
 use super::http::{Request, authorize};
-use super::kept::{Answered, Kept, Key};
 use super::repository::Checksum;
 use super::safe_url::SafeUrl;
 use super::shared::Shared;
@@ -26,21 +26,21 @@ impl Shared {
         checksum: Option<Checksum>,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<Answered, FetchError> {
+    ) -> Result<FetchedAt, FetchError> {
         let name = match &checksum {
             Some(checksum) => format!("{} {}", checksum.key(), url.as_str()),
             None => url.as_str().to_owned(),
         };
         let here = access.at(url, origin);
         let key = (name, here.fingerprint());
-        let answered = |kept: Kept<FetchedChart>| {
-            let is_stale = kept.stale.is_some();
+        let answered = |cached: Cached<FetchedChart>| {
+            let is_stale = cached.stale.is_some();
             let is_settled = checksum.is_some() || is_stale;
-            let asked = kept.asked.filter(|_| !is_settled);
+            let asked = cached.asked.filter(|_| !is_settled);
             (
                 FetchedChart {
                     is_stale,
-                    ..kept.value
+                    ..cached.value
                 },
                 asked,
             )
@@ -55,34 +55,34 @@ impl Shared {
                     && chart.manifest.is_none()
                     && promised.is_none_or(is_promised)
             };
-            let kept = self.recall(&key, is_sound).await.map(|mut kept| {
+            let cached = self.cached_chart(&key, is_sound).await.map(|mut cached| {
                 // On disk it stands without what it may hold of credentials.
-                kept.value.url = url.clone();
-                kept
+                cached.value.url = url.clone();
+                cached
             });
-            let is_fresh = |kept: &Kept<_>| {
-                checksum.is_some() || kept.is_fresh(self.settings.fresh_for, since)
+            let is_fresh = |cached: &Cached<_>| {
+                checksum.is_some() || cached.is_fresh(self.settings.fresh_for, since)
             };
-            if let Some(kept) = kept.clone().filter(is_fresh) {
-                return Ok(answered(kept));
+            if let Some(cached) = cached.clone().filter(is_fresh) {
+                return Ok(answered(cached));
             }
             let start = || {
                 let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
                 let (here, shown) = (here.clone(), access.shown(&url, origin));
                 let checksum = checksum.clone();
-                let kept = kept.clone();
+                let cached = cached.clone();
                 async move {
                     shared
-                        .download(key, url, checksum, &here, shown, kept)
+                        .download(key, url, checksum, &here, shown, cached)
                         .await
                 }
             };
-            let kept = match self.archive_flights.run(key.clone(), start).await {
-                Err(error) => Kept::in_place_of(kept, error)?,
-                Ok(kept) => kept,
+            let cached = match self.archive_flights.run(key.clone(), start).await {
+                Err(error) => Cached::in_place_of(cached, error)?,
+                Ok(cached) => cached,
             };
-            if checksum.is_some() || kept.answers(since) {
-                return Ok(answered(kept));
+            if checksum.is_some() || cached.answers(since) {
+                return Ok(answered(cached));
             }
         }
     }
@@ -93,23 +93,24 @@ impl Shared {
         url: SafeUrl,
         checksum: Option<Checksum>,
         access: &Access,
-        shown: Shown,
-        kept: Option<Kept<FetchedChart>>,
-    ) -> Result<Kept<FetchedChart>, FetchError> {
+        shown: CredentialsUse,
+        cached: Option<Cached<FetchedChart>>,
+    ) -> Result<Cached<FetchedChart>, FetchError> {
         const ACCEPTED: HeaderValue =
             HeaderValue::from_static("application/gzip,application/octet-stream,*/*;q=0.1");
         let asked = Instant::now();
         let request = Request::get((*url).clone(), self.settings.max_archive_bytes, access)
             .header(ACCEPT, ACCEPTED);
         let mut request = authorize(request, access);
-        if let Some(kept) = &kept {
-            request.headers.extend(kept.validators.clone());
+        if let Some(cached) = &cached {
+            request.headers.extend(cached.validators.clone());
         }
         let answer = self.http.send(request).await?;
-        if let Some(kept) = kept.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
-            let kept = kept.confirmed(asked);
-            self.archives.put(key, kept.clone(), kept.value.bytes.len());
-            return Ok(kept);
+        if let Some(cached) = cached.filter(|_| answer.status == StatusCode::NOT_MODIFIED) {
+            let cached = cached.confirmed(asked);
+            self.archives
+                .put(key, cached.clone(), cached.value.bytes.len());
+            return Ok(cached);
         }
         if answer.status != StatusCode::OK {
             let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
@@ -132,8 +133,8 @@ impl Shared {
             url,
             is_stale: false,
         };
-        let kept = Kept::new(chart, &answer.headers, asked);
-        self.keep(key, &kept, &[]).await;
-        Ok(kept)
+        let cached = Cached::new(chart, &answer.headers, asked);
+        self.keep_chart(key, &cached, &[]).await;
+        Ok(cached)
     }
 }

@@ -216,7 +216,7 @@ impl Disk {
         *self.lock() = left;
     }
 
-    fn files(&self) -> Vec<Kept> {
+    fn files(&self) -> Vec<CachedFile> {
         let mut files = Vec::new();
         let now = SystemTime::now();
         // What is being written, or was by a process that was killed, counts too.
@@ -234,7 +234,7 @@ impl Disk {
                 };
                 // By a clock that was ahead it would never go.
                 let used = found.modified().ok().filter(|used| *used <= now);
-                files.push(Kept {
+                files.push(CachedFile {
                     path: entry.path(),
                     bytes: found.len() + FILE_BYTES,
                     used: used.unwrap_or(SystemTime::UNIX_EPOCH),
@@ -272,7 +272,7 @@ pub(super) async fn on_disk<T: Send + 'static>(
 }
 
 /// A file there, and when it was last of use.
-struct Kept {
+struct CachedFile {
     path: PathBuf,
     bytes: u64,
     used: SystemTime,

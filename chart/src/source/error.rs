@@ -8,9 +8,9 @@ use super::safe_url::SafeUrl;
 
 /// What a server was shown, as errors tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum CredentialsUse {
     /// Credentials, whoever they are of.
-    Credentials,
+    Sent,
     /// Nothing, as there was nothing.
     Nothing,
     /// Nothing, as no login is for this address.
@@ -66,7 +66,7 @@ pub enum FetchError {
         /// The HTTP status.
         status: u16,
         /// What was sent to prove who asks.
-        shown: Shown,
+        shown: CredentialsUse,
     },
     /// A download answered with something else than 200.
     #[error("downloading \"{url}\": unexpected status {status}{}", hint(*.status, *.shown))]
@@ -76,7 +76,7 @@ pub enum FetchError {
         /// The HTTP status.
         status: u16,
         /// What was sent to prove who asks.
-        shown: Shown,
+        shown: CredentialsUse,
     },
     /// The index is not one.
     #[error("failed to load the index {url}")]
@@ -142,7 +142,7 @@ pub enum FetchError {
         /// `: ` and what more it says of that error, as Go prints it; or nothing.
         detail: String,
         /// What was sent to prove who asks.
-        shown: Shown,
+        shown: CredentialsUse,
     },
     /// The artifact is there, but it is not a chart (or not what we look for).
     #[error("\"{reference}\": {problem}")]
@@ -154,20 +154,20 @@ pub enum FetchError {
     },
 }
 
-fn hint(status: u16, shown: Shown) -> &'static str {
+fn hint(status: u16, shown: CredentialsUse) -> &'static str {
     match (status, shown) {
-        (401 | 403, Shown::Credentials) => " (the credentials were refused)",
-        (401 | 403, Shown::Nothing) => " (no credentials were sent)",
-        (401 | 403, Shown::NoLogin) => {
+        (401 | 403, CredentialsUse::Sent) => " (the credentials were refused)",
+        (401 | 403, CredentialsUse::Nothing) => " (no credentials were sent)",
+        (401 | 403, CredentialsUse::NoLogin) => {
             " (no credentials were sent: none of the logins is for this address)"
         }
-        (401 | 403, Shown::Broken) => {
+        (401 | 403, CredentialsUse::Broken) => {
             " (no credentials were sent: the login for this address cannot be read)"
         }
-        (401 | 403, Shown::Elsewhere) => {
+        (401 | 403, CredentialsUse::Elsewhere) => {
             " (no credentials were sent: it redirects to another host)"
         }
-        (401 | 403, Shown::Unusable) => {
+        (401 | 403, CredentialsUse::Unusable) => {
             " (no credentials were sent: the login for this address has a token alone, which this server does not take)"
         }
         _ => "",
@@ -315,7 +315,7 @@ mod tests {
         let refused = FetchError::IndexStatus {
             url: url.clone(),
             status: 401,
-            shown: Shown::Credentials,
+            shown: CredentialsUse::Sent,
         };
         assert_eq!(
             refused.to_string(),
@@ -327,7 +327,7 @@ mod tests {
         let busy = FetchError::Status {
             url,
             status: 503,
-            shown: Shown::Nothing,
+            shown: CredentialsUse::Nothing,
         };
         assert!(busy.is_retryable());
         let none = LookupError::Version {

@@ -7,12 +7,12 @@ use reqwest::StatusCode;
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::cached::{FetchedAt, is_since};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
 use super::http::{Http, Request, Transport, authorize};
 use super::index::{Entry, Index};
 use super::indexes::IndexSource;
-use super::kept::{Answered, is_since};
 use super::memory::Memory;
 use super::oci::{self, Reference, Registry};
 use super::reference::{ChartRef, Location};
@@ -126,7 +126,7 @@ impl Fetcher {
     /// [`FetchError`] when it cannot be fetched or read.
     pub async fn index(&self, repo: &SafeUrl, access: &Access) -> Result<Arc<Index>, FetchError> {
         let found = self.shared.index(repo, None, access, None).await;
-        found.map(|(kept, _)| kept.value)
+        found.map(|(cached, _)| cached.value)
     }
 
     /// What is at an HTTP address, as it is: a values file, say.
@@ -198,7 +198,7 @@ impl Shared {
         chart: &ChartRef,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<Answered, FetchError> {
+    ) -> Result<FetchedAt, FetchError> {
         match chart.locate()? {
             Location::Repository {
                 repo,
@@ -233,7 +233,7 @@ impl Shared {
         version: &str,
         access: &Access,
         since: Option<Instant>,
-    ) -> (Result<Answered, FetchError>, IndexSource) {
+    ) -> (Result<FetchedAt, FetchError>, IndexSource) {
         let (index, from) = match self.index(repo, Some(chart), access, since).await {
             Ok(found) => found,
             Err(error) => return (Err(error), IndexSource::Network),
@@ -276,7 +276,7 @@ impl Shared {
         entry: &Entry,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<Answered, FetchError> {
+    ) -> Result<FetchedAt, FetchError> {
         let url = repository::chart_url(repo, chart, entry)?;
         let (fetched, asked) = if url.scheme() == "oci" {
             let reference = Reference::parse(url.as_str())?;

@@ -1,4 +1,4 @@
-//! What whoever runs the cluster says of single hosts: it comes before what upstream sent.
+//! Settings for single hosts, by the operator of the cluster: they come before what upstream sent.
 
 use std::fmt;
 use std::sync::Arc;

@@ -19,12 +19,12 @@ use url::Url;
 
 use super::access::Access;
 use super::credentials::{Credentials, Secret};
-use super::error::{FetchError, Shown, TransportError, is_transient};
+use super::deadline::Deadline;
+use super::error::{CredentialsUse, FetchError, TransportError, is_transient};
+use super::index_filter::IndexFilter;
 use super::memory::Reservation;
 use super::safe_url::SafeUrl;
 use super::settings::Settings;
-use super::sieve::Sieve;
-use super::stopwatch::Stopwatch;
 use super::tls;
 
 /// Redirects followed, as Go's client.
@@ -58,9 +58,9 @@ pub(super) struct Request<'a> {
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
     /// It is an index, and a large one is wanted only as far as it is about these charts.
-    pub(super) sieved: Option<BTreeSet<String>>,
+    pub(super) only: Option<BTreeSet<String>>,
     /// Of what it is a part of; else it has a time of its own.
-    pub(super) watch: Option<&'a Stopwatch>,
+    pub(super) deadline: Option<&'a Deadline>,
 }
 
 impl<'a> Request<'a> {
@@ -71,8 +71,8 @@ impl<'a> Request<'a> {
             limit_bytes,
             access,
             form: None,
-            sieved: None,
-            watch: None,
+            only: None,
+            deadline: None,
         }
     }
 
@@ -94,16 +94,16 @@ pub(super) struct Answer {
 
 impl Answer {
     /// What the server that gave it was shown, where the one that was asked is shown `here`.
-    pub(super) fn shown(&self, here: Shown) -> Shown {
-        match self.is_elsewhere && here == Shown::Credentials {
-            true => Shown::Elsewhere,
+    pub(super) fn shown(&self, here: CredentialsUse) -> CredentialsUse {
+        match self.is_elsewhere && here == CredentialsUse::Sent {
+            true => CredentialsUse::Elsewhere,
             false => here,
         }
     }
 
     /// Whether the body is but a part.
-    pub(super) fn is_sieved(&self) -> bool {
-        self.body_is == BodyIs::Sieved
+    pub(super) fn is_filtered(&self) -> bool {
+        self.body_is == BodyIs::Filtered
     }
 }
 
@@ -112,9 +112,9 @@ impl Answer {
 pub(super) enum BodyIs {
     Whole,
     /// What is about the charts that are wanted.
-    Sieved,
+    Filtered,
     /// Nothing: it was too large to be kept, and in a form that only makes sense as a whole.
-    NotUnderstood,
+    UnknownForm,
 }
 
 /// Bytes that count as long as anybody has them, where they are many.
@@ -192,16 +192,16 @@ impl Http {
     /// Sends the request until an answer comes that is worth reporting.
     ///
     /// Connection failures, 408, 429 and 5xx are tried again a few times; the whole thing ends
-    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one watch.
+    /// after [`Settings::timeout`], in which waiting for a turn of memory does not count; so do all requests together that have one deadline.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, FetchError> {
         let url = SafeUrl::from(request.url.clone());
         let limit = self.settings.timeout;
-        let own = Stopwatch::started();
-        let watch = request.watch.unwrap_or(&own);
+        let own = Deadline::started();
+        let deadline = request.deadline.unwrap_or(&own);
         tokio::select! {
             biased;
-            result = self.attempts(&request, &url, watch) => result,
-            () = watch.runs_out(limit) => Err(FetchError::Transport {
+            result = self.attempts(&request, &url, deadline) => result,
+            () = deadline.expired(limit) => Err(FetchError::Transport {
                 source: TransportError::Timeout { limit },
                 url: url.clone(),
             }),
@@ -212,11 +212,11 @@ impl Http {
         &self,
         request: &Request<'_>,
         url: &SafeUrl,
-        watch: &Stopwatch,
+        deadline: &Deadline,
     ) -> Result<Answer, FetchError> {
         let mut pause = self.settings.retry_pause;
         for left in (0..=self.settings.retries).rev() {
-            let result = self.once(request, url, watch).await;
+            let result = self.once(request, url, deadline).await;
             let wait = match &result {
                 Ok(answer) if is_transient(answer.status.as_u16()) => {
                     retry_after(&answer.headers).unwrap_or(pause)
@@ -238,7 +238,7 @@ impl Http {
         &self,
         request: &Request<'_>,
         url: &SafeUrl,
-        watch: &Stopwatch,
+        deadline: &Deadline,
     ) -> Result<Answer, FetchError> {
         if let Some(transport) = &self.transport {
             let answer = match &request.form {
@@ -281,7 +281,7 @@ impl Http {
         if wanted && promised > limit_bytes {
             return Err(too_large());
         }
-        let mut sieve: Option<Sieve> = None;
+        let mut filter: Option<IndexFilter> = None;
         let mut is_other_form = false;
         let mut received = 0;
         let mut body = BytesMut::new();
@@ -301,25 +301,25 @@ impl Http {
                 }
                 break;
             }
-            if let Some(charts) = request.sieved.as_ref().filter(|_| wanted)
+            if let Some(charts) = request.only.as_ref().filter(|_| wanted)
                 && received > LARGE_INDEX_BYTES
             {
-                match &mut sieve {
-                    Some(sieve) => {
-                        if sieve.push(&chunk).is_err() {
-                            return Ok(not_understood(response.headers_mut()));
+                match &mut filter {
+                    Some(filter) => {
+                        if filter.push(&chunk).is_err() {
+                            return Ok(unknown_form(response.headers_mut()));
                         }
                         continue;
                     }
                     // The beginning is here: in a form that only makes sense as a whole it goes on as that.
                     None if is_other_form => {}
                     None => {
-                        let mut begun = Sieve::new(charts.clone());
+                        let mut begun = IndexFilter::new(charts.clone());
                         match begun.push(&body).and_then(|()| begun.push(&chunk)) {
                             Ok(()) => {
                                 body = BytesMut::new();
                                 reservation = None;
-                                sieve = Some(begun);
+                                filter = Some(begun);
                                 continue;
                             }
                             Err(_) => is_other_form = true,
@@ -338,26 +338,26 @@ impl Http {
                     false => doubled.min(limit_bytes),
                 };
                 match &mut reservation {
-                    Some(reservation) => watch.waiting(reservation.resize(wanted)).await,
+                    Some(reservation) => deadline.paused_while(reservation.resize(wanted)).await,
                     None => {
                         let turn = self.settings.memory.reserve(wanted);
-                        reservation = Some(watch.waiting(turn).await);
+                        reservation = Some(deadline.paused_while(turn).await);
                     }
                 }
             }
             body.extend_from_slice(&chunk);
         }
-        let body_is = match sieve.map(Sieve::finish) {
+        let body_is = match filter.map(IndexFilter::finish) {
             None => BodyIs::Whole,
-            Some(Err(_)) => return Ok(not_understood(response.headers_mut())),
+            Some(Err(_)) => return Ok(unknown_form(response.headers_mut())),
             Some(Ok(kept)) => {
                 let bytes = kept.len() as u64;
                 if bytes > SMALL_BYTES {
                     let turn = self.settings.memory.reserve(bytes);
-                    reservation = Some(watch.waiting(turn).await);
+                    reservation = Some(deadline.paused_while(turn).await);
                 }
                 body = BytesMut::from(&kept[..]);
-                BodyIs::Sieved
+                BodyIs::Filtered
             }
         };
         if let Some(reservation) = &mut reservation {
@@ -481,12 +481,12 @@ impl Http {
 }
 
 /// A large index that came and was not kept.
-fn not_understood(headers: &mut HeaderMap) -> Answer {
+fn unknown_form(headers: &mut HeaderMap) -> Answer {
     Answer {
         status: StatusCode::OK,
         headers: std::mem::take(headers),
         body: Bytes::new(),
-        body_is: BodyIs::NotUnderstood,
+        body_is: BodyIs::UnknownForm,
         is_elsewhere: false,
     }
 }

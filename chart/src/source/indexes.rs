@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::cached::{Cached, CachedIndex, IndexKey};
 use super::disk::{Disk, on_disk};
-use super::error::{FetchError, Shown};
+use super::error::{CredentialsUse, FetchError};
 use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
 use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
-use super::kept::{IndexKey, Kept, KeptIndex};
 use super::repository;
 use super::safe_url::SafeUrl;
 use super::shared::{Shared, WantedCharts};
@@ -60,33 +60,33 @@ impl Shared {
         chart: Option<&str>,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<(Kept<Arc<Index>>, IndexSource), FetchError> {
+    ) -> Result<(Cached<Arc<Index>>, IndexSource), FetchError> {
         let url = SafeUrl::from(repository::index_url(repo));
         let here = access.at(&url, repo);
         let key = (repo.clone(), here.fingerprint());
         loop {
-            let kept = self.recall_index(&key, &url, chart).await;
-            let is_fresh = |kept: &Kept<_>| kept.is_fresh(self.settings.fresh_for, since);
-            if let Some(kept) = kept.clone().filter(is_fresh) {
-                return Ok((kept, IndexSource::Memory));
+            let cached = self.cached_index(&key, &url, chart).await;
+            let is_fresh = |cached: &Cached<_>| cached.is_fresh(self.settings.fresh_for, since);
+            if let Some(cached) = cached.clone().filter(is_fresh) {
+                return Ok((cached, IndexSource::Memory));
             }
             self.want(&key, chart);
             let start = || {
                 let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
                 let (here, shown) = (here.clone(), access.shown(&url, repo));
-                let kept = kept.clone();
-                async move { shared.download_index(key, url, &here, shown, kept).await }
+                let cached = cached.clone();
+                async move { shared.download_index(key, url, &here, shown, cached).await }
             };
-            let kept = match self.index_flights.run(key.clone(), start).await {
-                Err(error) => Kept::in_place_of(kept, error)?,
-                Ok(kept) => kept,
+            let cached = match self.index_flights.run(key.clone(), start).await {
+                Err(error) => Cached::in_place_of(cached, error)?,
+                Ok(cached) => cached,
             };
             // Somebody else's may have been about other charts.
-            if kept.value.is_about(chart) && kept.answers(since) {
-                if let Some(chart) = chart.filter(|_| kept.stale.is_none()) {
-                    self.keep_index(&key, &url, chart, &kept).await;
+            if cached.value.is_about(chart) && cached.answers(since) {
+                if let Some(chart) = chart.filter(|_| cached.stale.is_none()) {
+                    self.keep_index(&key, &url, chart, &cached).await;
                 }
-                return Ok((kept, IndexSource::Network));
+                return Ok((cached, IndexSource::Network));
             }
         }
     }
@@ -114,18 +114,18 @@ impl Shared {
         key: IndexKey,
         url: SafeUrl,
         access: &Access,
-        shown: Shown,
-        kept: Option<Kept<Arc<Index>>>,
-    ) -> Result<Kept<Arc<Index>>, FetchError> {
+        shown: CredentialsUse,
+        cached: Option<Cached<Arc<Index>>>,
+    ) -> Result<Cached<Arc<Index>>, FetchError> {
         let asked = Instant::now();
         let mut wanted = self.lock_wanted().remove(&key).unwrap_or_default();
         // What is known is confirmed only to those who want nothing else.
         let mut charts = wanted.charts.iter();
-        let is_enough = |kept: &Kept<Arc<Index>>| {
-            !(wanted.whole && kept.value.only.is_some())
-                && charts.all(|chart| kept.value.is_about(Some(chart)))
+        let is_enough = |cached: &Cached<Arc<Index>>| {
+            !(wanted.whole && cached.value.only.is_some())
+                && charts.all(|chart| cached.value.is_about(Some(chart)))
         };
-        let known = kept.filter(is_enough);
+        let known = cached.filter(is_enough);
         let request = || {
             let request = Request::get((*url).clone(), self.settings.max_index_bytes, access);
             let mut request = authorize(request, access);
@@ -136,20 +136,23 @@ impl Shared {
         };
         // What is known of others is kept along.
         let in_memory = self.indexes.get(&key);
-        if let Some(only) = in_memory.as_ref().and_then(|kept| kept.value.only.as_ref()) {
+        if let Some(only) = in_memory
+            .as_ref()
+            .and_then(|cached| cached.value.only.as_ref())
+        {
             let room = MAX_CHARTS_OF_INDEX.saturating_sub(wanted.charts.len());
             wanted.charts.extend(only.iter().take(room).cloned());
         }
-        let is_sieved = !wanted.whole
+        let is_filtered = !wanted.whole
             && self.settings.strictness == Strictness::Fleet
             && !self.is_read_as_a_whole(&key);
-        let sieved = Request {
-            sieved: is_sieved.then(|| wanted.charts.clone()),
+        let filtered = Request {
+            only: is_filtered.then(|| wanted.charts.clone()),
             ..request()
         };
-        let mut answer = self.http.send(sieved).await?;
+        let mut answer = self.http.send(filtered).await?;
         let mut index = self.read_index(&answer, &url).await;
-        if answer.body_is == BodyIs::NotUnderstood || answer.is_sieved() && index.is_err() {
+        if answer.body_is == BodyIs::UnknownForm || answer.is_filtered() && index.is_err() {
             // Once: the next ones are read as a whole at once.
             self.read_as_a_whole.put(key.clone(), asked, 0);
             answer = self.http.send(request()).await?;
@@ -159,28 +162,30 @@ impl Shared {
             .clone()
             .filter(|_| answer.status == StatusCode::NOT_MODIFIED)
         {
-            let mut kept = known.confirmed(asked);
-            let same = in_memory.filter(|other| other.validators == kept.validators);
+            let mut cached = known.confirmed(asked);
+            let same = in_memory.filter(|other| other.validators == cached.validators);
             if let Some(other) = same {
-                kept.value = Arc::new(kept.value.with(&other.value));
+                cached.value = Arc::new(cached.value.with(&other.value));
             }
-            self.indexes.put(key, kept.clone(), kept.value.size_bytes());
-            return Ok(kept);
+            self.indexes
+                .put(key, cached.clone(), cached.value.size_bytes());
+            return Ok(cached);
         }
         if answer.status != StatusCode::OK {
             let (status, shown) = (answer.status.as_u16(), answer.shown(shown));
             return Err(FetchError::IndexStatus { url, status, shown });
         }
         let mut index = index.map_err(|source| FetchError::Index { url, source })?;
-        if answer.is_sieved() {
+        if answer.is_filtered() {
             index.only = Some(wanted.charts);
         }
         for warning in &index.warnings {
             tracing::warn!(repo = %key.0, "{warning}");
         }
-        let kept = Kept::new(Arc::new(index), &answer.headers, asked);
-        self.indexes.put(key, kept.clone(), kept.value.size_bytes());
-        Ok(kept)
+        let cached = Cached::new(Arc::new(index), &answer.headers, asked);
+        self.indexes
+            .put(key, cached.clone(), cached.value.size_bytes());
+        Ok(cached)
     }
 
     fn is_read_as_a_whole(&self, key: &IndexKey) -> bool {
@@ -214,15 +219,15 @@ impl Shared {
     }
 
     /// What is known of an index, if that is about `chart`.
-    async fn recall_index(
+    async fn cached_index(
         &self,
         key: &IndexKey,
         url: &SafeUrl,
         chart: Option<&str>,
-    ) -> Option<KeptIndex> {
+    ) -> Option<CachedIndex> {
         let in_memory = self.indexes.get(key);
-        if let Some(kept) = in_memory.filter(|kept| kept.value.is_about(chart)) {
-            return Some(kept);
+        if let Some(cached) = in_memory.filter(|cached| cached.value.is_about(chart)) {
+            return Some(cached);
         }
         let (disk, chart) = (self.disk.as_ref()?, chart?.to_owned());
         let name = index_name(disk, key, url, &chart);
@@ -237,7 +242,7 @@ impl Shared {
             only: Some([chart].into()),
             ..Index::default()
         };
-        Some(Kept::recalled(
+        Some(Cached::from_disk(
             Arc::new(index),
             note.etag.as_deref(),
             note.last_modified.as_deref(),
@@ -245,9 +250,9 @@ impl Shared {
     }
 
     /// Writes down what an index says of a chart. Not where that has addresses that are secrets.
-    async fn keep_index(&self, key: &IndexKey, url: &SafeUrl, chart: &str, kept: &KeptIndex) {
+    async fn keep_index(&self, key: &IndexKey, url: &SafeUrl, chart: &str, cached: &CachedIndex) {
         let Some(disk) = &self.disk else { return };
-        let entries = kept.value.entries.get(chart);
+        let entries = cached.value.entries.get(chart);
         let is_secret = |entry: &Entry| {
             let address = repository::chart_url(&key.0, chart, entry);
             address.is_ok_and(|address| address.to_string() != address.as_str())
@@ -256,9 +261,9 @@ impl Shared {
             return;
         }
         let note = IndexNote {
-            etag: kept.validator(IF_NONE_MATCH),
-            last_modified: kept.validator(IF_MODIFIED_SINCE),
-            api_version: kept.value.api_version.clone(),
+            etag: cached.validator(IF_NONE_MATCH),
+            last_modified: cached.validator(IF_MODIFIED_SINCE),
+            api_version: cached.value.api_version.clone(),
             entries: entries.cloned(),
         };
         let name = index_name(disk, key, url, chart);

@@ -5,9 +5,9 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use super::archive;
+use super::cached::{Cached, FetchedAt, Key};
 use super::error::FetchError;
 use super::fetched::{Artifact, FetchedChart};
-use super::kept::{Answered, Kept, Key};
 use super::oci::{self, Reference, Registry, Wanted};
 use super::safe_url::SafeUrl;
 use super::shared::Shared;
@@ -19,7 +19,7 @@ impl Shared {
         version: &str,
         access: &Access,
         since: Option<Instant>,
-    ) -> Result<Answered, FetchError> {
+    ) -> Result<FetchedAt, FetchError> {
         let registry = Registry::new(&self.http, access, reference)?;
         let name = format!("{reference} {version}");
         let key = (name, registry.access().fingerprint());
@@ -29,22 +29,23 @@ impl Shared {
         let is_sound = move |chart: &FetchedChart, manifests: &[String]| {
             is_pulled(&asked_for, &asked_version, chart, manifests)
         };
-        let kept = self.recall(&key, is_sound).await;
-        let is_fresh = |kept: &Kept<_>| by_digest || kept.is_fresh(self.settings.fresh_for, since);
-        let kept = match kept.clone().filter(is_fresh) {
+        let cached = self.cached_chart(&key, is_sound).await;
+        let is_fresh =
+            |cached: &Cached<_>| by_digest || cached.is_fresh(self.settings.fresh_for, since);
+        let cached = match cached.clone().filter(is_fresh) {
             Some(fresh) => fresh,
             None => match self.pull(&registry, reference, version, key).await {
-                Err(error) => Kept::in_place_of(kept, error)?,
+                Err(error) => Cached::in_place_of(cached, error)?,
                 Ok(pulled) => pulled,
             },
         };
-        let is_stale = kept.stale.is_some();
+        let is_stale = cached.stale.is_some();
         let is_settled = by_digest || is_stale;
-        let asked = kept.asked.filter(|_| !is_settled);
+        let asked = cached.asked.filter(|_| !is_settled);
         Ok((
             FetchedChart {
                 is_stale,
-                ..kept.value
+                ..cached.value
             },
             asked,
         ))
@@ -56,7 +57,7 @@ impl Shared {
         reference: &Reference,
         version: &str,
         key: Key,
-    ) -> Result<Kept<FetchedChart>, FetchError> {
+    ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
         let named = match oci::wanted(reference, version)? {
             Wanted::Name(named) => named,
@@ -74,8 +75,8 @@ impl Shared {
         let digest = layer.digest.clone();
         let is_sound =
             move |chart: &FetchedChart, _: &[String]| chart.digest == digest && chart.is_intact();
-        let (bytes, unpacked_bytes) = match self.recall(&blob, is_sound).await {
-            Some(kept) => (kept.value.bytes, kept.value.unpacked_bytes),
+        let (bytes, unpacked_bytes) = match self.cached_chart(&blob, is_sound).await {
+            Some(cached) => (cached.value.bytes, cached.value.unpacked_bytes),
             None => {
                 let bytes = registry
                     .blob(&layer, self.settings.max_archive_bytes)
@@ -94,12 +95,12 @@ impl Shared {
             url,
             is_stale: false,
         };
-        let kept = Kept::new(chart, &HeaderMap::new(), asked);
+        let cached = Cached::new(chart, &HeaderMap::new(), asked);
         for key in [key, blob] {
             // The bytes are shared: counting them twice errs on the safe side.
-            self.keep(key, &kept, &manifests).await;
+            self.keep_chart(key, &cached, &manifests).await;
         }
-        Ok(kept)
+        Ok(cached)
     }
 
     /// See [`super::Fetcher::layer`].
@@ -117,7 +118,7 @@ impl Shared {
         let found = match self.download_layer(&registry, reference, id, &key).await {
             Err(error) if error.is_out_of_reach() => {
                 // What a bundle's files are is told by its manifest ID, which is checked.
-                Kept::in_place_of(self.recall(&key, |_, _| true).await, error)?
+                Cached::in_place_of(self.cached_chart(&key, |_, _| true).await, error)?
             }
             found => found?,
         };
@@ -133,7 +134,7 @@ impl Shared {
         reference: &Reference,
         id: &str,
         key: &Key,
-    ) -> Result<Kept<FetchedChart>, FetchError> {
+    ) -> Result<Cached<FetchedChart>, FetchError> {
         let asked = Instant::now();
         let manifest = registry.manifest(&reference.wire_name()).await?;
         let artifact = |problem: String| FetchError::Artifact {
@@ -162,8 +163,8 @@ impl Shared {
         );
         let digest = layer.digest.clone();
         let is_sound = move |found: &FetchedChart, _: &[String]| oci::is_of(&digest, &found.bytes);
-        let bytes = match self.recall(&blob, is_sound).await {
-            Some(kept) => kept.value.bytes,
+        let bytes = match self.cached_chart(&blob, is_sound).await {
+            Some(cached) => cached.value.bytes,
             None => {
                 let limit = self.settings.max_archive_bytes;
                 registry.blob(layer, limit).await?
@@ -178,11 +179,11 @@ impl Shared {
             url: shown(reference),
             is_stale: false,
         };
-        let kept = Kept::new(chart, &HeaderMap::new(), asked);
+        let cached = Cached::new(chart, &HeaderMap::new(), asked);
         for key in [key.clone(), blob] {
-            self.keep(key, &kept, &[]).await;
+            self.keep_chart(key, &cached, &[]).await;
         }
-        Ok(kept)
+        Ok(cached)
     }
 }
 

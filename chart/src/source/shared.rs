@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use super::access::Fingerprint;
 use super::cache::Cache;
+use super::cached::{Cached, CachedIndex, FetchedAt, IndexKey, Key};
 use super::disk::Disk;
 use super::error::FetchError;
 use super::fetched::{FetchedChart, Vouchers};
-use super::flight::Flights;
 use super::http::Http;
-use super::kept::{Answered, IndexKey, Kept, KeptIndex, Key};
 use super::reference::ChartRef;
 use super::settings::Settings;
+use super::single_flight::SingleFlight;
 
 /// What is remembered of the forms of indexes: some hundred of them.
 const READ_AS_A_WHOLE_BYTES: usize = 128 << 10;
@@ -23,16 +23,16 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) http: Http,
     pub(super) disk: Option<Arc<Disk>>,
-    pub(super) indexes: Cache<IndexKey, KeptIndex>,
+    pub(super) indexes: Cache<IndexKey, CachedIndex>,
     /// Since when indexes are known to be in a form that only makes sense as a whole.
     pub(super) read_as_a_whole: Cache<IndexKey, Instant>,
-    pub(super) archives: Cache<Key, Kept<FetchedChart>>,
+    pub(super) archives: Cache<Key, Cached<FetchedChart>>,
     pub(super) vouchers: Cache<Key, Vouchers>,
     /// What the next downloads of indexes are to be about.
     pub(super) wanted: Mutex<HashMap<IndexKey, WantedCharts>>,
-    pub(super) index_flights: Flights<IndexKey, Result<KeptIndex, FetchError>>,
-    pub(super) chart_flights: Flights<(ChartRef, Fingerprint), Result<Answered, FetchError>>,
-    pub(super) archive_flights: Flights<Key, Result<Kept<FetchedChart>, FetchError>>,
+    pub(super) index_flights: SingleFlight<IndexKey, Result<CachedIndex, FetchError>>,
+    pub(super) chart_flights: SingleFlight<(ChartRef, Fingerprint), Result<FetchedAt, FetchError>>,
+    pub(super) archive_flights: SingleFlight<Key, Result<Cached<FetchedChart>, FetchError>>,
 }
 
 /// What an index is asked for.
@@ -62,9 +62,9 @@ impl Shared {
             read_as_a_whole: Cache::new(READ_AS_A_WHOLE_BYTES),
             archives: Cache::new(settings.cache_bytes),
             vouchers: Cache::new(settings.cache_bytes / 4),
-            index_flights: Flights::default(),
-            chart_flights: Flights::default(),
-            archive_flights: Flights::default(),
+            index_flights: SingleFlight::default(),
+            chart_flights: SingleFlight::default(),
+            archive_flights: SingleFlight::default(),
             settings,
         }
     }

@@ -89,7 +89,7 @@ fn trusting(
     let pinned = given;
     Ok(builder()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Believed::RootsOrPinned { roots, pinned })))
+        .with_custom_certificate_verifier(Arc::new(Trust::RootsOrPinned { roots, pinned })))
 }
 
 /// By what a proxy with TLS is trusted: the system's roots, `PROXY_CA_BUNDLE` of the process, and these certificates (DER).
@@ -143,7 +143,7 @@ pub(super) fn client_config(
     let builder = if insecure {
         builder()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Believed::Anybody))
+            .with_custom_certificate_verifier(Arc::new(Trust::Anybody))
     } else {
         trusting(bundles.iter().flat_map(|bundle| listed(bundle)).collect())?
     };
@@ -162,7 +162,7 @@ pub(super) fn client_config(
 
 /// Whose certificates are believed. The handshake itself is checked in any case.
 #[derive(Debug)]
-enum Believed {
+enum Trust {
     /// `insecureSkipTLSVerify`: whoever answers.
     Anybody,
     /// Those that chain up to a root, or the very certificate somebody put into the bundle.
@@ -184,7 +184,7 @@ pub(super) fn is_unknown_issuer(error: &rustls::Error) -> bool {
     }
 }
 
-impl ServerCertVerifier for Believed {
+impl ServerCertVerifier for Trust {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

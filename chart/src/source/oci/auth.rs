@@ -12,7 +12,7 @@ use url::Url;
 
 use super::super::access::Access;
 use super::super::credentials::{Credentials, Secret};
-use super::super::error::{FetchError, Shown};
+use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Request, authorize, basic};
 use super::super::safe_url::SafeUrl;
 use super::problem::{detail, message};
@@ -160,7 +160,7 @@ async fn token(
     service: Option<&str>,
     scope: &str,
 ) -> Result<Authorization, FetchError> {
-    let (http, access, registry, watch) = (at.http, &at.access, &at.base, &at.watch);
+    let (http, access, registry, deadline) = (at.http, &at.access, &at.base, &at.deadline);
     let invalid = |problem: &str| FetchError::Artifact {
         reference: registry.to_string(),
         problem: format!("the token service it names {problem}"),
@@ -196,13 +196,13 @@ async fn token(
     let request = match form {
         Some(form) => Request {
             form: Some(form),
-            watch: Some(watch),
+            deadline: Some(deadline),
             ..Request::get(url, MAX_TOKEN_BYTES, &access)
         },
         None => {
             asked_for(&mut url, service, scope);
             let request = Request {
-                watch: Some(watch),
+                deadline: Some(deadline),
                 ..Request::get(url, MAX_TOKEN_BYTES, &access)
             };
             authorize(request, &access)
@@ -217,7 +217,7 @@ async fn token(
             message: message(&answer.body),
             detail: detail(&answer.body),
             shown: match credentials {
-                Some(_) => Shown::Credentials,
+                Some(_) => CredentialsUse::Sent,
                 None => at.shown,
             },
         });

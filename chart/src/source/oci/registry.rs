@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256, Sha512};
 use url::Url;
 
 use super::super::access::Access;
-use super::super::error::{FetchError, Shown};
+use super::super::deadline::Deadline;
+use super::super::error::{CredentialsUse, FetchError};
 use super::super::http::{Answer, Http, Request};
 use super::super::safe_url::SafeUrl;
-use super::super::stopwatch::Stopwatch;
 use super::auth::{self, Authorization, Challenge};
 use super::problem::{detail, message};
 use super::reference::{Reference, is_digest, is_version};
@@ -67,12 +67,12 @@ pub(in crate::source) struct Registry<'a> {
     /// As it is for this registry.
     pub(super) access: Access,
     /// What it is shown, if it takes user names and passwords.
-    pub(super) shown: Shown,
+    pub(super) shown: CredentialsUse,
     pub(super) base: SafeUrl,
     reference: &'a Reference,
     authorization: Arc<Mutex<Option<Authorization>>>,
     /// One time for all that is asked, but for what is downloaded.
-    pub(super) watch: Stopwatch,
+    pub(super) deadline: Deadline,
 }
 
 impl<'a> Registry<'a> {
@@ -106,7 +106,7 @@ impl<'a> Registry<'a> {
             base,
             reference,
             authorization: Arc::default(),
-            watch: Stopwatch::started(),
+            deadline: Deadline::started(),
         })
     }
 
@@ -125,7 +125,7 @@ impl<'a> Registry<'a> {
         url: Url,
         limit_bytes: u64,
         accept: Option<&'static str>,
-        watch: &Stopwatch,
+        deadline: &Deadline,
     ) -> Result<Answer, FetchError> {
         let request = |authorization: Option<&Authorization>| {
             let mut headers = HeaderMap::new();
@@ -141,8 +141,8 @@ impl<'a> Registry<'a> {
                 limit_bytes,
                 access: &self.access,
                 form: None,
-                sieved: None,
-                watch: Some(watch),
+                only: None,
+                deadline: Some(deadline),
             }
         };
         let known = self.known_authorization();
@@ -180,10 +180,10 @@ impl<'a> Registry<'a> {
         &self.access
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> CredentialsUse {
         // Tokens count where a token was asked for.
         match (&self.access.credentials, self.known_authorization()) {
-            (Some(_), Some(_)) => Shown::Credentials,
+            (Some(_), Some(_)) => CredentialsUse::Sent,
             _ => self.shown,
         }
     }
@@ -206,7 +206,12 @@ impl<'a> Registry<'a> {
                                 application/vnd.docker.distribution.manifest.v2+json, \
                                 application/vnd.docker.distribution.manifest.list.v2+json";
         let answer = self
-            .send(url.clone(), MAX_MANIFEST_BYTES, Some(ACCEPTED), &self.watch)
+            .send(
+                url.clone(),
+                MAX_MANIFEST_BYTES,
+                Some(ACCEPTED),
+                &self.deadline,
+            )
             .await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(url, &answer));
@@ -273,7 +278,7 @@ impl<'a> Registry<'a> {
                 url.clone(),
                 MAX_MANIFEST_BYTES,
                 Some(OCI_INDEX),
-                &self.watch,
+                &self.deadline,
             );
             let answer = answer.await?;
             match answer.status.as_u16() {
@@ -308,7 +313,7 @@ impl<'a> Registry<'a> {
         descriptor: &Descriptor,
         limit_bytes: u64,
     ) -> Result<Bytes, FetchError> {
-        self.blob_within(descriptor, limit_bytes, &Stopwatch::started())
+        self.blob_within(descriptor, limit_bytes, &Deadline::started())
             .await
     }
 
@@ -318,14 +323,15 @@ impl<'a> Registry<'a> {
         descriptor: &Descriptor,
         limit_bytes: u64,
     ) -> Result<Bytes, FetchError> {
-        self.blob_within(descriptor, limit_bytes, &self.watch).await
+        self.blob_within(descriptor, limit_bytes, &self.deadline)
+            .await
     }
 
     async fn blob_within(
         &self,
         descriptor: &Descriptor,
         limit_bytes: u64,
-        watch: &Stopwatch,
+        deadline: &Deadline,
     ) -> Result<Bytes, FetchError> {
         if !is_digest(&descriptor.digest) {
             return Err(FetchError::Artifact {
@@ -341,7 +347,7 @@ impl<'a> Registry<'a> {
                 limit_bytes,
             });
         }
-        let answer = self.send(url.clone(), limit_bytes, None, watch).await?;
+        let answer = self.send(url.clone(), limit_bytes, None, deadline).await?;
         if answer.status != StatusCode::OK {
             return Err(self.refused(url, &answer));
         }
@@ -361,7 +367,7 @@ impl<'a> Registry<'a> {
         let (mut pages, mut bytes) = (0, 0);
         while let Some(url) = next.take() {
             let answer = self
-                .send(url.clone(), MAX_MANIFEST_BYTES, None, &self.watch)
+                .send(url.clone(), MAX_MANIFEST_BYTES, None, &self.deadline)
                 .await?;
             if answer.status != StatusCode::OK {
                 return Err(self.refused(url, &answer));

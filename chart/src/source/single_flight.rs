@@ -12,11 +12,11 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 ///
 /// The work goes on as long as one of those who wait is still there; when the last one leaves it
 /// is dropped, and the next one starts afresh.
-pub(super) struct Flights<K, T: Clone> {
+pub(super) struct SingleFlight<K, T: Clone> {
     running: Mutex<HashMap<K, WeakShared<BoxFuture<'static, T>>>>,
 }
 
-impl<K, T: Clone> Default for Flights<K, T> {
+impl<K, T: Clone> Default for SingleFlight<K, T> {
     fn default() -> Self {
         Self {
             running: Mutex::default(),
@@ -24,7 +24,7 @@ impl<K, T: Clone> Default for Flights<K, T> {
     }
 }
 
-impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> Flights<K, T> {
+impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> SingleFlight<K, T> {
     /// Joins the work under `key`, or starts it.
     pub(super) async fn run<F>(&self, key: K, start: impl FnOnce() -> F) -> T
     where
@@ -65,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_callers_get_the_result_of_one_download() {
-        let flights = Arc::new(Flights::<&str, usize>::default());
+        let flights = Arc::new(SingleFlight::<&str, usize>::default());
         let runs = Arc::new(AtomicUsize::new(0));
         let ask = || {
             let (flights, runs) = (Arc::clone(&flights), Arc::clone(&runs));
@@ -88,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_download_is_started_again_by_the_next_caller() {
-        let flights = Flights::<&str, u8>::default();
+        let flights = SingleFlight::<&str, u8>::default();
         let stuck = flights.run("k", futures_util::future::pending);
         assert!(stuck.now_or_never().is_none());
         assert_eq!(flights.run("k", || async { 7 }).await, 7);

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Runs from the beginning, and stands still while one waits for others.
 #[derive(Debug)]
-pub(super) struct Stopwatch {
+pub(super) struct Deadline {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -20,7 +20,7 @@ struct State {
     since: Option<Instant>,
 }
 
-impl Stopwatch {
+impl Deadline {
     /// Begins now.
     pub(super) fn started() -> Self {
         let state = State {
@@ -37,7 +37,7 @@ impl Stopwatch {
     ///
     /// # Cancellation
     /// Not safe: it stands still from then on.
-    pub(super) async fn waiting<T>(&self, wait: impl Future<Output = T>) -> T {
+    pub(super) async fn paused_while<T>(&self, wait: impl Future<Output = T>) -> T {
         {
             let mut state = self.lock();
             if let Some(since) = state.since.take() {
@@ -52,7 +52,7 @@ impl Stopwatch {
     }
 
     /// Returns once it has run for so long.
-    pub(super) async fn runs_out(&self, limit: Duration) {
+    pub(super) async fn expired(&self, limit: Duration) {
         loop {
             let left = {
                 let State { ran, since } = *self.lock();
@@ -81,18 +81,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_others_does_not_count() {
+    async fn paused_while_for_others_does_not_count() {
         let second = Duration::from_secs;
-        let watch = Stopwatch::started();
+        let deadline = Deadline::started();
         let begun = Instant::now();
         let work = async {
             tokio::time::sleep(second(2)).await;
-            watch.waiting(tokio::time::sleep(second(600))).await;
+            deadline.paused_while(tokio::time::sleep(second(600))).await;
             tokio::time::sleep(second(600)).await;
         };
         tokio::select! {
             () = work => panic!("it had 5 s"),
-            () = watch.runs_out(second(5)) => {}
+            () = deadline.expired(second(5)) => {}
         }
         assert_eq!(begun.elapsed().as_secs(), 605);
     }

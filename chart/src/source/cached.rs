@@ -1,4 +1,4 @@
-//! Something remembered, how to ask whether it is still true, and whom it answers.
+//! Something fetched earlier: when it was asked for, how to ask whether it is still true, and whether it answers a new request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub(super) type Key = (String, Fingerprint);
 /// What an index is remembered under: whose it is, and how that is reached.
 pub(super) type IndexKey = (SafeUrl, Fingerprint);
 
-pub(super) type KeptIndex = Kept<Arc<Index>>;
+pub(super) type CachedIndex = Cached<Arc<Index>>;
 
 /// A chart, and since when it is known to be what was asked for. `None`: asking again would tell nothing else.
-pub(super) type Answered = (FetchedChart, Option<Instant>);
+pub(super) type FetchedAt = (FetchedChart, Option<Instant>);
 
 /// Something remembered, and how to ask whether it is still true.
 #[derive(Clone)]
-pub(super) struct Kept<T> {
+pub(super) struct Cached<T> {
     pub(super) value: T,
     /// When it was asked for; `None` if by an earlier process.
     pub(super) asked: Option<Instant>,
@@ -36,7 +36,7 @@ pub(super) struct Kept<T> {
     pub(super) validators: HeaderMap,
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> Cached<T> {
     pub(super) fn new(value: T, answer: &HeaderMap, asked: Instant) -> Self {
         let mut validators = HeaderMap::new();
         for (from, to) in [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)] {
@@ -53,7 +53,7 @@ impl<T: Clone> Kept<T> {
     }
 
     /// From an earlier process.
-    pub(super) fn recalled(value: T, etag: Option<&str>, last_modified: Option<&str>) -> Self {
+    pub(super) fn from_disk(value: T, etag: Option<&str>, last_modified: Option<&str>) -> Self {
         let mut validators = HeaderMap::new();
         for (name, text) in [(IF_NONE_MATCH, etag), (IF_MODIFIED_SINCE, last_modified)] {
             if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
@@ -92,13 +92,13 @@ impl<T: Clone> Kept<T> {
     }
 
     /// What is known stands in for the answer of a source that is out of reach.
-    pub(super) fn in_place_of(kept: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
-        match kept.filter(|_| error.is_out_of_reach()) {
-            Some(kept) => {
+    pub(super) fn in_place_of(cached: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
+        match cached.filter(|_| error.is_out_of_reach()) {
+            Some(cached) => {
                 tracing::warn!(%error, "the source does not answer: what it said before stands in");
                 Ok(Self {
                     stale: Some(error),
-                    ..kept
+                    ..cached
                 })
             }
             None => Err(error),

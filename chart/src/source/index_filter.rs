@@ -15,10 +15,10 @@ const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// It is in a form that only reading it as a whole makes sense of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotUnderstood;
+pub(super) struct UnknownForm;
 
 /// Keeps the entries of some charts.
-pub(super) struct Sieve {
+pub(super) struct IndexFilter {
     wanted: BTreeSet<String>,
     form: Form,
     /// What is kept.
@@ -32,7 +32,7 @@ enum Form {
     Json(Json),
 }
 
-impl Sieve {
+impl IndexFilter {
     /// Keeps these charts, and what is not of any chart.
     pub(super) fn new(wanted: BTreeSet<String>) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Sieve {
     }
 
     /// Takes what comes next.
-    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), NotUnderstood> {
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), UnknownForm> {
         if let Form::Unknown = self.form {
             let Some(first) = chunk.iter().find(|byte| !byte.is_ascii_whitespace()) else {
                 return Ok(());
@@ -59,13 +59,13 @@ impl Sieve {
             Form::Unknown => {}
         }
         match self.kept.len() > MAX_KEPT_BYTES {
-            true => Err(NotUnderstood),
+            true => Err(UnknownForm),
             false => Ok(()),
         }
     }
 
     /// What was kept: an index of these charts alone.
-    pub(super) fn finish(mut self) -> Result<Vec<u8>, NotUnderstood> {
+    pub(super) fn finish(mut self) -> Result<Vec<u8>, UnknownForm> {
         match &mut self.form {
             Form::Yaml(yaml) => yaml.finish(&self.wanted, &mut self.kept)?,
             Form::Json(json) => json.finish()?,
@@ -103,7 +103,7 @@ impl Yaml {
         chunk: &[u8],
         wanted: &BTreeSet<String>,
         kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
+    ) -> Result<(), UnknownForm> {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, after) = rest.split_at(end + 1);
@@ -118,16 +118,12 @@ impl Yaml {
         }
         self.line.extend_from_slice(rest);
         match self.line.len() > MAX_LINE_BYTES {
-            true => Err(NotUnderstood),
+            true => Err(UnknownForm),
             false => Ok(()),
         }
     }
 
-    fn finish(
-        &mut self,
-        wanted: &BTreeSet<String>,
-        kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
+    fn finish(&mut self, wanted: &BTreeSet<String>, kept: &mut Vec<u8>) -> Result<(), UnknownForm> {
         let last = std::mem::take(&mut self.line);
         match last.is_empty() {
             true => Ok(()),
@@ -140,7 +136,7 @@ impl Yaml {
         line: &[u8],
         wanted: &BTreeSet<String>,
         kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
+    ) -> Result<(), UnknownForm> {
         let indent = line.iter().take_while(|byte| **byte == b' ').count();
         let text = line.get(indent..).unwrap_or_default().trim_ascii_end();
         let is_blank = text.is_empty() || text.starts_with(b"#");
@@ -155,7 +151,7 @@ impl Yaml {
             Place::Other => {
                 self.other_bytes += line.len();
                 if self.other_bytes > MAX_OTHER_BYTES {
-                    return Err(NotUnderstood);
+                    return Err(UnknownForm);
                 }
             }
         }
@@ -168,7 +164,7 @@ impl Yaml {
         indent: usize,
         text: &[u8],
         wanted: &BTreeSet<String>,
-    ) -> Result<Place, NotUnderstood> {
+    ) -> Result<Place, UnknownForm> {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         if indent == 0 {
             return match text {
@@ -176,7 +172,7 @@ impl Yaml {
                 b"entries:" => Ok(Place::Entries),
                 _ => match field(text) {
                     Some((name, _)) if !name.eq_ignore_ascii_case("entries") => Ok(Place::Other),
-                    _ => Err(NotUnderstood),
+                    _ => Err(UnknownForm),
                 },
             };
         }
@@ -188,18 +184,18 @@ impl Yaml {
         let is_item = text.starts_with(b"-");
         // Deeper, it is part of a text in several lines.
         if text.starts_with(b"\t") && indent <= charts {
-            return Err(NotUnderstood);
+            return Err(UnknownForm);
         }
         match (self.place, indent.cmp(&charts)) {
-            (_, std::cmp::Ordering::Less) => Err(NotUnderstood),
-            (Place::Entries, _) if is_item => Err(NotUnderstood),
+            (_, std::cmp::Ordering::Less) => Err(UnknownForm),
+            (Place::Entries, _) if is_item => Err(UnknownForm),
             (place, std::cmp::Ordering::Greater) => Ok(place),
             (place, std::cmp::Ordering::Equal) if is_item => Ok(place),
             _ => {
-                let (name, value) = field(text).ok_or(NotUnderstood)?;
+                let (name, value) = field(text).ok_or(UnknownForm)?;
                 // A list in one line may go on in the next, wherever that begins.
                 if !matches!(value, b"" | b"[]" | b"null" | b"~") {
-                    return Err(NotUnderstood);
+                    return Err(UnknownForm);
                 }
                 Ok(Place::Chart {
                     indent: charts,
@@ -261,7 +257,7 @@ impl Json {
         chunk: &[u8],
         wanted: &BTreeSet<String>,
         kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
+    ) -> Result<(), UnknownForm> {
         for byte in chunk {
             self.byte(*byte, wanted, kept)?;
         }
@@ -277,7 +273,7 @@ impl Json {
         byte: u8,
         wanted: &BTreeSet<String>,
         kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
+    ) -> Result<(), UnknownForm> {
         if self.in_text {
             if self.keeps {
                 kept.push(byte);
@@ -288,7 +284,7 @@ impl Json {
                     self.is_escaped = true;
                     // A name that is written so is compared by nobody here.
                     if self.expects_name && self.depth <= 2 {
-                        return Err(NotUnderstood);
+                        return Err(UnknownForm);
                     }
                 }
                 b'"' => {
@@ -301,7 +297,7 @@ impl Json {
             if self.expects_name && self.depth <= 2 {
                 self.text.push(byte);
                 if self.text.len() > MAX_LINE_BYTES {
-                    return Err(NotUnderstood);
+                    return Err(UnknownForm);
                 }
             }
             return Ok(());
@@ -315,7 +311,7 @@ impl Json {
                 byte => byte.is_ascii_whitespace(),
             };
             if !is_understood {
-                return Err(NotUnderstood);
+                return Err(UnknownForm);
             }
         }
         match byte {
@@ -339,7 +335,7 @@ impl Json {
                     self.has_fields[self.depth - 1] = false;
                     kept.push(byte);
                 } else if self.depth == 2 && self.in_entries() {
-                    return Err(NotUnderstood);
+                    return Err(UnknownForm);
                 } else if self.keeps {
                     kept.push(byte);
                 }
@@ -352,7 +348,7 @@ impl Json {
                 } else if self.keeps {
                     kept.push(byte);
                 }
-                self.depth = self.depth.checked_sub(1).ok_or(NotUnderstood)?;
+                self.depth = self.depth.checked_sub(1).ok_or(UnknownForm)?;
                 self.is_over = self.depth == 0;
             }
             b',' if self.depth == 1 || self.depth == 2 && self.in_entries() => {
@@ -360,7 +356,7 @@ impl Json {
                 self.keeps = false;
             }
             byte if byte.is_ascii_whitespace() => {}
-            _ if self.is_over => return Err(NotUnderstood),
+            _ if self.is_over => return Err(UnknownForm),
             byte if self.keeps => kept.push(byte),
             _ => {}
         }
@@ -372,8 +368,8 @@ impl Json {
         &mut self,
         wanted: &BTreeSet<String>,
         kept: &mut Vec<u8>,
-    ) -> Result<(), NotUnderstood> {
-        let at = self.depth.checked_sub(1).ok_or(NotUnderstood)?;
+    ) -> Result<(), UnknownForm> {
+        let at = self.depth.checked_sub(1).ok_or(UnknownForm)?;
         self.names[at] = self.text.clone();
         let is_kept = match at {
             0 => true,
@@ -391,10 +387,10 @@ impl Json {
         Ok(())
     }
 
-    fn finish(&self) -> Result<(), NotUnderstood> {
+    fn finish(&self) -> Result<(), UnknownForm> {
         match self.is_over && !self.in_text {
             true => Ok(()),
-            false => Err(NotUnderstood),
+            false => Err(UnknownForm),
         }
     }
 }
@@ -407,12 +403,12 @@ mod tests {
     use super::super::{Index, Strictness};
     use super::*;
 
-    fn sieved(text: &str, wanted: &[&str], piece: usize) -> Result<String, NotUnderstood> {
-        let mut sieve = Sieve::new(wanted.iter().map(ToString::to_string).collect());
+    fn filtered(text: &str, wanted: &[&str], piece: usize) -> Result<String, UnknownForm> {
+        let mut filter = IndexFilter::new(wanted.iter().map(ToString::to_string).collect());
         for chunk in text.as_bytes().chunks(piece) {
-            sieve.push(chunk)?;
+            filter.push(chunk)?;
         }
-        sieve.finish().map(|kept| String::from_utf8(kept).unwrap())
+        filter.finish().map(|kept| String::from_utf8(kept).unwrap())
     }
 
     fn index() -> Value {
@@ -441,7 +437,7 @@ mod tests {
             .entries
             .retain(|name, _| wanted.contains(&name.as_str()));
         for piece in [1, 7, 100_000] {
-            let kept = sieved(text, wanted, piece).unwrap();
+            let kept = filtered(text, wanted, piece).unwrap();
             assert_eq!(load(&kept), whole, "{kept}");
         }
     }
@@ -481,7 +477,7 @@ mod tests {
     #[case::names_in_single_quotes("{'apiVersion':'v1','entries':{'web':[{'name':'web'}]}}")]
     #[case::cut_off("{\"entries\": {\"web\": [")]
     #[case::more_than_one_value("{} 1")]
-    fn other_forms_are_not_understood(#[case] text: &str) {
-        assert_eq!(sieved(text, &["web"], 5), Err(NotUnderstood));
+    fn other_forms_are_refused(#[case] text: &str) {
+        assert_eq!(filtered(text, &["web"], 5), Err(UnknownForm));
     }
 }

@@ -1,12 +1,12 @@
-//! What is remembered, in memory and on disk: the fetcher's half of it. Reading and writing files takes a thread of its own.
+//! Charts fetched earlier, in memory and on disk. Reading and writing files takes a thread of its own.
 
 use bytes::Bytes;
 use reqwest::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 
+use super::cached::{Cached, Key};
 use super::disk::{ChartNote, Disk, blob_name, on_disk};
 use super::fetched::FetchedChart;
 use super::http::{SMALL_BYTES, reserved};
-use super::kept::{Kept, Key};
 use super::safe_url::SafeUrl;
 use super::shared::Shared;
 
@@ -16,13 +16,13 @@ const CHART: &str = "chart";
 impl Shared {
     /// What was fetched under a key by this process, or by one before. What comes from disk says of itself what it is; `is_sound` believes
     /// it, or not.
-    pub(super) async fn recall(
+    pub(super) async fn cached_chart(
         &self,
         key: &Key,
         is_sound: impl FnOnce(&FetchedChart, &[String]) -> bool + Send + 'static,
-    ) -> Option<Kept<FetchedChart>> {
-        if let Some(kept) = self.archives.get(key) {
-            return Some(kept);
+    ) -> Option<Cached<FetchedChart>> {
+        if let Some(cached) = self.archives.get(key) {
+            return Some(cached);
         }
         let disk = self.disk.as_ref()?;
         let name = disk.name(CHART, &key.0, key.1);
@@ -47,23 +47,28 @@ impl Shared {
             };
             is_sound(&chart, &note.manifests).then_some(chart)
         });
-        let kept = Kept::recalled(read.await?, etag.as_deref(), last_modified.as_deref());
-        let size = kept.value.bytes.len();
-        self.archives.put(key.clone(), kept.clone(), size);
-        Some(kept)
+        let cached = Cached::from_disk(read.await?, etag.as_deref(), last_modified.as_deref());
+        let size = cached.value.bytes.len();
+        self.archives.put(key.clone(), cached.clone(), size);
+        Some(cached)
     }
 
     /// Remembers what was fetched, with the manifests that lead to it.
-    pub(super) async fn keep(&self, key: Key, kept: &Kept<FetchedChart>, manifests: &[Bytes]) {
-        let size = kept.value.bytes.len();
-        self.archives.put(key.clone(), kept.clone(), size);
+    pub(super) async fn keep_chart(
+        &self,
+        key: Key,
+        cached: &Cached<FetchedChart>,
+        manifests: &[Bytes],
+    ) {
+        let size = cached.value.bytes.len();
+        self.archives.put(key.clone(), cached.clone(), size);
         let Some(disk) = &self.disk else { return };
-        let chart = kept.value.clone();
+        let chart = cached.value.clone();
         let text = |manifest: &Bytes| String::from_utf8_lossy(manifest).into_owned();
         let manifests = manifests.iter().map(text).collect();
         let (etag, last_modified) = (
-            kept.validator(IF_NONE_MATCH),
-            kept.validator(IF_MODIFIED_SINCE),
+            cached.validator(IF_NONE_MATCH),
+            cached.validator(IF_MODIFIED_SINCE),
         );
         let write = move |disk: &Disk| {
             let blob = blob_name(&chart.bytes);
