@@ -9,7 +9,8 @@ use std::io::{self, BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use tar::EntryType;
 
-use crate::{File, Time};
+use crate::chart::File;
+use crate::time::Time;
 
 /// Sum of all decompressed files of a chart, in bytes, those of nested archives included.
 pub const MAX_DECOMPRESSED_CHART_SIZE: u64 = 100 * 1024 * 1024;

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::decode::{At, DecodeError};
 use crate::metadata::{Lock, Metadata};
-use crate::{List, Time};
+use crate::list::List;
+use crate::time::Time;
 
 /// `apiVersion` of charts that keep their dependencies in `requirements.yaml`.
 pub const API_VERSION_V1: &str = "v1";

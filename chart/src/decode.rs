@@ -7,7 +7,7 @@ use golib::json;
 use golib::time::{RFC3339, Zone};
 use serde_json::{Map, Value};
 
-use crate::Time;
+use crate::time::Time;
 use crate::time::TimeError;
 
 /// A value does not fit the field it is for. The text is Go's.

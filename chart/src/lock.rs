@@ -11,7 +11,7 @@ use golib::strconv::quote;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::Dependency;
+use crate::metadata::Dependency;
 
 /// The versions there are of a dependency. What is answered instead is shown to people, in Helm's words.
 pub trait Versions {

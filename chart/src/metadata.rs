@@ -14,7 +14,8 @@ pub use validate::ValidationError;
 
 use crate::decode::{At, DecodeError};
 use crate::depth::{TooDeep, bounded};
-use crate::{List, Time};
+use crate::list::List;
+use crate::time::Time;
 
 /// The contents of `Chart.yaml`. Empty fields are left out of its JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -13,7 +13,7 @@ use golib::yaml;
 use golib::yaml::node::{self, Node};
 use serde_json::Value;
 
-use crate::Warning;
+use crate::warning::Warning;
 use crate::depth::bounded;
 use crate::manifest::{self, INSTALL_ORDER, Piece, SortError, split_manifests};
 

@@ -20,7 +20,11 @@ use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
 use crate::render::{self, EngineOptions, RenderError};
 use crate::values::schema::{self, RemoteSchemas};
 use crate::values::{self, CoalesceError};
-use crate::{Capabilities, Chart, Crd, ReleaseInfo, Warning, dependency};
+use crate::capabilities::Capabilities;
+use crate::chart::{Chart, Crd};
+use crate::dependency;
+use crate::release_info::ReleaseInfo;
+use crate::warning::Warning;
 
 /// End of the path of files that are notes, not manifests.
 const NOTES_SUFFIX: &str = "NOTES.txt";

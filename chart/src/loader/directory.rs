@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use super::{LoadError, files, io_cause};
 use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::ignore::{HELM_IGNORE, Rules};
-use crate::{Chart, File, Time, Warning};
+use crate::chart::{Chart, File};
+use crate::time::Time;
+use crate::warning::Warning;
 
 /// How deep directories may nest; links that lead into each other end here.
 const MAX_DIRECTORY_DEPTH: usize = 255;

@@ -15,7 +15,10 @@ use crate::chart::API_VERSION_V1;
 use crate::decode::At;
 use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
-use crate::{Chart, DecodeError, File, Warning, values};
+use crate::chart::{Chart, File};
+use crate::decode::DecodeError;
+use crate::values;
+use crate::warning::Warning;
 
 /// The two chart models Helm knows. The third generation is experimental: it loads, but cannot be
 /// installed.

@@ -18,7 +18,8 @@ use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;
 use crate::values::LoadValuesError;
-use crate::{Chart, File, Warning};
+use crate::chart::{Chart, File};
+use crate::warning::Warning;
 
 /// How deep charts may lie in charts.
 pub const MAX_CHART_DEPTH: usize = 64;

@@ -19,7 +19,7 @@ pub use hook::{
 };
 pub use order::{INSTALL_ORDER, UNINSTALL_ORDER, sort_by_kind};
 
-use crate::Warning;
+use crate::warning::Warning;
 
 /// One document of a rendered file.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use templating::Method;
 use templating::value::ListType;
 use templating::{Error, Kind, List, Object, Operand, State, Str, Type, Value};
 
-use crate::{Capabilities, HelmVersion, KubeVersion};
+use crate::capabilities::{Capabilities, HelmVersion, KubeVersion};
 
 /// `common.VersionSet`
 static VERSION_SET: ListType = ListType {

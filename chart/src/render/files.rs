@@ -9,7 +9,7 @@ use templating::Method;
 use templating::value::MapType;
 use templating::{Error, List, Map, Operand, State, Str, Type, Value};
 
-use crate::File;
+use crate::chart::File;
 
 /// `engine.files`
 static FILES: MapType = MapType {

@@ -20,7 +20,9 @@ use templating::{
     Dialect, Error, Host, Limits, MissingKey, Renderer, TemplateCache, TemplateSet, Value,
 };
 
-use crate::{Capabilities, Chart, ReleaseInfo};
+use crate::capabilities::Capabilities;
+use crate::chart::Chart;
+use crate::release_info::ReleaseInfo;
 
 /// What a render depends on besides chart and values.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::index_schema::{self, Rules};
-use crate::log_text;
+use crate::warning::log_text;
 
 /// How many versions an error names.
 pub(super) const NEWEST_SHOWN: usize = 5;

@@ -7,7 +7,7 @@ use golib::json;
 use golib::time::{RFC3339, Time, Zone};
 use serde_json::{Map, Value};
 
-use crate::API_VERSION_V1;
+use crate::chart::API_VERSION_V1;
 use crate::decode::At;
 use crate::metadata::{Draft, ValidationError};
 

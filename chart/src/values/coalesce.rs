@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::go_format;
 use super::tree::{Node, Table, Weight};
-use crate::{Chart, Warning};
+use crate::chart::Chart;
+use crate::warning::Warning;
 
 /// The key below which values reach every subchart.
 pub const GLOBAL_KEY: &str = "global";

@@ -92,7 +92,7 @@ fn merge_into(base: &mut Map<String, Value>, over: Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::load_values;
-    use crate::Chart;
+    use crate::chart::Chart;
     use crate::values::coalesce_values;
 
     #[test]

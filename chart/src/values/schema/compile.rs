@@ -18,7 +18,7 @@ use super::remote::RemoteSchemas;
 use super::resource::{CompileError, Documents, Place, Root, encode, join};
 use super::validate;
 use super::work::Work;
-use crate::Warning;
+use crate::warning::Warning;
 
 /// Bytes that a compiled pattern takes at least, while it is used.
 const PATTERN_BYTES: usize = 32 << 10;

@@ -23,7 +23,8 @@ use serde_json::Value;
 
 use super::go_format::go_type;
 use super::json_stream;
-use crate::{Chart, Warning};
+use crate::chart::Chart;
+use crate::warning::Warning;
 pub use remote::RemoteSchemas;
 use work::Work;
 

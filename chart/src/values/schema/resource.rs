@@ -11,7 +11,7 @@ use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
 use super::format;
 use super::remote::RemoteSchemas;
-use crate::Warning;
+use crate::warning::Warning;
 
 /// How deep schemas may lie in schemas.
 const MAX_DEPTH: usize = 128;
