@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::decode::{At, DecodeError};
-use crate::metadata::{Lock, Metadata};
 use crate::list::List;
+use crate::metadata::{Lock, Metadata};
 use crate::time::Time;
 
 /// `apiVersion` of charts that keep their dependencies in `requirements.yaml`.

@@ -6,10 +6,10 @@
 use golib::semver::{Constraint, Version};
 use serde_json::Value;
 
-use crate::values::{self, CoalesceError, PathError, Weight};
 use crate::chart::Chart;
 use crate::list::List;
 use crate::metadata::Dependency;
+use crate::values::{self, CoalesceError, PathError, Weight};
 use crate::warning::Warning;
 
 /// Whether a version satisfies a constraint; what cannot be read does not.

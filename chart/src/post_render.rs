@@ -13,9 +13,9 @@ use golib::yaml;
 use golib::yaml::node::{self, Node};
 use serde_json::Value;
 
-use crate::warning::Warning;
 use crate::depth::bounded;
 use crate::manifest::{self, INSTALL_ORDER, Piece, SortError, split_manifests};
+use crate::warning::Warning;
 
 /// One document on its way through a post-renderer: text, what it says, or both.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,15 +15,15 @@ use templating::{Host, Limits, TemplateCache};
 
 pub use show::{NotFound, ShowOptions};
 
-use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
-use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
-use crate::render::{self, EngineOptions, RenderError};
-use crate::values::schema::{self, RemoteSchemas};
-use crate::values::{self, CoalesceError};
 use crate::capabilities::Capabilities;
 use crate::chart::{Chart, Crd};
 use crate::dependency;
+use crate::manifest::{self, Hook, INSTALL_ORDER, Manifest, SortError};
+use crate::post_render::{self, PostRenderError, PostRenderer, Strategy};
 use crate::release_info::ReleaseInfo;
+use crate::render::{self, EngineOptions, RenderError};
+use crate::values::schema::{self, RemoteSchemas};
+use crate::values::{self, CoalesceError};
 use crate::warning::Warning;
 
 /// End of the path of files that are notes, not manifests.

@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use chart::source::{Access, ChartRef, Credentials, FetchedChart};
+use chart::source::{Access, ChartRef, Credentials};
 use chart::{Chart, Warning, loader};
 use golib::strconv::quote;
 
 use crate::access::{overridden, registry_access, tls_files};
-use crate::client::Client;
+use crate::client::{Client, Fetched};
 use crate::fetch_errors::told;
 use crate::helm_home::HelmFlags;
 use crate::repositories;
@@ -226,28 +226,6 @@ impl ChartFlags {
                 let archive = client.archive(repository, url, digest, access)?;
                 Ok(Fetched::new(repository, url, archive, access.clone()))
             }
-        }
-    }
-}
-
-/// An archive, and whom to ask for what vouches for it.
-pub(crate) struct Fetched {
-    pub(crate) chart: ChartRef,
-    pub(crate) archive: FetchedChart,
-    pub(crate) access: Access,
-}
-
-impl Fetched {
-    fn new(repo: &str, chart: &str, archive: FetchedChart, access: Access) -> Self {
-        let chart = ChartRef {
-            repo: repo.to_owned(),
-            chart: chart.to_owned(),
-            version: String::new(),
-        };
-        Self {
-            chart,
-            archive,
-            access,
         }
     }
 }

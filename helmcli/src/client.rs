@@ -15,6 +15,28 @@ storing semantic versions, Helm adopts the convention of changing plus (+) to
 an underscore (_) in chart version tags when pushing to a registry and back to
 a plus (+) when pulling from a registry.";
 
+/// An archive, and whom to ask for what vouches for it.
+pub(crate) struct Fetched {
+    pub(crate) chart: ChartRef,
+    pub(crate) archive: FetchedChart,
+    pub(crate) access: Access,
+}
+
+impl Fetched {
+    pub(crate) fn new(repo: &str, chart: &str, archive: FetchedChart, access: Access) -> Self {
+        let chart = ChartRef {
+            repo: repo.to_owned(),
+            chart: chart.to_owned(),
+            version: String::new(),
+        };
+        Self {
+            chart,
+            archive,
+            access,
+        }
+    }
+}
+
 /// Fetches, one thing after the other.
 pub(crate) struct Client {
     runtime: tokio::runtime::Runtime,

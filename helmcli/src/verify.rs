@@ -12,8 +12,7 @@ use sha2::{Digest as _, Sha256};
 use signatures::openpgp::Keyring;
 use signatures::provenance::{self, ProvenanceError};
 
-use crate::chart_flags::Fetched;
-use crate::client::Client;
+use crate::client::{Client, Fetched};
 use crate::files::go_cause;
 
 /// Reads an archive that lies here, with its provenance file beside it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cosign::MAX_SIGNATURES;
+/// Signatures of one chart that are looked at, of each kind.
+pub const MAX_SIGNATURES: usize = 200;
 
 /// A fetched chart. What is vouched for is its digest alone, so that what was checked is what is deployed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

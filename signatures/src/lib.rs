@@ -17,6 +17,6 @@ pub mod policy;
 pub mod provenance;
 mod refusal;
 
-pub use evidence::{Attached, Evidence, Subject};
+pub use evidence::{Attached, Evidence, MAX_SIGNATURES, Subject};
 pub use policy::{Demands, Policy, PolicyError, Rule, Verified};
 pub use refusal::{Refusal, Unmet};

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use super::{LoadError, files, io_cause};
 use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
-use crate::ignore::{HELM_IGNORE, Rules};
 use crate::chart::{Chart, File};
+use crate::ignore::{HELM_IGNORE, Rules};
 use crate::time::Time;
 use crate::warning::Warning;
 

@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::{FileError, LoadError, MAX_CHART_DEPTH};
 use crate::archive::{self, Budget};
 use crate::chart::API_VERSION_V1;
+use crate::chart::{Chart, File};
 use crate::decode::At;
+use crate::decode::DecodeError;
 use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
-use crate::chart::{Chart, File};
-use crate::decode::DecodeError;
 use crate::values;
 use crate::warning::Warning;
 

@@ -13,12 +13,12 @@ use std::path::Path;
 pub use files::load_files;
 
 use crate::archive::{self, ArchiveError, Budget};
+use crate::chart::{Chart, File};
 use crate::decode::DecodeError;
 use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;
 use crate::values::LoadValuesError;
-use crate::chart::{Chart, File};
 use crate::warning::Warning;
 
 /// How deep charts may lie in charts.

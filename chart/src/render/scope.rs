@@ -7,8 +7,8 @@ use templating::{List, Map, Value};
 
 use super::values::{VALUES, table};
 use super::{EngineOptions, capabilities, files};
-use crate::metadata::{Dependency, Maintainer, Metadata};
 use crate::chart::Chart;
+use crate::metadata::{Dependency, Maintainer, Metadata};
 use crate::release_info::ReleaseInfo;
 
 /// A template file and the object of its chart.

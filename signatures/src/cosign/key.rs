@@ -16,11 +16,10 @@ use sigstore_verify::types::{
 use sigstore_verify::{PublicKeyVerificationPolicy, Verifier};
 
 use super::FieldProblem;
+use super::attached::signature_of;
 use super::bundle::Signed;
 use super::keyless::{self, LogEntry};
 use crate::evidence::Attached;
-
-pub(super) const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
 /// A public key as `cosign generate-key-pair` writes it, with the log its signatures must be in, if any.
 #[derive(Clone)]
@@ -145,14 +144,4 @@ impl PublicKey {
         }
         Ok("by key".to_owned())
     }
-}
-
-/// The signature that stands in the annotations.
-pub(super) fn signature_of(attached: &Attached) -> Result<SignatureBytes, String> {
-    let text = attached.annotations.get(SIGNATURE);
-    let text = text.ok_or_else(|| format!("it has no annotation {SIGNATURE}"))?;
-    let bytes = STANDARD
-        .decode(text)
-        .map_err(|_| format!("annotation {SIGNATURE} is not base64"))?;
-    Ok(SignatureBytes::new(bytes))
 }

@@ -4,6 +4,7 @@
 //! that the chart was pulled from (or one that the policy allows), and of the bundles only those that say "signed" count, not any other
 //! statement about the chart.
 
+mod attached;
 mod bundle;
 mod key;
 mod keyless;
@@ -16,10 +17,8 @@ use golib::glob::Glob;
 pub use key::PublicKey;
 pub use keyless::Keyless;
 
-use crate::evidence::{Attached, Evidence};
+use crate::evidence::{Attached, Evidence, MAX_SIGNATURES};
 
-/// Signatures of one chart that are looked at, of each kind.
-pub const MAX_SIGNATURES: usize = 200;
 /// Problems that an error tells; the rest are counted.
 const MAX_TOLD: usize = 3;
 
