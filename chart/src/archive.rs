@@ -27,6 +27,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// An archive that is no chart, or a hostile one. The text is Helm's where Helm refuses it too.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ArchiveError {
     /// The file name's rest is absolute.
     #[error("chart illegally contains absolute paths")]

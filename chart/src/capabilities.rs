@@ -52,6 +52,7 @@ pub struct HelmVersion {
 
 /// A `--kube-version` nobody understands. The text is Kubernetes'.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KubeVersionError {
     /// There are no numbers to read.
     #[error("could not parse {0:?} as version")]

@@ -12,6 +12,7 @@ use crate::time::TimeError;
 
 /// A value does not fit the field it is for. The text is Go's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The whole document has the wrong type.
     #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]

@@ -12,6 +12,7 @@ const DEFAULT_RULE: &str = "templates/.?*";
 
 /// Rules that cannot be used. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IgnoreError {
     /// `**` is not known.
     #[error("double-star (**) syntax is not supported")]

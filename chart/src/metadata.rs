@@ -338,6 +338,7 @@ impl Lock {
 
 /// `Chart.yaml` that cannot be read. The text is that of Go's YAML library.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// It is no YAML.
     #[error(transparent)]

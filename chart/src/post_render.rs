@@ -143,6 +143,7 @@ pub enum Strategy {
 
 /// A post-render that failed. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostRenderError {
     /// A rendered document is no YAML.
     #[error("error merging {group}: parsing {path}: {source}")]

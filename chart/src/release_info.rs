@@ -33,6 +33,7 @@ const MAX_NAME_BYTES: usize = 53;
 
 /// A release name Helm does not accept. The text is Helm's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReleaseNameError {
     /// There is none.
     #[error("no name provided")]

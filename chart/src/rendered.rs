@@ -113,6 +113,7 @@ pub struct Rendered {
 
 /// A release that cannot be rendered. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RenderedError {
     /// Charts of the third generation cannot be installed.
     #[error("invalid chart apiVersion")]
@@ -154,6 +155,7 @@ pub enum RenderedError {
 
 /// A chart `helm template` and `helm install` refuse before looking at values. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NotInstallable {
     /// The chart only lends templates to others.
     #[error("{0} charts are not installable")]

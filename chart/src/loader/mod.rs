@@ -26,6 +26,7 @@ pub const MAX_CHART_DEPTH: usize = 64;
 
 /// A chart that cannot be loaded. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// A file or directory cannot be read; the text names it.
     #[error("{0}")]
@@ -131,6 +132,7 @@ pub enum LoadError {
 
 /// What is wrong with one of the chart's own files.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FileError {
     /// It is no YAML.
     #[error(transparent)]

@@ -23,6 +23,7 @@ pub struct Head {
 
 /// A head that cannot be read. The text is that of Go's YAML library.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeadError {
     /// The document is no YAML.
     #[error(transparent)]

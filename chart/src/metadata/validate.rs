@@ -6,6 +6,7 @@ use super::{Dependency, Draft, Maintainer, Metadata};
 
 /// Chart metadata Helm does not accept. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ValidationError {
     /// A field that must be there is empty.
     #[error("validation: chart.metadata.{0} is required")]

@@ -7,6 +7,7 @@ use templating::{Error, ErrorKind};
 
 /// Why a chart could not be rendered. Prints as Helm's error does; the parts are inside.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum RenderError {
     /// A file is no template.
     Parse {

@@ -15,6 +15,7 @@ pub const GLOBAL_KEY: &str = "global";
 
 /// Values that cannot be merged. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CoalesceError {
     /// Something that is no table stands where a subchart's values belong.
     #[error("type mismatch on {chart}: {}", go_format::not_a_bool(.value))]

@@ -14,6 +14,7 @@ pub(crate) const MAX_VALUES: usize = 32 << 20;
 
 /// A values file that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadValuesError {
     /// Something other than a comment follows `---`.
     #[error("error reading yaml document: {0}")]

@@ -31,6 +31,7 @@ pub struct ValueOptions {
 
 /// Values on the command line that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptionsError {
     /// A values file cannot be read; the text is the reader's.
     #[error("{0}")]

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 /// A path leads nowhere. The text is Helm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PathError {
     /// The path is empty.
     #[error("YAML path cannot be empty")]

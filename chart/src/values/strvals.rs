@@ -16,6 +16,7 @@ pub const MAX_NESTED_NAME_LEVEL: usize = 30;
 
 /// An expression that cannot be read. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StrvalsError {
     /// A name without `=`.
     #[error("key {} has no value", strconv::quote(.0))]

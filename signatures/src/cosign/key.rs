@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use sigstore_verify::crypto::{KeyAlgorithm, Keyring, SigningScheme, verify_signature};
 use sigstore_verify::trust_root::TrustedRoot;
