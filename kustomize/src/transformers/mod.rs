@@ -1,0 +1,492 @@
+//! The builtin transformers, each made of its part of the kustomization file or of a configuration of its own
+//! (`internal/builtins`).
+
+mod names;
+mod order;
+mod patches;
+mod value_add;
+
+pub(crate) use order::sort;
+
+use golib::yaml::node::{Kind, Node, tag};
+use serde_json::Value;
+
+use crate::config::{FieldSpec, TransformerConfig};
+use crate::decode::{PatchStrategicMerge, Write as _, go_structs, unmarshal};
+use crate::error::{Context as _, Error, Result};
+use crate::filters::fieldspec::{self, Create};
+use crate::filters::imagetag::Updater;
+use crate::filters::namespace::Subjects;
+use crate::filters::replacement;
+use crate::fns;
+use crate::json_patch::JsonPatch;
+use crate::kustomization::{
+    Image, ObjectMeta, Patch, Replacement, ReplacementField, Replica, Selector,
+};
+use crate::loader::{Build, Loader};
+use crate::resmap::ResMap;
+use crate::resource::{Resource, Texts};
+
+go_structs! {
+    LabelConfig = "builtins.LabelTransformerPlugin" {
+        labels: "labels" = Texts,
+        field_specs: "fieldSpecs" = Vec<FieldSpec>,
+    }
+    AnnotationConfig = "builtins.AnnotationsTransformerPlugin" {
+        annotations: "annotations" = Texts,
+        field_specs: "fieldSpecs" = Vec<FieldSpec>,
+    }
+    NamespaceConfig = "builtins.NamespaceTransformerPlugin" {
+        metadata: "metadata" = ObjectMeta,
+        field_specs: "fieldSpecs" = Vec<FieldSpec>,
+        unset_only: "unsetOnly" = bool,
+        subjects: "setRoleBindingSubjects" = String,
+    }
+    AffixConfig = "builtins.PrefixTransformerPlugin" {
+        prefix: "prefix" = String,
+        suffix: "suffix" = String,
+        field_specs: "fieldSpecs" = Option<Vec<FieldSpec>>,
+    }
+    ImageConfig = "builtins.ImageTagTransformerPlugin" {
+        image: "imageTag" = Image,
+        field_specs: "fieldSpecs" = Vec<FieldSpec>,
+    }
+    ReplicaConfig = "builtins.ReplicaCountTransformerPlugin" {
+        replica: "replica" = Replica,
+        field_specs: "fieldSpecs" = Vec<FieldSpec>,
+    }
+    JsonPatchConfig = "builtins.PatchJson6902TransformerPlugin" {
+        target: "target" = Option<Selector>,
+        path: "path" = String,
+        json_op: "jsonOp" = String,
+    }
+    StrategicConfig = "builtins.PatchStrategicMergeTransformerPlugin" {
+        paths: "paths" = Vec<PatchStrategicMerge>,
+        patches: "patches" = String,
+    }
+    ReplacementConfig = "builtins.ReplacementTransformerPlugin" {
+        replacements: "replacements" = Vec<ReplacementField>,
+    }
+    ValueAddConfig = "builtins.ValueAddTransformerPlugin" {
+        value: "value" = String,
+        targets: "targets" = Vec<ValueAddTarget>,
+        target_file: "targetFilePath" = String,
+    }
+    ValueAddTarget = "Target" {
+        selector: "selector" = Option<Selector>,
+        field_path: "fieldPath" = String,
+        position: "filePathPosition" = isize,
+    }
+    ValueAddFile = "Targets" {
+        targets: "targets" = Vec<ValueAddTarget>,
+    }
+}
+
+/// One step of a build.
+pub(crate) enum Transformer {
+    Labels(LabelConfig),
+    Annotations(AnnotationConfig),
+    Namespace(NamespaceConfig, Subjects),
+    Prefix(String, Vec<FieldSpec>),
+    Suffix(String, Vec<FieldSpec>),
+    Both(Box<Transformer>, Box<Transformer>),
+    Images(ImageConfig),
+    Replicas(ReplicaConfig),
+    StrategicMerge(Vec<Resource>),
+    Patch {
+        strategic: Option<Vec<Resource>>,
+        json: JsonPatch,
+        target: Option<Selector>,
+        source: String,
+    },
+    Json6902(JsonPatch, Option<Selector>),
+    Replacements(Vec<Replacement>),
+    ValueAdd(String, Vec<ValueAddTarget>),
+    Hash,
+}
+
+/// Steps made of a configuration of their own: `None` for a kind that is no transformer.
+pub(crate) fn configure(
+    kind: &str,
+    config: &Value,
+    loader: &Loader<'_>,
+) -> Option<Result<Transformer>> {
+    Some(match kind {
+        "AnnotationsTransformer" => unmarshal(config).map(Transformer::Annotations),
+        "LabelTransformer" => unmarshal(config).map(Transformer::Labels),
+        "NamespaceTransformer" => unmarshal(config)
+            .context("unmarshalling NamespaceTransformer config")
+            .and_then(namespace_step),
+        "PrefixTransformer" => unmarshal(config).and_then(|config| affix(config, true)),
+        "SuffixTransformer" => unmarshal(config).and_then(|config| affix(config, false)),
+        "PrefixSuffixTransformer" => unmarshal::<AffixConfig>(config).and_then(|config| {
+            let prefix = affix(config.clone(), true)?;
+            Ok(Transformer::Both(
+                Box::new(prefix),
+                Box::new(affix(config, false)?),
+            ))
+        }),
+        "ImageTagTransformer" => unmarshal(config).map(Transformer::Images),
+        "ReplicaCountTransformer" => unmarshal(config).map(Transformer::Replicas),
+        "PatchJson6902Transformer" => {
+            unmarshal(config).and_then(|config| patches::json6902(config, loader))
+        }
+        "PatchStrategicMergeTransformer" => {
+            unmarshal(config).and_then(|config| patches::strategic(&config, loader))
+        }
+        "PatchTransformer" => {
+            unmarshal::<Patch>(config).and_then(|patch| patches::patch_step(patch, loader))
+        }
+        "ReplacementTransformer" => {
+            unmarshal(config).and_then(|config| replacements(config, loader))
+        }
+        "ValueAddTransformer" => {
+            unmarshal(config).and_then(|config| value_add::value_add(config, loader))
+        }
+        "HashTransformer" => Ok(Transformer::Hash),
+        _ => return None,
+    })
+}
+
+/// Adds what went into a step to what went wrong with it.
+fn configured(
+    kind: &str,
+    config: impl FnOnce() -> Option<Value>,
+    step: Result<Transformer>,
+) -> Result<Transformer> {
+    step.map_err(|error| {
+        let config = config().map_or_else(String::new, |config| {
+            golib::yaml::encode(&config).unwrap_or_default()
+        });
+        error.context(format!(
+            "trouble configuring builtin {kind} with config: `\n{config}`"
+        ))
+    })
+}
+
+/// The steps of a kustomization file, in kustomize's order, each with the name of its transformer.
+pub(crate) fn of_kustomization(
+    kustomization: &crate::kustomization::Kustomization,
+    config: &TransformerConfig,
+    loader: &Loader<'_>,
+) -> Result<Vec<(&'static str, Transformer)>> {
+    use crate::config::{merge_all, merge_one};
+    let own = kustomization;
+    let mut steps = Vec::new();
+    let paths = own.patches_strategic_merge.clone().unwrap_or_default();
+    if !paths.is_empty() {
+        let kind = "PatchStrategicMergeTransformer";
+        let step = StrategicConfig {
+            paths,
+            patches: String::new(),
+        };
+        let made = patches::strategic(&step, loader);
+        steps.push((kind, configured(kind, || step.write(), made)?));
+    }
+    for patch in &own.patches {
+        let kind = "PatchTransformer";
+        let made = patches::patch_step(patch.clone(), loader);
+        steps.push((kind, configured(kind, || patch.write(), made)?));
+    }
+    if !own.namespace.is_empty() {
+        let step = NamespaceConfig {
+            metadata: ObjectMeta {
+                namespace: own.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            field_specs: config.namespace.to_vec(),
+            ..NamespaceConfig::default()
+        };
+        steps.push(("NamespaceTransformer", namespace_step(step)?));
+    }
+    if !own.name_prefix.is_empty() {
+        let step = Transformer::Prefix(own.name_prefix.clone(), config.name_prefix.to_vec());
+        steps.push(("PrefixTransformer", step));
+    }
+    if !own.name_suffix.is_empty() {
+        let step = Transformer::Suffix(own.name_suffix.clone(), config.name_suffix.to_vec());
+        steps.push(("SuffixTransformer", step));
+    }
+    let common_labels = own.common_labels.clone().unwrap_or_default();
+    if !own.labels.is_empty() || !common_labels.is_empty() {
+        for label in &own.labels {
+            let mut specs = label.field_specs.clone();
+            let merged = merge_all(&mut specs, &config.labels).and_then(|()| {
+                if label.include_selectors {
+                    return merge_all(&mut specs, &config.common_labels);
+                }
+                if label.include_templates {
+                    merge_all(&mut specs, &config.template_labels)
+                        .context("failed to merge template fieldSpec")?;
+                }
+                merge_one(&mut specs, &FieldSpec::of("metadata/labels", true))
+            });
+            merged.map_err(|error| {
+                if error.contains("template fieldSpec") {
+                    error
+                } else {
+                    error.context("failed to merge labels")
+                }
+            })?;
+            let build = loader.build;
+            build.grow_by(specs.len() * (size_of::<FieldSpec>() + 64))?;
+            build.work(specs.len() * specs.len() / 128)?;
+            let step = LabelConfig {
+                labels: label.pairs.clone(),
+                field_specs: specs,
+            };
+            steps.push(("LabelTransformer", Transformer::Labels(step)));
+        }
+        let step = LabelConfig {
+            labels: common_labels,
+            field_specs: config.common_labels.to_vec(),
+        };
+        steps.push(("LabelTransformer", Transformer::Labels(step)));
+    }
+    if !own.common_annotations.is_empty() {
+        let step = AnnotationConfig {
+            annotations: own.common_annotations.clone(),
+            field_specs: config.common_annotations.to_vec(),
+        };
+        steps.push(("AnnotationsTransformer", Transformer::Annotations(step)));
+    }
+    for patch in own.patches_json6902.iter().flatten() {
+        let kind = "PatchJson6902Transformer";
+        let step = JsonPatchConfig {
+            target: patch.target.clone(),
+            path: patch.path.clone(),
+            json_op: patch.patch.clone(),
+        };
+        let made = patches::json6902(step.clone(), loader);
+        steps.push((kind, configured(kind, || step.write(), made)?));
+    }
+    for replica in &own.replicas {
+        let bytes = config.replicas.len() * (size_of::<FieldSpec>() + 64);
+        loader.build.grow_by(bytes)?;
+        let step = ReplicaConfig {
+            replica: replica.clone(),
+            field_specs: config.replicas.to_vec(),
+        };
+        steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
+    }
+    for image in &own.images {
+        let bytes = config.images.len() * (size_of::<FieldSpec>() + 64);
+        loader.build.grow_by(bytes)?;
+        let step = ImageConfig {
+            image: image.clone(),
+            field_specs: config.images.to_vec(),
+        };
+        steps.push(("ImageTagTransformer", Transformer::Images(step)));
+    }
+    if !own.replacements.is_empty() {
+        let kind = "ReplacementTransformer";
+        let step = ReplacementConfig {
+            replacements: own.replacements.clone(),
+        };
+        let made = replacements(step.clone(), loader);
+        let config = || {
+            let replacements = step.replacements.write()?;
+            Some(
+                [("Replacements".to_owned(), replacements)]
+                    .into_iter()
+                    .collect(),
+            )
+        };
+        steps.push((kind, configured(kind, config, made)?));
+    }
+    Ok(steps)
+}
+
+fn namespace_step(config: NamespaceConfig) -> Result<Transformer> {
+    let subjects = Subjects::parse(&config.subjects)?;
+    Ok(Transformer::Namespace(config, subjects))
+}
+
+fn affix(config: AffixConfig, is_prefix: bool) -> Result<Transformer> {
+    let Some(specs) = config.field_specs else {
+        return Err(Error::new("fieldSpecs is not expected to be nil"));
+    };
+    Ok(if is_prefix {
+        Transformer::Prefix(config.prefix, specs)
+    } else {
+        Transformer::Suffix(config.suffix, specs)
+    })
+}
+
+fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transformer> {
+    let mut list = Vec::new();
+    for field in config.replacements {
+        let own = field.replacement;
+        if field.path.is_empty() {
+            list.push(own);
+            continue;
+        }
+        if own.source.is_some()
+            || own
+                .targets
+                .as_ref()
+                .is_some_and(|targets| !targets.is_empty())
+        {
+            return Err(Error::new(
+                "cannot specify both path and inline replacement",
+            ));
+        }
+        let value = golib::yaml::decode(&loader.load(&field.path)?)?;
+        match &value {
+            Value::Array(_) => list.extend(unmarshal::<Vec<Replacement>>(&value)?),
+            Value::Object(_) => list.push(unmarshal(&value)?),
+            other => {
+                let kind = match other {
+                    Value::Null => "invalid",
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "float64",
+                    _ => "string",
+                };
+                return Err(Error::new(format!(
+                    "unsupported replacement type encountered within replacement path: {kind}"
+                )));
+            }
+        }
+    }
+    Ok(Transformer::Replacements(list))
+}
+
+const MAP: Create = Create {
+    kind: Kind::Mapping,
+    tag: tag::MAP,
+};
+const COUNT: Create = Create {
+    kind: Kind::Scalar,
+    tag: tag::INT,
+};
+
+impl Transformer {
+    /// Takes the step.
+    pub(crate) fn transform(&self, map: &mut ResMap, build: &Build<'_>) -> Result<()> {
+        build.work(map.resources().len())?;
+        match self {
+            Self::Labels(config) => set_texts(map, &config.labels, &config.field_specs, build),
+            Self::Annotations(config) => {
+                set_texts(map, &config.annotations, &config.field_specs, build)
+            }
+            Self::Namespace(config, subjects) => {
+                names::set_namespace(map, config, *subjects, build)
+            }
+            Self::Prefix(prefix, specs) => names::add_affix(map, prefix, specs, true, build),
+            Self::Suffix(suffix, specs) => names::add_affix(map, suffix, specs, false, build),
+            Self::Both(one, other) => {
+                one.transform(map, build)?;
+                other.transform(map, build)
+            }
+            Self::Images(config) => {
+                let updater = Updater::new(&config.image);
+                build.work(8 * map.resources().len())?;
+                for resource in map.resources_mut() {
+                    if let Some(node) = resource.node_mut() {
+                        updater.apply(node, &config.field_specs, build)?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Replicas(config) => set_replicas(map, config, build),
+            Self::StrategicMerge(patches) => {
+                for patch in patches {
+                    build.work(map.resources().len())?;
+                    let at = map.get_by_id(&patch.org_id()?)?;
+                    map.apply_patch(&[at], patch, build)?;
+                }
+                Ok(())
+            }
+            Self::Patch {
+                strategic,
+                json,
+                target,
+                source,
+            } => match strategic {
+                Some(patches) => {
+                    patches::patch_strategically(map, patches, target.as_ref(), source, build)
+                }
+                None if json.is_there() => {
+                    let Some(target) = target else {
+                        return Err(Error::new(format!(
+                            "must specify a target for JSON patch {source}"
+                        )));
+                    };
+                    patches::patch_json(map, json, target, true, build)
+                }
+                None => Ok(()),
+            },
+            Self::Json6902(patch, target) => match target {
+                Some(target) => patches::patch_json(map, patch, target, false, build),
+                None => Ok(()),
+            },
+            Self::Replacements(list) => {
+                replacement::transform(map, list, build)?;
+                map.drop_empties();
+                Ok(())
+            }
+            Self::ValueAdd(value, targets) => value_add::add_values(map, value, targets, build),
+            Self::Hash => names::add_hashes(map, build),
+        }
+    }
+}
+
+fn set_texts(
+    map: &mut ResMap,
+    texts: &Texts,
+    specs: &[FieldSpec],
+    build: &Build<'_>,
+) -> Result<()> {
+    for resource in map.resources_mut() {
+        build.work(texts.len() * specs.len() / 4)?;
+        for (key, text) in texts {
+            // It is kept beside its nodes.
+            build.grow_by(text.len())?;
+            let value = resource.shared(Node::tagged(text, tag::STR));
+            let Some(node) = resource.node_mut() else {
+                continue;
+            };
+            fieldspec::apply_all(specs, Some(MAP), node, &mut |node| {
+                build.grow_by(key.len() + text.len() + 2 * size_of::<Node>())?;
+                fns::set_field(node, key, Some(value.clone()))
+            })?;
+            resource.settle_shared();
+        }
+    }
+    Ok(())
+}
+
+fn set_replicas(map: &mut ResMap, config: &ReplicaConfig, build: &Build<'_>) -> Result<()> {
+    let mut is_found = false;
+    for spec in &config.field_specs {
+        build.work(2 * map.resources().len())?;
+        let places = map.matching_any_id(|id| {
+            id.name == config.replica.name && id.gvk.is_selected(&spec.gvk)
+        })?;
+        for at in places {
+            is_found = true;
+            let Some(node) = map.resources_mut()[at].node_mut() else {
+                continue;
+            };
+            fieldspec::apply(spec, Some(COUNT), node, &mut |node| {
+                fns::set_scalar(
+                    node,
+                    Node::tagged(config.replica.count.to_string(), tag::INT),
+                )
+            })?;
+        }
+    }
+    if is_found {
+        return Ok(());
+    }
+    let kinds: Vec<String> = config
+        .field_specs
+        .iter()
+        .map(|spec| spec.gvk.to_string())
+        .collect();
+    Err(Error::new(format!(
+        "resource with name {} does not match a config with the following GVK [{}]",
+        config.replica.name,
+        kinds.join(" ")
+    )))
+}
