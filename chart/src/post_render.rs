@@ -247,7 +247,8 @@ fn run(
                     path: path.clone(),
                     source,
                 })?;
-                let object = match is_read_as_written(&object) {
+                let mut object = object;
+                let object = match settle(&mut object) {
                     true => Some(object),
                     false => yaml::decode(content.as_bytes()).ok(),
                 };
@@ -263,18 +264,24 @@ fn run(
     Ok(in_file_order(pieces))
 }
 
-/// Whether what is written is read as the same again. Whole numbers lose their point (`1.0` is read as `1`), and Go's writer folds
-/// breaks that are not ASCII and leaves the key of a merge bare.
-fn is_read_as_written(value: &Value) -> bool {
+/// Makes an object what its text says: a number is what is read of it again (`1.0` is written and read as `1`). `false` where only
+/// reading the text tells: Go's writer folds breaks that are not ASCII and leaves the key of a merge bare.
+fn settle(value: &mut Value) -> bool {
     let is_plain = |text: &str| !text.contains(['\u{85}', '\u{2028}', '\u{2029}']);
     match value {
-        Value::Number(number) => !number.is_f64(),
+        Value::Number(number) if number.is_f64() => {
+            let text = yaml::encode(value).ok();
+            let read = text.and_then(|text| yaml::decode(text.as_bytes()).ok());
+            let is_read = read.is_some();
+            *value = read.unwrap_or_default();
+            is_read
+        }
         Value::String(text) => is_plain(text),
-        Value::Array(items) => items.iter().all(is_read_as_written),
+        Value::Array(items) => items.iter_mut().all(settle),
         Value::Object(map) => map
-            .iter()
-            .all(|(key, value)| key != "<<" && is_plain(key) && is_read_as_written(value)),
-        Value::Null | Value::Bool(_) => true,
+            .iter_mut()
+            .all(|(key, value)| key != "<<" && is_plain(key) && settle(value)),
+        Value::Number(_) | Value::Null | Value::Bool(_) => true,
     }
 }
 
