@@ -175,8 +175,15 @@ impl RenderedDocument {
             && let Some(metadata) = mapping(&mut node, "metadata")
             && let Some(annotations) = mapping(metadata, "annotations")
         {
-            annotations.content.push(Node::scalar(FILE_ANNOTATION));
-            annotations.content.push(Node::tagged(path, tag::STR));
+            let path = Node::tagged(path, tag::STR);
+            let mut pairs = annotations.content.chunks_exact_mut(2);
+            match pairs.find(|pair| pair[0].value == FILE_ANNOTATION) {
+                // Helm's own takes the place of the chart's.
+                Some(pair) => pair[1] = path,
+                None => annotations
+                    .content
+                    .extend([Node::scalar(FILE_ANNOTATION), path]),
+            }
         }
         node
     }
@@ -269,6 +276,24 @@ mod tests {
         // As kustomize reads it, not as Kubernetes does.
         assert_eq!(built[0].object["data"]["a"], "yes");
         assert_eq!(kustomization.build(Vec::new()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_document_with_the_annotation_for_its_file_is_read() {
+        let kustomization =
+            kustomization("", &[("kustomization.yaml", "namePrefix: p-\n")]).unwrap();
+        let text = MAP.replace(
+            "{name: chart}",
+            "{name: chart, annotations: {postrenderer.helm.sh/postrender-filename: other.yaml}}",
+        );
+        let built = kustomization
+            .build(vec![rendered("t/a.yaml", &text)])
+            .unwrap();
+        assert_eq!(built[0].path.as_deref(), Some("t/a.yaml"));
+        assert_eq!(
+            built[0].object["metadata"],
+            serde_json::json!({"name": "p-chart"})
+        );
     }
 
     #[test]
