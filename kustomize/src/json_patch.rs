@@ -84,6 +84,9 @@ fn text<'a>(operation: &'a Map<String, Value>, name: &str) -> Result<Option<&'a 
 
 /// Counts a value that is put at the end of a path, and how deep it is there.
 fn count(value: &Value, path: &str, build: &Build<'_>) -> Result<()> {
+    /// What a map takes for each few of its entries, and for the first one.
+    const MAP_NODE: usize = 640;
+    const MAP_NODE_ENTRIES: usize = 6;
     fn weight(value: &Value, depth: usize) -> Result<usize> {
         crate::fns::expect_depth(depth)?;
         let inner = match value {
@@ -91,9 +94,10 @@ fn count(value: &Value, path: &str, build: &Build<'_>) -> Result<()> {
             Value::Array(items) => items.iter().try_fold(0, |sum, item| {
                 Ok::<_, Error>(sum + weight(item, depth + 1)?)
             })?,
-            Value::Object(entries) => entries.iter().try_fold(0, |sum, (key, value)| {
-                Ok::<_, Error>(sum + 2 * size_of::<Value>() + key.len() + weight(value, depth + 1)?)
-            })?,
+            Value::Object(entries) => entries.iter().try_fold(
+                MAP_NODE * entries.len().div_ceil(MAP_NODE_ENTRIES),
+                |sum, (key, value)| Ok::<_, Error>(sum + key.len() + weight(value, depth + 1)?),
+            )?,
             _ => 0,
         };
         Ok(size_of::<Value>() + inner)

@@ -313,7 +313,7 @@ impl Resource {
         }
         build.grow_by(value.len() + 1)?;
         // It is read and written again each time.
-        build.work(self.annotation(name).map_or(0, str::len) / 16)?;
+        build.work(self.annotation(name).map_or(0, str::len) / 8)?;
         let text = match self.annotation(name) {
             Some(old) => format!("{old},{value}"),
             None => value.to_owned(),
@@ -405,7 +405,7 @@ impl Resource {
         let mut annotations = self.annotations();
         let old = annotations.get(TRANSFORMATIONS).map(String::as_str);
         // The list is read and written again each time.
-        build.work(1 + old.map_or(0, str::len) / 6)?;
+        build.work(1 + old.map_or(0, str::len) / 2)?;
         let old_length = old.map_or(0, str::len);
         let text = Origin::append_to_list(old, origin)?;
         build.grow_by(text.len().saturating_sub(old_length))?;

@@ -623,7 +623,7 @@ fn below(index: usize, places: Vec<Place>) -> Vec<Place> {
 
 /// The YAML that a field holds as text. It is read again for each path that leads into it.
 fn parse(text: &str, build: &Build<'_>) -> Result<Option<Node>> {
-    build.work(text.len() / 8)?;
+    build.work(text.len() / 3)?;
     let mut budget = golib::budget::Budget::default();
     Ok(node::parse(text.as_bytes(), &mut budget)?)
 }
@@ -678,7 +678,7 @@ fn set_in_text(
         return Err(nothing());
     };
     scalar.value = written(&data, &scalar.value)?;
-    build.work(scalar.value.len() / 16)?;
+    build.work(scalar.value.len() / 6)?;
     Ok(())
 }
 

@@ -194,7 +194,7 @@ pub(super) fn patch_strategically(
             )
         })?;
         let size = patch.node().map_or(0, Node::count);
-        build.work(selected.len() * (20 + 2 * size))?;
+        build.work(selected.len() * (40 + 4 * size))?;
         return map.apply_patch(&selected, patch, build);
     }
     for patch in patches {

@@ -367,6 +367,22 @@ fn growing() -> Vec<Input> {
             &config_maps(200),
         ),
         over(
+            "20,000 references from a long name",
+            OBJECTS_TOO_LARGE,
+            "namePrefix: b-\n",
+            &format!(
+                "{OBJECT}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {}}}\nspec:\n  volumes:\n{}",
+                "x".repeat(64 << 10),
+                "  - configMap: {name: a}\n".repeat(20_000)
+            ),
+        ),
+        over(
+            "4,000 equal keys",
+            "already defined at line",
+            "",
+            &format!("{OBJECT}data:\n{}", "  a: b\n".repeat(4_000)),
+        ),
+        over(
             "20,000 labels with all fields",
             OBJECTS_TOO_LARGE,
             &format!("labels:\n{}", labels(20_000)),
