@@ -60,7 +60,7 @@ impl Decoder {
         }
     }
 
-    /// Without conversions: they reach neither behind pointers nor into embedded structs.
+    /// Without conversions: they do not reach into embedded structs.
     pub(crate) fn plainly<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let converts = std::mem::take(&mut self.converts);
         let result = read(self);
@@ -299,19 +299,24 @@ impl Read for bool {
     }
 }
 
+/// A whole number, as it stands in Go's JSON: `5.0` is written without its point.
+fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Number(number) if number.is_f64() => golib::json::encode(value).parse().ok(),
+        value => value.as_i64(),
+    }
+}
+
 impl Read for i64 {
     fn go_type() -> String {
         "int64".into()
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        match value.as_i64() {
-            Some(integer) => integer,
-            None => {
-                decoder.wrong_type(value, "int64");
-                0
-            }
-        }
+        integer(value).unwrap_or_else(|| {
+            decoder.wrong_type(value, "int64");
+            0
+        })
     }
 }
 
@@ -322,7 +327,7 @@ impl Read for isize {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        let integer = value.as_i64().and_then(|value| Self::try_from(value).ok());
+        let integer = integer(value).and_then(|value| Self::try_from(value).ok());
         integer.unwrap_or_else(|| {
             decoder.wrong_type(value, "int");
             0
@@ -370,7 +375,7 @@ impl<T: Read> Read for Option<T> {
     }
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        Some(decoder.plainly(|decoder| T::read(decoder, value)))
+        Some(T::read(decoder, value))
     }
 }
 

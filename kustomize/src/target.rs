@@ -519,10 +519,21 @@ fn complete(own: &mut String, other: &str) {
     }
 }
 
+/// The kinds of the builtin generators.
+const GENERATORS: [&str; 4] = [
+    "ConfigMapGenerator",
+    "SecretGenerator",
+    "IAMPolicyGenerator",
+    "HelmChartInflationGenerator",
+];
+
 /// The configuration of a builtin plugin; all others are refused.
 fn plugin_config(resource: &Resource) -> Result<Value> {
     let gvk = resource.gvk();
     if gvk.group.is_empty() && gvk.version == "builtin" {
+        if !GENERATORS.contains(&&*gvk.kind) && !transformers::KINDS.contains(&&*gvk.kind) {
+            return Err(unknown_builtin(resource));
+        }
         return resource
             .to_value()
             .with_context(|| format!("marshalling yaml from res {}", resource.cur_id()));

@@ -1,6 +1,7 @@
 //! The builtin transformers, each made of its part of the kustomization file or of a configuration of its own
 //! (`internal/builtins`).
 
+mod affixes;
 mod names;
 mod order;
 mod patches;
@@ -11,6 +12,7 @@ pub(crate) use order::sort;
 use golib::yaml::node::{Kind, Node, tag};
 use serde_json::Value;
 
+use self::affixes::Affix;
 use crate::config::{FieldSpec, TransformerConfig};
 use crate::decode::{PatchStrategicMerge, Write as _, go_structs, unmarshal};
 use crate::error::{Context as _, Error, Result};
@@ -41,11 +43,6 @@ go_structs! {
         field_specs: "fieldSpecs" = Vec<FieldSpec>,
         unset_only: "unsetOnly" = bool,
         subjects: "setRoleBindingSubjects" = String,
-    }
-    AffixConfig = "builtins.PrefixTransformerPlugin" {
-        prefix: "prefix" = String,
-        suffix: "suffix" = String,
-        field_specs: "fieldSpecs" = Option<Vec<FieldSpec>>,
     }
     ImageConfig = "builtins.ImageTagTransformerPlugin" {
         image: "imageTag" = Image,
@@ -105,6 +102,24 @@ pub(crate) enum Transformer {
     Hash,
 }
 
+/// The kinds of the builtin transformers.
+pub(crate) const KINDS: [&str; 14] = [
+    "AnnotationsTransformer",
+    "HashTransformer",
+    "ImageTagTransformer",
+    "LabelTransformer",
+    "NamespaceTransformer",
+    "PatchJson6902Transformer",
+    "PatchStrategicMergeTransformer",
+    "PatchTransformer",
+    "PrefixSuffixTransformer",
+    "PrefixTransformer",
+    "ReplacementTransformer",
+    "ReplicaCountTransformer",
+    "SuffixTransformer",
+    "ValueAddTransformer",
+];
+
 /// Steps made of a configuration of their own: `None` for a kind that is no transformer.
 pub(crate) fn configure(
     kind: &str,
@@ -117,14 +132,11 @@ pub(crate) fn configure(
         "NamespaceTransformer" => unmarshal(config)
             .context("unmarshalling NamespaceTransformer config")
             .and_then(namespace_step),
-        "PrefixTransformer" => unmarshal(config).and_then(|config| affix(config, true)),
-        "SuffixTransformer" => unmarshal(config).and_then(|config| affix(config, false)),
-        "PrefixSuffixTransformer" => unmarshal::<AffixConfig>(config).and_then(|config| {
-            let prefix = affix(config.clone(), true)?;
-            Ok(Transformer::Both(
-                Box::new(prefix),
-                Box::new(affix(config, false)?),
-            ))
+        "PrefixTransformer" => prefix(config),
+        "SuffixTransformer" => suffix(config),
+        "PrefixSuffixTransformer" => prefix(config).and_then(|prefix| {
+            let suffix = suffix(config)?;
+            Ok(Transformer::Both(Box::new(prefix), Box::new(suffix)))
         }),
         "ImageTagTransformer" => unmarshal(config).map(Transformer::Images),
         "ReplicaCountTransformer" => unmarshal(config).map(Transformer::Replicas),
@@ -302,15 +314,14 @@ fn namespace_step(config: NamespaceConfig) -> Result<Transformer> {
     Ok(Transformer::Namespace(config, subjects))
 }
 
-fn affix(config: AffixConfig, is_prefix: bool) -> Result<Transformer> {
-    let Some(specs) = config.field_specs else {
-        return Err(Error::new("fieldSpecs is not expected to be nil"));
-    };
-    Ok(if is_prefix {
-        Transformer::Prefix(config.prefix, specs)
-    } else {
-        Transformer::Suffix(config.suffix, specs)
-    })
+fn prefix(config: &Value) -> Result<Transformer> {
+    let affix = Affix::read(config, "prefix")?;
+    Ok(Transformer::Prefix(affix.text, affix.specs))
+}
+
+fn suffix(config: &Value) -> Result<Transformer> {
+    let affix = Affix::read(config, "suffix")?;
+    Ok(Transformer::Suffix(affix.text, affix.specs))
 }
 
 fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transformer> {
