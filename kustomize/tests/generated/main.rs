@@ -16,6 +16,7 @@ mod places;
 mod plugins;
 mod reference;
 mod replacements;
+mod texts;
 mod tree;
 mod types;
 
@@ -31,6 +32,8 @@ use reference::Reference;
 
 /// How many cases `make test` looks at.
 const COUNT: u64 = 600;
+/// Cases out of a hundred with texts that no tree is written as.
+const ODD_TEXTS: usize = 12;
 /// How often Go is asked before an answer of ours counts as none of its: it walks some maps in any order.
 const ASKED: usize = 24;
 const SHOWN_CHARS: usize = 2_000;
@@ -61,11 +64,12 @@ fn make(seed: u64, number: u64) -> Case {
     let mut dice = Dice::new(seed, number);
     let mut maker = Maker::new(&mut dice);
     directory::write(&mut maker, ".", 2);
-    let files = maker.files;
-    Case {
-        files,
-        as_fleet: dice.chance(30),
+    let mut files = maker.files;
+    let as_fleet = dice.chance(30);
+    if dice.chance(ODD_TEXTS) {
+        texts::change(&mut dice, &mut files);
     }
+    Case { files, as_fleet }
 }
 
 fn ours(case: &Case) -> Answer {
