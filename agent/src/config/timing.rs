@@ -56,6 +56,8 @@ intervals! {
     undo_retry = Duration::from_secs(2 * 60);
     /// The longest of these pauses.
     undo_retry_max = Duration::from_secs(60 * 60);
+    /// The longest pause between two answers to somebody who changes a release.
+    answer_retry_max = Duration::from_secs(5 * 60);
     /// How long the templates of a bundle may take.
     render_limit = Duration::from_secs(2 * 60);
     /// How long a BundleDeployment must be gone before its release is removed.

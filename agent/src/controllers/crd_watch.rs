@@ -27,6 +27,44 @@ const RETRIES: [Duration; 3] = [
     Duration::from_secs(6),
 ];
 
+/// What changes so soon after the last retries is a storm, of which nobody needs to know each change; then there is one retry after so long.
+const STORM: Duration = Duration::from_secs(60);
+const STORM_RETRY: Duration = Duration::from_secs(15);
+
+/// When to try again, without waiting.
+#[derive(Debug, Default)]
+struct Retries {
+    due: VecDeque<Instant>,
+    /// Something changed while they were due.
+    is_changed: bool,
+    last: Option<Instant>,
+}
+
+impl Retries {
+    /// Something changed. What is due already stays so, however many changes come.
+    fn change(&mut self, now: Instant) {
+        if !self.due.is_empty() {
+            self.is_changed = true;
+        } else if self.last.is_some_and(|last| now < last + STORM) {
+            self.due.push_back(now + STORM_RETRY);
+        } else {
+            self.due = RETRIES.map(|pause| now + pause).into();
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.due.front().copied()
+    }
+
+    fn done(&mut self, now: Instant) {
+        self.due.pop_front();
+        self.last = Some(now);
+        if self.due.is_empty() && std::mem::take(&mut self.is_changed) {
+            self.due.push_back(now + STORM_RETRY);
+        }
+    }
+}
+
 /// Bundles that wait for a kind; shared by reference.
 pub struct CrdWatch {
     identities: Arc<Identities>,
@@ -78,9 +116,9 @@ impl CrdWatch {
             self.changes("apiextensions.k8s.io", "CustomResourceDefinition"),
             self.changes("apiregistration.k8s.io", "APIService"),
         );
-        let mut retries = VecDeque::new();
+        let mut retries = Retries::default();
         while !self.lock().is_empty() {
-            let next = retries.front().copied();
+            let next = retries.next();
             let until_retry = async {
                 match next {
                     Some(retry) => tokio::time::sleep_until(retry).await,
@@ -92,8 +130,7 @@ impl CrdWatch {
                 Some(event) = changes.next() => match event {
                     // Also after a list: it holds what was made before the watch began.
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitDone) => {
-                        let now = Instant::now();
-                        retries = RETRIES.map(|pause| now + pause).into();
+                        retries.change(Instant::now());
                     }
                     Ok(_) => {}
                     Err(failed) => {
@@ -101,7 +138,7 @@ impl CrdWatch {
                     }
                 },
                 () = until_retry => {
-                    retries.pop_front();
+                    retries.done(Instant::now());
                     self.identities.forget_discovery();
                     for bundle in &*self.lock() {
                         self.queue.wake(bundle, ReconcileKind::Full);
@@ -120,5 +157,38 @@ impl CrdWatch {
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often there is a retry in ten minutes with a change every `pause` milliseconds, and when the first one is.
+    fn retries(pause: u64) -> (usize, Duration) {
+        let begun = Instant::now();
+        let (mut retries, mut count, mut first) = (Retries::default(), 0, None);
+        for at in 0..600_000_u64 / 100 {
+            let now = begun + Duration::from_millis(at * 100);
+            if (at * 100).is_multiple_of(pause) {
+                retries.change(now);
+            }
+            while retries.next().is_some_and(|due| due <= now) {
+                retries.done(now);
+                count += 1;
+                first.get_or_insert(now - begun);
+            }
+        }
+        (count, first.unwrap())
+    }
+
+    #[test]
+    fn changes_without_end_neither_starve_nor_hasten_retries() {
+        let soon = Duration::from_millis(300);
+        assert_eq!(retries(1_000_000), (3, soon));
+        // A status that flaps ten times a second, and one that does every ten seconds.
+        assert_eq!(retries(100), (42, soon));
+        assert_eq!(retries(10_000).1, soon);
+        assert!(retries(10_000).0 <= 42, "{}", retries(10_000).0);
     }
 }

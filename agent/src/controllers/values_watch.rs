@@ -16,6 +16,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::DeploymentClient;
@@ -25,6 +26,9 @@ use crate::values::{Reference, ReferenceKind};
 
 /// Objects whose version is noted though nobody watches them.
 const MAX_UNWATCHED: usize = 1_000;
+
+/// So long lies between two looks at one source that changes all the time.
+const LOOKS_APART: Duration = Duration::from_secs(5);
 
 /// An object of one kind, by namespace and name.
 type Source = (ReferenceKind, String, String);
@@ -60,6 +64,8 @@ struct Reader {
 
 struct Watched {
     bundles: BTreeSet<String>,
+    /// When its bundles look next because of the last change, or did.
+    woken: Option<Instant>,
     task: JoinHandle<()>,
 }
 
@@ -97,6 +103,7 @@ impl ValuesWatches {
             let watched = state.watches.entry(key.clone());
             let watched = watched.or_insert_with(|| Watched {
                 bundles: BTreeSet::new(),
+                woken: None,
                 task: self.start(account.client(), key.clone()),
             });
             watched.bundles.insert(bundle.to_owned());
@@ -250,12 +257,15 @@ impl Shared {
 
     /// Has the bundles that read an object look again.
     fn wake(&self, key: &(String, Source)) {
-        let bundles = {
-            let state = self.lock();
-            let watched = state.watches.get(key);
-            watched
-                .map(|watched| watched.bundles.clone())
-                .unwrap_or_default()
+        let now = Instant::now();
+        let (bundles, at) = {
+            let mut state = self.lock();
+            let Some(watched) = state.watches.get_mut(key) else {
+                return;
+            };
+            let at = next_look(watched.woken, now);
+            watched.woken = Some(at);
+            (watched.bundles.clone(), at)
         };
         for bundle in bundles {
             tracing::debug!(
@@ -264,12 +274,22 @@ impl Shared {
                 name = key.1.2,
                 "a source of values changed"
             );
-            self.queue.wake(&bundle, ReconcileKind::Full);
+            let kind = ReconcileKind::Full;
+            self.queue.wake_after(&bundle, kind, at - now);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When bundles look at a source that changed `now`: at once, but not again and again. Whatever changes before a look is seen by it.
+fn next_look(last: Option<Instant>, now: Instant) -> Instant {
+    match last {
+        Some(planned) if planned > now => planned,
+        Some(last) => now.max(last + LOOKS_APART),
+        None => now,
     }
 }
 
@@ -286,6 +306,22 @@ fn source_of(reference: &Reference) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_that_changes_all_the_time_is_looked_at_now_and_then() {
+        let begun = Instant::now();
+        let (mut last, mut looks) = (None, BTreeSet::new());
+        for tenth in 0..600_u32 {
+            let now = begun + Duration::from_millis(100) * tenth;
+            let at = next_look(last, now);
+            looks.insert(at - begun);
+            last = Some(at);
+        }
+        assert_eq!(looks.len(), 13);
+        assert_eq!(looks.first(), Some(&Duration::ZERO));
+        let later = begun + Duration::from_secs(600);
+        assert_eq!(next_look(last, later), later);
+    }
 
     #[test]
     fn objects_that_nobody_watches_are_not_noted_for_ever() {

@@ -172,7 +172,13 @@ impl SensitiveData {
     pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
-            Value::Number(number) => self.add_form(&number.to_string()),
+            Value::Number(number) => {
+                self.add_form(&number.to_string());
+                // As templates print it.
+                if let Some(number) = number.as_f64() {
+                    self.add_form(&golib::strconv::format_float(number, b'g', -1, 64));
+                }
+            }
             Value::Array(items) => items.iter().for_each(|item| self.add_value(item)),
             Value::Object(fields) => fields.values().for_each(|field| self.add_value(field)),
             Value::Null | Value::Bool(_) => {}
@@ -191,6 +197,9 @@ impl SensitiveData {
             let quoted = golib::strconv::quote(line);
             self.add_form(quoted.trim_matches('"'));
         }
+        // In an object that is quoted as JSON.
+        let encoded = golib::json::encode(&Value::String(text.to_owned()));
+        self.add_form(encoded.trim_matches('"'));
     }
 
     fn add_form(&mut self, form: &str) {
@@ -211,12 +220,19 @@ impl SensitiveData {
             let found = given.texts.iter().filter(stands).collect();
             unknown_to(&given.chart, found)
         });
-        let said: HashSet<&str> = match self.unread.is_empty() {
+        // Most words of a document have a beginning that the text does not have anywhere.
+        let beginnings: HashSet<&[u8]> = match self.unread.is_empty() {
             true => HashSet::new(),
-            false => words(text).collect(),
+            false => text.as_bytes().windows(SHORTEST).collect(),
         };
-        let unread = self.unread.iter().flat_map(|document| words(document));
-        let unread: BTreeSet<&str> = unread.filter(|word| said.contains(word)).collect();
+        let may_stand = |word: &str| {
+            let beginning = word.as_bytes().get(..SHORTEST);
+            beginning.is_some_and(|beginning| beginnings.contains(beginning))
+        };
+        let documents = self.unread.iter();
+        let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
+        let unread = unread.filter(|word| may_stand(word) && text.contains(word));
+        let unread: BTreeSet<&str> = unread.collect();
         let known = self.texts.iter().filter(stands).chain(given);
         let mut found: Vec<&str> = known.map(String::as_str).chain(unread).collect();
         // The longest first: one may contain another.
@@ -282,6 +298,7 @@ mod tests {
             "quoted": "canary \"with\" quotes",
             "image": "registry.example/web:1",
             "short": "web",
+            "html": "canary<word>&",
             "settings": "listenPort: 80\n",
         });
         let template = "port: {{ .Values.settings.listenPort }}";
@@ -300,12 +317,14 @@ mod tests {
     #[case::an_anchor("unknown anchor 'canary-anchor' referenced")]
     #[case::a_line("cannot parse: second canary line")]
     #[case::cut_off_by_go("cannot unmarshal !!str `hunter2...` into int")]
+    #[case::in_json(r#"{"a":"canary\u003cword\u003e\u0026"}"#)]
+    #[case::a_large_number("got 4.24242424242e+11")]
     #[case::in_gos_quotes(r#"Invalid value: "canary \"with\" quotes""#)]
     fn is_redacted(#[case] text: &str) {
         let redacted = secrets().redact(text);
         assert!(redacted.contains(MASK), "{redacted}");
         assert!(
-            !["canary", "hunter2", "4242", "aHVu"]
+            !["canary", "hunter2", "4242", "4.24", "aHVu"]
                 .iter()
                 .any(|part| redacted.contains(part)),
             "{redacted}"
@@ -337,8 +356,9 @@ mod tests {
     fn a_document_that_cannot_be_read_hides_no_other() {
         let mut secrets = SensitiveData::default();
         secrets.add_manifest("a: [canary-open\n---\nkind: Secret\nstringData: {b: canary-b}\n");
-        let text = "canary-b, and 'canary-open'";
-        assert_eq!(secrets.redact(text), format!("{MASK}, and '{MASK}'"));
+        let text = "canary-b, and 'canary-open', anchor canary-open. \\\"canary-open\\\"!";
+        let told = format!("{MASK}, and '{MASK}', anchor {MASK}. \\\"{MASK}\\\"!");
+        assert_eq!(secrets.redact(text), told);
     }
 
     #[test]

@@ -287,7 +287,15 @@ impl Http {
         let mut body = BytesMut::new();
         let mut reservation: Option<Reservation> = None;
         loop {
-            let chunk = match response.chunk().await {
+            // Who waits for a slow server takes no turns from others.
+            if let Some(reservation) = &mut reservation {
+                reservation.rest();
+            }
+            let chunk = response.chunk().await;
+            if let Some(reservation) = &mut reservation {
+                reservation.resume();
+            }
+            let chunk = match chunk {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
                 // What a failure adds to its status may be missing: servers hang up on whom they refuse.

@@ -95,6 +95,8 @@ pub(super) struct Attempt<'a> {
     pub(super) apply: ApplyOptions,
     /// Called once the objects are written.
     pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
+    /// Called before hooks are run.
+    pub(super) on_hooks: Option<&'a (dyn Fn() + Send + Sync)>,
     /// When the attempt began that was interrupted and is resumed by this one.
     pub(super) resumed: Option<Time>,
 }
@@ -239,6 +241,12 @@ impl Attempt<'_> {
     async fn run_hooks(&mut self, event: HookEvent) -> Result<(), DeployError> {
         if self.options.disable_hooks {
             return Ok(());
+        }
+        let hooks = &self.release.hooks;
+        if let Some(on_hooks) = self.on_hooks
+            && hooks.iter().any(|hook| hook.runs_at(event))
+        {
+            on_hooks();
         }
         let run = HookRun {
             cluster: self.cluster,

@@ -171,13 +171,6 @@ pub enum HookError {
     Discovery(ApiError),
 }
 
-impl HookError {
-    /// Whether it ran, or was to, and did not end well: the next attempt runs it once more.
-    pub fn has_run(&self) -> bool {
-        matches!(self, Self::Wait(WaitError::NotReady { .. }))
-    }
-}
-
 /// A rollback failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RollbackError {

@@ -57,6 +57,8 @@ pub struct DeploySpec {
     pub known: Option<Release>,
     /// Called once the objects are written and what they say is not kept any more; hooks and waits may follow, for as long as they take.
     pub on_written: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Called before hooks are run: whoever tries again after a failure runs them again.
+    pub on_hooks: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for DeploySpec {

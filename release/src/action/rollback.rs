@@ -167,6 +167,7 @@ pub(super) async fn rollback_locked(
         .collect();
     let mut attempt = Attempt {
         on_written: None,
+        on_hooks: None,
         cluster,
         storage,
         options: &spec.options,

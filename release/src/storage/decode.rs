@@ -276,14 +276,19 @@ impl Field {
 fn strict_time(text: &str) -> Result<Time, RecordError> {
     if let Some((rest, element)) = time_misfit(text) {
         return Err(RecordError::Time {
-            text: text.to_owned(),
-            rest: rest.to_owned(),
+            text: beginning(text),
+            rest: beginning(rest),
             element,
         });
     }
     text.parse().map_err(|_| RecordError::TimeRange {
-        text: text.to_owned(),
+        text: beginning(text),
     })
+}
+
+/// So much of a text as anybody has use for: a record may have megabytes in place of a time.
+fn beginning(text: &str) -> String {
+    text.chars().take(64).collect()
 }
 
 /// The first place where `text` leaves Go's layout `2006-01-02T15:04:05Z07:00`: what is left of the

@@ -120,8 +120,24 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
             .helm("valuesFrom", from("good")),
         )
         .await?;
-    agent.wait_ready("healthy").await?;
-    agent.wait_ready("from").await?;
+    let shown = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shown\ndata:\n  url: db://{{ .Values.password }}@db\n";
+    let shown = chart(&agent, "shown", shown, &[]).helm("valuesFrom", from("good"));
+    agent.apply(&shown).await?;
+    for ready in ["healthy", "from", "shown"] {
+        agent.wait_ready(ready).await?;
+    }
+    // What it should be is shown, without what came from a Secret.
+    let edit = json!({ "data": { "url": "edited" } });
+    agent
+        .objects("v1", "ConfigMap", &namespace)
+        .patch("shown", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    agent
+        .wait_for("shown", "to be modified", |bundle| {
+            let modified = bundle["status"]["modifiedStatus"].to_string();
+            modified.contains("db://") && modified.contains("@db")
+        })
+        .await?;
 
     let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
     let failing = [

@@ -108,6 +108,7 @@ impl Journey {
             options: Self::options(),
             known: None,
             on_written: None,
+            on_hooks: None,
         }
     }
 

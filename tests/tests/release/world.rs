@@ -104,6 +104,7 @@ impl World {
             options,
             known: None,
             on_written: None,
+            on_hooks: None,
         }
     }
 

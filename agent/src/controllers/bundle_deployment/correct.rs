@@ -51,6 +51,8 @@ pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>
     let documents = documents(&release.manifest)?;
     let discovery = cluster.discovery_of(&documents, &[]).await?;
     let mut objects = build(documents, &release.namespace, &discovery, &[])?;
+    // The API server names these: each apply makes another one, and nobody can tell which is meant.
+    objects.retain(|object| !object.name.is_empty());
     // What is never written is no drift.
     objects
         .iter_mut()

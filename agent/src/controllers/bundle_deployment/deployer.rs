@@ -4,14 +4,15 @@
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
+use objects::{Object, ObjectKey};
 use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
@@ -41,10 +42,14 @@ use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::report::events::{Events, Reason};
+use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.
 const HISTORY: i64 = 2;
+
+/// The longest that a bundle may have hooks and objects waited for: nobody waits longer, and a clock has an end.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What parsed templates may take until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
@@ -74,7 +79,6 @@ fn halt(cause: DeployError) -> Halt {
     };
     Halt::at(match &cause {
         DeployError::Undone { .. } | DeployError::NotUndone { .. } => Cause::Undone(reason),
-        DeployError::Hook { source, .. } if source.has_run() => Cause::HookFailed,
         _ => Cause::Deploy(reason),
     })(cause)
 }
@@ -322,6 +326,7 @@ impl Deployer {
             reason,
             DeployReason::DownstreamResourcesChanged | DeployReason::Overwritten
         ) || is_forced(bundle);
+        let has_run_hooks = Arc::new(AtomicBool::new(false));
         let spec = DeploySpec {
             name: bundle::release_name(bundle.name(), options),
             namespace: options.release_namespace().to_owned(),
@@ -344,7 +349,7 @@ impl Deployer {
                 timeout: u64::try_from(helm.timeout_seconds)
                     .ok()
                     .filter(|seconds| *seconds > 0)
-                    .map(Duration::from_secs),
+                    .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT)),
                 max_history: max_history(options),
                 always: is_forced,
                 ..DeployOptions::default()
@@ -353,6 +358,10 @@ impl Deployer {
             on_written: Some({
                 let turn = turn.clone();
                 Arc::new(move || turn.written())
+            }),
+            on_hooks: Some({
+                let has_run_hooks = Arc::clone(&has_run_hooks);
+                Arc::new(move || has_run_hooks.store(true, Ordering::Relaxed))
             }),
         };
         let deployed = loop {
@@ -377,7 +386,11 @@ impl Deployer {
             if let Some(known) = known {
                 secrets.add_release(known);
             }
-            halt(cause).redacted(&secrets)
+            let mut halt = halt(cause).redacted(&secrets);
+            if has_run_hooks.load(Ordering::Relaxed) {
+                halt.cause = halt.cause.after_hooks();
+            }
+            halt
         })?;
         for conflict in &deployed.conflicts {
             self.emit_conflict(bundle.name(), conflict);
@@ -597,6 +610,22 @@ impl Deployer {
     ) -> Option<String> {
         let digest = self.values.digest_now(impersonated, bundle).await;
         digest.ok().flatten()
+    }
+
+    /// What is secret in the objects of a bundle: the data of its Secrets, and of those that its values come from.
+    ///
+    /// # Errors
+    /// One of these cannot be read.
+    pub async fn secrets(
+        &self,
+        impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
+        objects: &[Object],
+    ) -> Result<SensitiveData, InputError> {
+        let mut secrets = self.values.secrets(impersonated, bundle).await?;
+        let objects = objects.iter();
+        objects.for_each(|object| secrets.add_object(&object.body));
+        Ok(secrets)
     }
 
     /// Whether what a bundle's values come from is not what it was deployed with.

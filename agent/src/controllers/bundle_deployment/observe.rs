@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, Preconditions};
-use objects::drift::{self, Operation, Rule, Rules};
+use objects::drift::{self, MASK, Operation, Rule, Rules};
 use objects::fields::text;
 use objects::{Object, ObjectKey, Resource};
 use release::kube::{ApiError, Cluster, DryRun, Owner};
@@ -25,6 +25,7 @@ use crate::api::{
 };
 use crate::controllers::drift_watch::Seen;
 use crate::error;
+use crate::report::redact::SensitiveData;
 use crate::summary::{self, ErrorMapping};
 
 /// Monitoring failed: the Monitored condition.
@@ -442,6 +443,35 @@ impl Live {
 #[derive(Debug, Default)]
 pub struct Differences(HashMap<ObjectKey, String>);
 
+impl Differences {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Leaves out what is secret of objects that are no Secrets: a list is replaced whole, and may have a password beside what was edited.
+    /// Where nobody knows what is secret, no text is shown.
+    pub fn mask(&mut self, secrets: Option<&SensitiveData>) {
+        for patch in self.0.values_mut() {
+            if let Ok(mut value) = serde_json::from_str(patch) {
+                mask(&mut value, secrets);
+                *patch = golib::json::encode(&value);
+            }
+        }
+    }
+}
+
+fn mask(value: &mut Value, secrets: Option<&SensitiveData>) {
+    match value {
+        Value::String(text) => {
+            *text = secrets.map_or_else(|| MASK.to_owned(), |secrets| secrets.redact(text));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| mask(item, secrets)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mask(field, secrets)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// What a comparison takes into account beside the objects.
 pub struct View<'a> {
     /// `diff.comparePatches`.
@@ -538,6 +568,29 @@ mod tests {
         let metadata = json!({"namespace": "ns", "name": name, "resourceVersion": "5",
                               "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": []});
         (resource(kind), json!({"metadata": metadata, "data": data}))
+    }
+
+    #[test]
+    fn a_list_that_is_shown_whole_shows_no_password() {
+        let containers = r#"{"spec":{"containers":[{"env":[{"name":"DB","value":"canary-password"}],"image":"web:2"}]}}"#;
+        let patch = || {
+            let patch = (desired("Pod", "web").key(), containers.to_owned());
+            Differences(HashMap::from([patch]))
+        };
+        let mut secrets = SensitiveData::default();
+        secrets.add_object(&json!({"kind": "Secret", "stringData": {"a": "canary-password"}}));
+        let mut known = patch();
+        known.mask(Some(&secrets));
+        let shown = containers.replace("canary-password", MASK);
+        assert_eq!(known.0.values().collect::<Vec<_>>(), [&shown]);
+        let mut unknown = patch();
+        unknown.mask(None);
+        assert!(
+            !unknown
+                .0
+                .values()
+                .any(|patch| patch.contains("canary") || patch.contains("web:2"))
+        );
     }
 
     #[test]

@@ -69,8 +69,8 @@ pub enum Cause {
     Deploy(Reason),
     /// Deploy, and it was undone as that was asked for; what it had failed at.
     Undone(Reason),
-    /// Deploy: a hook of it ran, and failed.
-    HookFailed,
+    /// Deploy, after hooks of it had been run; what that failed at.
+    AfterHooks(Reason),
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Write the ledger.
@@ -103,11 +103,20 @@ impl Cause {
         )
     }
 
+    /// The same of a deploy that had run hooks. What was undone waits longer anyway.
+    #[must_use]
+    pub fn after_hooks(self) -> Self {
+        match self {
+            Self::Deploy(reason) => Self::AfterHooks(reason),
+            other => other,
+        }
+    }
+
     /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
     pub fn waiting(self) -> Option<Waiting> {
         match self {
             Self::Undone(_) => Some(Waiting::Undone),
-            Self::HookFailed => Some(Waiting::HookFailed),
+            Self::AfterHooks(_) => Some(Waiting::AfterHooks),
             _ => None,
         }
     }
@@ -118,8 +127,8 @@ impl Cause {
 pub enum Waiting {
     /// The last attempt at this content was undone.
     Undone,
-    /// A hook of the last attempt at this content ran and failed.
-    HookFailed,
+    /// The last attempt at this content had run hooks when it failed.
+    AfterHooks,
     /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
     Answered,
 }
@@ -131,7 +140,7 @@ impl Waiting {
             Self::Undone => {
                 "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set"
             }
-            Self::HookFailed => "a hook of the last attempt at this deployment failed",
+            Self::AfterHooks => "the last attempt at this deployment failed, and had run hooks",
             Self::Answered => {
                 "the release, or what it overwrites, is changed by others again and again"
             }
@@ -271,20 +280,18 @@ impl Halt {
                 "cannot label the namespace",
             ),
             Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
-            Cause::Deploy(reason) | Cause::Undone(reason) if shown_as_not_ready(reason) => (
-                StatusChange::DeployedButNotInstalled,
-                reason,
-                "cannot install",
-            ),
-            Cause::Deploy(reason) | Cause::Undone(reason) => {
+            Cause::Deploy(reason) | Cause::AfterHooks(reason) | Cause::Undone(reason)
+                if shown_as_not_ready(reason) =>
+            {
+                (
+                    StatusChange::DeployedButNotInstalled,
+                    reason,
+                    "cannot install",
+                )
+            }
+            Cause::Deploy(reason) | Cause::AfterHooks(reason) | Cause::Undone(reason) => {
                 (deployed, reason, "failed deploying bundle")
             }
-            Cause::HookFailed if shown_as_not_ready(Reason::HookFailed) => (
-                StatusChange::DeployedButNotInstalled,
-                Reason::HookFailed,
-                "cannot install",
-            ),
-            Cause::HookFailed => (deployed, Reason::HookFailed, "failed deploying bundle"),
             // The next reconcile is of the spec that came meanwhile.
             Cause::Superseded => {
                 return Effect {
@@ -715,7 +722,8 @@ mod tests {
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
-    #[case(Cause::HookFailed, &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::AfterHooks(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]

@@ -175,6 +175,29 @@ impl ValuesReader {
         Ok(digest.finish())
     }
 
+    /// What is secret of the values of a bundle, as far as it comes from Secrets.
+    ///
+    /// # Errors
+    /// One of them is missing or unreadable.
+    pub async fn secrets(
+        &self,
+        impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
+    ) -> Result<SensitiveData, InputError> {
+        let mut secrets = SensitiveData::default();
+        let references = values::references(&bundle.spec.options);
+        let references = references.into_iter();
+        for reference in references.filter(|one| one.kind == ReferenceKind::Secret) {
+            let content = self.read(impersonated, &reference).await?;
+            let content = content.unwrap_or_default();
+            match golib::yaml::decode(&content) {
+                Ok(values) => secrets.add_value(&values),
+                Err(_) => secrets.add_content(&content),
+            }
+        }
+        Ok(secrets)
+    }
+
     /// The content of a reference's key, read with the bundle's rights; `None` if there is no such key.
     async fn read(
         &self,

@@ -141,9 +141,14 @@ impl Reconciler {
         };
         let rules = observe::rules(&bundle.spec.options);
         let owner = Owner::new(&release.name, &release.namespace);
-        let differences = live
+        let mut differences = live
             .differences(impersonated.cluster(), &owner, &desired, &rules)
             .await;
+        if !differences.is_empty() {
+            let deployer = &self.context.deployer;
+            let secrets = deployer.secrets(impersonated, &bundle, &desired).await;
+            differences.mask(secrets.ok().as_ref());
+        }
         let former = match live.has_others_than(&desired) {
             true => self.former_objects(&bundle, impersonated, release).await,
             false => Vec::new(),

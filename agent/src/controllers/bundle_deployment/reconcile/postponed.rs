@@ -22,12 +22,14 @@ impl Reconciler {
     fn pauses(&self, waiting: Waiting) -> Pauses {
         let first = match waiting {
             Waiting::Undone => self.timing.undo_retry,
-            Waiting::HookFailed | Waiting::Answered => self.timing.overwrite_retry,
+            Waiting::AfterHooks | Waiting::Answered => self.timing.overwrite_retry,
         };
-        Pauses {
-            first,
-            longest: self.timing.undo_retry_max,
-        }
+        let longest = match waiting {
+            // Until then nobody knows what the objects are compared with.
+            Waiting::Answered => self.timing.answer_retry_max,
+            Waiting::Undone | Waiting::AfterHooks => self.timing.undo_retry_max,
+        };
+        Pauses { first, longest }
     }
 
     /// What is about to be tried, if that has to be known before: with other values the same spec may well go, and an object that was only
@@ -68,7 +70,7 @@ impl Reconciler {
         let postponed = self.context.ledger.postponed(state.bundle.name());
         let content = match is_atomic(&state.bundle) {
             true => Waiting::Undone,
-            false => Waiting::HookFailed,
+            false => Waiting::AfterHooks,
         };
         let answer = reason
             .is_answer()
@@ -85,7 +87,7 @@ impl Reconciler {
         true
     }
 
-    /// Reports a deploy that failed. If it was undone, or a hook ran and failed, the same content waits from now on, and status says until
+    /// Reports a deploy that failed. If it was undone, or had run hooks, the same content waits from now on, and status says until
     /// when.
     pub(super) async fn deploy_failed(&self, state: &mut ReconcileState, tried: Tried, halt: Halt) {
         let Some(waiting) = halt.cause.waiting() else {
