@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kustomize::{MemoryFiles, Options};
+use kustomize::{Limits, MemoryFiles, Options};
 
 /// Where we say something else on purpose.
 const DIFFERENT: [&str; 3] = [
@@ -194,4 +194,140 @@ fn recorded_cases_are_built_alike() {
         failures.len(),
         failures.join("\n").replace("\\n", "\n    ")
     );
+}
+
+/// Numbers by chance, which a seed repeats (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) % limit.max(1) as u64).unwrap()
+    }
+
+    /// A part of a text, not a long one.
+    fn part<'a>(&mut self, text: &'a [u8]) -> &'a [u8] {
+        let from = self.below(text.len());
+        let length = self.below(24);
+        &text[from..text.len().min(from + length)]
+    }
+}
+
+/// A file with a part taken out, put in from elsewhere, or changed.
+fn mutated(dice: &mut Dice, text: &[u8], other: &[u8]) -> Vec<u8> {
+    const WORDS: [&str; 30] = [
+        "\n",
+        "\r\n",
+        "\t",
+        "  ",
+        ": ",
+        "- ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "&a ",
+        "*a",
+        "<<: ",
+        "!!binary ",
+        "|",
+        ">",
+        "---\n",
+        "#",
+        "'",
+        "\"",
+        "\\",
+        "~",
+        ".inf",
+        "/",
+        ".",
+        "=",
+        "$(",
+        "*",
+        "\u{feff}",
+        "\u{85}",
+    ];
+    let mut text = text.to_vec();
+    for _ in 0..=dice.below(3) {
+        let at = dice.below(text.len() + 1);
+        match dice.below(5) {
+            0 => {
+                let end = text.len().min(at + dice.below(24));
+                text.drain(at..end);
+            }
+            1 => {
+                let part = dice.part(other).to_vec();
+                text.splice(at..at, part);
+            }
+            2 => {
+                let word = WORDS[dice.below(WORDS.len())];
+                text.splice(at..at, word.bytes());
+            }
+            3 => {
+                let part = dice.part(&text).to_vec();
+                text.splice(at..at, part);
+            }
+            _ => {
+                if let Some(byte) = text.get_mut(at) {
+                    *byte = u8::try_from(dice.below(256)).unwrap();
+                }
+            }
+        }
+    }
+    text
+}
+
+/// Whatever stands in a kustomization's files, a build ends with objects or an error. `COUNT` and `SEED` make a longer run.
+#[test]
+fn changed_cases_end() {
+    let setting = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let count: u64 = setting("COUNT").unwrap_or(300);
+    let seed: u64 = setting("SEED").unwrap_or(1);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut paths = Vec::new();
+    visit(&root, &mut paths);
+    paths.sort();
+    let texts = paths.iter().map(|path| std::fs::read(path).unwrap());
+    let cases: Vec<Case> = texts
+        .map(|text| parse(&String::from_utf8_lossy(&text)))
+        .collect();
+    let mut failures = Vec::new();
+    for number in 0..count {
+        let mut dice = Dice(seed.wrapping_mul(1 << 32).wrapping_add(number));
+        let case = &cases[dice.below(cases.len())];
+        let other = &cases[dice.below(cases.len())];
+        let mut files = case.files.clone();
+        let names: Vec<String> = files.keys().cloned().collect();
+        for _ in 0..=dice.below(2) {
+            let name = &names[dice.below(names.len())];
+            let other = other.files.values().nth(dice.below(other.files.len()));
+            let text = mutated(&mut dice, &files[name], other.map_or(&[], Vec::as_slice));
+            files.insert(name.clone(), text);
+        }
+        let is_printed = dice.below(2) == 0;
+        let build = || {
+            let mut memory = MemoryFiles::new();
+            for (name, content) in &files {
+                memory.add(name, content).unwrap();
+            }
+            let options = Options {
+                is_sorted: case.is_sorted,
+                is_printed,
+                limits: Limits {
+                    work: Limits::default().work / 16,
+                    weight: Limits::default().weight / 16,
+                },
+                ..Options::default()
+            };
+            kustomize::build(&memory, &case.directory, &options).and_then(|built| built.to_yaml())
+        };
+        if std::panic::catch_unwind(build).is_err() {
+            failures.push(format!("{number}: {files:?}"));
+        }
+    }
+    let files = failures.join("\n");
+    assert!(failures.is_empty(), "seed {seed}, cases\n{files}");
 }
