@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Fetcher;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -211,22 +214,32 @@ impl Session {
             drain.cancel();
             std::future::pending::<()>().await;
         };
-        tokio::select! {
-            biased;
+        let working = async {
             // Ends by itself once termination is requested and reconciles have finished.
-            () = workers.run(stop.clone(), drain.clone()) => match stop.is_cancelled() {
+            workers.run(stop.clone(), drain.clone()).await;
+            match stop.is_cancelled() {
                 true => Ended::Stopped,
                 false => Ended::CredentialReplaced,
-            },
-            () = bundles.run() => Ended::CredentialDead,
-            () = checks.run() => Ended::CredentialDead,
-            () = replaced => Ended::CredentialReplaced,
-            () = facts.run() => Ended::Stopped,
-            () = source_hosts.run() => Ended::Stopped,
-            () = crd_watch.run() => Ended::Stopped,
-            () = heartbeat.run() => Ended::Stopped,
-            () = collector.run(&queue, self.config.garbage_collection_interval) => Ended::Stopped,
-        }
+            }
+        };
+        let interval = self.config.garbage_collection_interval;
+        // Each is polled when there is something for it, not whenever there is for any of them.
+        let mut parts: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
+        parts.push(working.boxed());
+        parts.push(bundles.run().map(|()| Ended::CredentialDead).boxed());
+        parts.push(checks.run().map(|()| Ended::CredentialDead).boxed());
+        parts.push(replaced.map(|()| Ended::CredentialReplaced).boxed());
+        parts.push(facts.run().map(|()| Ended::Stopped).boxed());
+        parts.push(source_hosts.run().map(|()| Ended::Stopped).boxed());
+        parts.push(crd_watch.run().map(|()| Ended::Stopped).boxed());
+        parts.push(heartbeat.run().map(|()| Ended::Stopped).boxed());
+        parts.push(
+            collector
+                .run(&queue, interval)
+                .map(|()| Ended::Stopped)
+                .boxed(),
+        );
+        parts.next().await.unwrap_or(Ended::Stopped)
     }
 
     async fn load_ledger(&self) -> Arc<Ledger> {
