@@ -35,6 +35,10 @@ impl ReadFor {
         since.is_some_and(|since| since.elapsed() < REMEMBERED)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn insert(&self, account: &str, namespace: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, since| since.elapsed() < REMEMBERED);

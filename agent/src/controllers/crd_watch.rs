@@ -19,6 +19,7 @@ use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::Identities;
 use crate::client::watch::{self, Broken};
 use crate::error;
+use crate::report::metrics::Entries;
 
 /// When bundles are tried again after a change: a definition is established some time after it was made, and served a moment after that.
 const RETRIES: [Duration; 3] = [
@@ -153,6 +154,11 @@ impl CrdWatch {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api = Api::all_with(self.identities.agent().client(), &kind);
         watch::watch(api, watcher::Config::default(), Broken::Relist)
+    }
+
+    /// Bundles that wait for a kind.
+    pub fn entries(&self) -> Entries {
+        vec![("bundles_waiting_for_kinds", self.lock().len())]
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::report::metrics::{Controller, Metrics, Outcome};
+use crate::report::metrics::{Controller, Entries, Metrics, Outcome};
 
 /// How much of a bundle is reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -397,6 +397,11 @@ impl Queue {
         self.metrics.queued(ReconcileKind::Full.controller(), full);
         self.metrics
             .queued(ReconcileKind::Drift.controller(), drift);
+    }
+
+    /// Bundles that wait or are worked on.
+    pub fn entries(&self) -> Entries {
+        vec![("scheduled_bundles", self.lock().entries.len())]
     }
 
     fn lock(&self) -> MutexGuard<'_, Schedule> {

@@ -11,6 +11,7 @@ use super::bundle_deployment::plan::{is_relevant_change, suspend_reason};
 use super::bundle_deployment::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
+use crate::report::metrics::Entries;
 
 /// What an event means for the bundles.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -224,6 +225,20 @@ impl Store {
     /// Whether a bundle that is gone wanted its objects to stay.
     pub fn kept_resources(&self, name: &str) -> bool {
         self.lock().kept.contains(name)
+    }
+
+    /// What is remembered of bundles that are there, and of those that were.
+    pub fn entries(&self) -> Entries {
+        let inner = self.lock();
+        vec![
+            ("bundles", inner.bundles.len()),
+            ("malformed_bundles", inner.malformed.len()),
+            ("written_statuses", inner.written.len()),
+            ("filled_bundles", inner.filled.len()),
+            ("deleted_bundles", inner.deleted.len()),
+            ("missing_bundles", inner.missing.len()),
+            ("bundles_that_keep_resources", inner.kept.len()),
+        ]
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -22,6 +22,7 @@ use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::DeploymentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
+use crate::report::metrics::Entries;
 use crate::values::{Reference, ReferenceKind};
 
 /// Objects whose version is noted though nobody watches them.
@@ -142,6 +143,16 @@ impl ValuesWatches {
             Some(recorded) => recorded != digest,
             None => *reader.digest.get_or_insert_with(|| digest.to_owned()) != digest,
         }
+    }
+
+    /// Watches of values, the bundles that read them, and versions that were read.
+    pub fn entries(&self) -> Entries {
+        let state = self.shared.lock();
+        vec![
+            ("values_watches", state.watches.len()),
+            ("bundles_that_read_values", state.bundles.len()),
+            ("values_versions", state.read.len()),
+        ]
     }
 
     fn start(&self, client: Client, key: (String, Source)) -> JoinHandle<()> {

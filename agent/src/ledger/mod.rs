@@ -25,6 +25,7 @@ use tokio::sync::Mutex;
 
 use crate::client::identity::AgentClient;
 use crate::error;
+use crate::report::metrics::Entries;
 use state::LedgerState;
 
 pub use notes::{MAX_HISTORY, Notes};
@@ -507,6 +508,16 @@ impl Ledger {
             .create(&PostParams::default(), &map)
             .await
             .map(drop)
+    }
+
+    /// Releases, those of them that are not written as they are known, and attempts that wait.
+    pub fn entries(&self) -> Entries {
+        let state = self.lock();
+        vec![
+            ("releases", state.iter().count()),
+            ("unwritten_releases", state.pending.len()),
+            ("postponed_attempts", state.postponed.len()),
+        ]
     }
 
     fn lock(&self) -> MutexGuard<'_, LedgerState> {

@@ -166,9 +166,18 @@ impl Session {
                 settings,
             ),
         };
+        let reconciler = Arc::new(Reconciler::new(settings, upstream, context));
+        let _counting = metrics.count_entries({
+            let (reconciler, queue) = (Arc::clone(&reconciler), Arc::clone(&queue));
+            let events = Arc::clone(events);
+            move || {
+                let entries = [reconciler.entries(), queue.entries(), events.entries()];
+                entries.concat()
+            }
+        });
         let workers = Workers::new(
             Arc::clone(&queue),
-            Reconciler::new(settings, upstream, context),
+            reconciler,
             metrics.clone(),
             settings.workers,
             settings.drift_workers,

@@ -31,7 +31,7 @@ const GIVEN_BACK: Duration = Duration::from_millis(200);
 /// Takes bundles off the queue and reconciles them, as many at once as the limits allow.
 pub(super) struct Workers {
     queue: Arc<Queue>,
-    reconciler: Reconciler,
+    reconciler: Arc<Reconciler>,
     metrics: Metrics,
     /// Bundles reconciled at once.
     limit: usize,
@@ -42,7 +42,7 @@ pub(super) struct Workers {
 impl Workers {
     pub(super) fn new(
         queue: Arc<Queue>,
-        reconciler: Reconciler,
+        reconciler: Arc<Reconciler>,
         metrics: Metrics,
         limit: usize,
         drift_limit: usize,

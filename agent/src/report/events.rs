@@ -23,7 +23,7 @@ use crate::api::{GROUP, VERSION};
 use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
 use crate::error;
-use crate::report::metrics::Metrics;
+use crate::report::metrics::{Entries, Metrics};
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
@@ -364,6 +364,15 @@ impl Events {
             count: Some(1),
             ..Default::default()
         }
+    }
+
+    /// Events that wait, and those that are not written again for a while.
+    pub fn entries(&self) -> Entries {
+        let buffer = self.lock();
+        vec![
+            ("waiting_events", buffer.waiting.len()),
+            ("written_events", buffer.written.len()),
+        ]
     }
 
     fn lock(&self) -> MutexGuard<'_, EventBuffer> {

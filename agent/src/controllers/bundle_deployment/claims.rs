@@ -265,6 +265,11 @@ impl ReleaseLocks {
         self.lock().get(key).is_some_and(|other| other != bundle)
     }
 
+    /// How many releases are locked.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<ReleaseKey, String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -42,6 +42,7 @@ use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::report::events::{Events, Reason};
+use crate::report::metrics::Entries;
 use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
@@ -184,6 +185,14 @@ impl Deployer {
     pub fn forget(&self, bundle: &str) {
         self.lock_asked().remove(bundle);
         self.lock_polled().remove(bundle);
+    }
+
+    /// Bundles whose sources were asked.
+    pub fn entries(&self) -> Entries {
+        vec![
+            ("bundles_that_ask_sources", self.lock_asked().len()),
+            ("bundles_that_poll_sources", self.lock_polled().len()),
+        ]
     }
 
     fn lock_polled(&self) -> MutexGuard<'_, HashMap<String, Instant>> {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::status::Observation;
 use crate::api::{BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus};
+use crate::report::metrics::Entries;
 
 /// How much the remembered objects of all bundles may weigh, in bytes; further bundles are read in full.
 const MAX_WEIGHT: usize = 8 << 20;
@@ -96,6 +97,16 @@ impl ObservationCache {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (of, status) = held.remove(bundle.name())?;
         (of == version(bundle)).then_some(status)
+    }
+
+    /// Bundles that were observed, and statuses that were not sent yet.
+    pub fn entries(&self) -> Entries {
+        let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        vec![
+            ("observations", bundles.len()),
+            ("held_statuses", held.len()),
+        ]
     }
 
     /// Forgets what was not observed for a while.

@@ -126,6 +126,11 @@ impl WatchedBundles {
         false
     }
 
+    /// How many there are, by whichever of the names is known for more.
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len().max(self.by_hash.len())
+    }
+
     pub(super) fn forget(&mut self, bundle: &str) {
         if let Some(watched) = self.by_name.remove(bundle) {
             self.by_hash.remove(&watched.hash);

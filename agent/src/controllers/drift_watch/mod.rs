@@ -23,6 +23,7 @@ use crate::api::LABEL_OBJECT_SET_HASH;
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
+use crate::report::metrics::Entries;
 use changes::WatchedBundles;
 
 pub use changes::Seen;
@@ -170,6 +171,15 @@ impl DriftWatches {
             watch.bundles.remove(bundle);
             !watch.bundles.is_empty()
         });
+    }
+
+    /// Kinds that are watched, and the bundles whose objects are.
+    pub fn entries(&self) -> Entries {
+        let bundles = self.shared.lock().len();
+        vec![
+            ("watched_kinds", self.lock().len()),
+            ("watched_bundles", bundles),
+        ]
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Watch>> {

@@ -19,6 +19,7 @@ pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
 use crate::error;
+use crate::report::metrics::Entries;
 use crate::values::Gathered;
 
 /// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.
@@ -240,6 +241,15 @@ impl Facts {
                 self.changed();
             }
         }
+    }
+
+    /// Bundles that read facts, and those that were told of the site's hold.
+    pub fn entries(&self) -> Entries {
+        let state = self.lock();
+        vec![
+            ("bundles_that_read_facts", state.readers.len()),
+            ("bundles_held_by_the_site", state.held.len()),
+        ]
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -75,6 +75,11 @@ impl Held {
         result
     }
 
+    /// How many bundles are about to be marked.
+    pub(super) fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
     fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

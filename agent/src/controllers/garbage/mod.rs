@@ -39,7 +39,7 @@ use crate::error;
 use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
-use crate::report::metrics::Metrics;
+use crate::report::metrics::{Entries, Metrics};
 use crate::report::redact::Redacted;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
@@ -214,6 +214,14 @@ impl Collector {
         let mut owners = self.ledger.bundles(|_| true);
         owners.retain(|owner| !self.store.is_listed(owner));
         owners
+    }
+
+    /// Removals that are held, and records of other agents and people that were read.
+    pub fn entries(&self) -> Entries {
+        vec![
+            ("held_bundles", self.held.len().max(self.report.count())),
+            ("read_records", self.search.len()),
+        ]
     }
 
     /// Whether any release of this bundle is known.

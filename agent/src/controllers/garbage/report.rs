@@ -226,6 +226,11 @@ impl Report {
             .map(drop)
     }
 
+    /// How many bundles are held.
+    pub fn count(&self) -> usize {
+        self.lock().held.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -84,6 +84,14 @@ impl Search {
         Ok(unknown)
     }
 
+    /// How many records are remembered by what they name.
+    pub(super) fn len(&self) -> usize {
+        self.read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
     /// The newest record of every release of the cluster.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //!
 //! Labels are fixed words only: never a bundle's name or an error's text.
 
+mod entries;
 mod process;
 mod workqueue;
 
@@ -20,6 +21,8 @@ use tokio::time::Instant;
 
 use crate::client::requests;
 use crate::config::AGENT_NAME;
+use entries::EntryCount;
+pub use entries::{Counting, Entries};
 use workqueue::Workqueue;
 
 /// Which loop a figure belongs to.
@@ -101,6 +104,7 @@ pub struct Metrics {
     held_removals: Gauge,
     unknown_releases: Gauge,
     events: Family<ByReason, Counter>,
+    entries: EntryCount,
 }
 
 /// A reconcile in progress; dropped without [`Running::end`] it was cut off.
@@ -166,6 +170,7 @@ impl Default for Metrics {
             held_removals: Gauge::default(),
             unknown_releases: Gauge::default(),
             events: Family::default(),
+            entries: EntryCount::default(),
         }
     }
 }
@@ -248,6 +253,16 @@ impl Metrics {
         self.events.get_or_create(&ByReason { reason }).inc();
     }
 
+    /// Who is asked how many entries are remembered, until what this returns is dropped.
+    pub fn count_entries(&self, count: impl Fn() -> Entries + Send + Sync + 'static) -> Counting {
+        self.entries.begin(count)
+    }
+
+    /// How many entries are remembered now, by map; none while nobody works.
+    pub fn entries(&self) -> Entries {
+        self.entries.now()
+    }
+
     /// The text of `/metrics` (OpenMetrics).
     pub fn encode(&self) -> String {
         let mut registry = Registry::default();
@@ -325,6 +340,7 @@ impl Metrics {
             "What happened, by the reason of its Event",
             self.events.clone(),
         );
+        self.entries.register(r);
         process::register(r);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)
@@ -364,7 +380,10 @@ mod tests {
         metrics.queued(Controller::Drift, 3);
         metrics.limit(Controller::Drift, 50);
         metrics.leading(true);
+        let counting = metrics.count_entries(|| vec![("bundles", 2)]);
         let text = metrics.encode();
+        drop(counting);
+        assert_eq!(metrics.entries(), []);
         for line in [
             "controller_runtime_reconcile_total{controller=\"bundledeployment\",result=\"error\"} 1",
             "controller_runtime_reconcile_errors_total{controller=\"bundledeployment\"} 1",
@@ -383,6 +402,7 @@ mod tests {
             "workqueue_work_duration_seconds_count{name=\"bundledeployment\",controller=\"bundledeployment\"} 1",
             "workqueue_work_duration_seconds_count{name=\"drift-reconciler\",controller=\"drift-reconciler\"} 0",
             "workqueue_unfinished_work_seconds{name=\"bundledeployment\",controller=\"bundledeployment\"} 0.0",
+            "fleet_agent_remembered_entries{map=\"bundles\"} 2",
             "process_cpu_seconds_total ",
             "process_resident_memory_bytes ",
         ] {

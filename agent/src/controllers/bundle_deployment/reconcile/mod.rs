@@ -45,6 +45,7 @@ use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
+use crate::report::metrics::Entries;
 use crate::report::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 
@@ -297,6 +298,32 @@ impl Reconciler {
         let corrections = self.corrections.lock();
         let mut corrections = corrections.unwrap_or_else(PoisonError::into_inner);
         corrections.retain(|_, attempts| !attempts.forget_resting());
+    }
+
+    /// How many entries each map holds that remembers something of bundles, releases or accounts.
+    pub fn entries(&self) -> Entries {
+        fn len<K, V>(map: &Mutex<HashMap<K, V>>) -> usize {
+            map.lock().unwrap_or_else(PoisonError::into_inner).len()
+        }
+        let context = &self.context;
+        let mut entries = vec![
+            ("bundles_waiting_for_upstream", len(&self.waiting)),
+            ("corrected_bundles", len(&self.corrections)),
+            ("looked_up_releases", len(&self.looked_at)),
+            ("bundles_without_their_objects", len(&self.taken)),
+            ("locked_releases", self.release_locks.count()),
+        ];
+        entries.extend(self.observation_cache.entries());
+        entries.extend(context.identities.entries());
+        entries.extend(context.store.entries());
+        entries.extend(context.ledger.entries());
+        entries.extend(context.drift.entries());
+        entries.extend(context.crd_watch.entries());
+        entries.extend(context.collector.entries());
+        entries.extend(context.facts.entries());
+        entries.extend(context.values_watches.entries());
+        entries.extend(context.deployer.entries());
+        entries
     }
 
     /// The BundleDeployment is not there.

@@ -1,0 +1,69 @@
+//! How many entries the maps hold that remember something of bundles, releases and accounts: what grows without bound shows here
+//! long before it shows in the memory of the process.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What is remembered, and how many of it.
+pub type Entries = Vec<(&'static str, usize)>;
+
+type Count = Arc<dyn Fn() -> Entries + Send + Sync>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByMap {
+    map: &'static str,
+}
+
+/// Asks whoever remembers things, when it is asked itself.
+#[derive(Clone, Default)]
+pub(super) struct EntryCount(Arc<Mutex<Option<Count>>>);
+
+/// Entries are counted as long as it lives.
+#[must_use]
+pub struct Counting(EntryCount);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
+}
+
+impl fmt::Debug for EntryCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EntryCount")
+    }
+}
+
+impl EntryCount {
+    pub(super) fn begin(&self, count: impl Fn() -> Entries + Send + Sync + 'static) -> Counting {
+        *self.lock() = Some(Arc::new(count));
+        Counting(self.clone())
+    }
+
+    pub(super) fn now(&self) -> Entries {
+        let count = self.lock().clone();
+        count.map(|count| count()).unwrap_or_default()
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let family = Family::<ByMap, Gauge>::default();
+        for (map, count) in self.now() {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            family.get_or_create(&ByMap { map }).set(count);
+        }
+        registry.register(
+            "fleet_agent_remembered_entries",
+            "What is remembered of bundles, releases and accounts, by map",
+            family,
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Count>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
