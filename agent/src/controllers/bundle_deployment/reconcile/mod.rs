@@ -337,6 +337,8 @@ impl Reconciler {
         self.note_taken(name, None);
         self.end_waiting(name);
         if !self.context.collector.has_releases(name) {
+            // Nothing is to be proven of it.
+            self.context.store.forget_deletion(name);
             self.forget_facts(name);
             return Requeue::IDLE;
         }
