@@ -14,8 +14,9 @@ pub const BEHAVIOUR: &str = "simulation/behaviour";
 /// Runs for ever.
 pub async fn run(server: Server, seed: u64) {
     let mut random = Random::of(seed, "controllers");
+    let mut seen = 0;
     loop {
-        let is_busy = step(&server);
+        let is_busy = step(&server, &mut seen);
         let pause = Duration::from_millis(10 + random.below(300));
         if is_busy {
             sleep(pause).await;
@@ -30,26 +31,28 @@ pub async fn run(server: Server, seed: u64) {
     }
 }
 
-/// One look at everything; whether something was done.
-fn step(server: &Server) -> bool {
+/// One look at what was written since the last one, and at namespaces that go; whether something was done.
+fn step(server: &Server, seen: &mut u64) -> bool {
     let mut is_busy = false;
-    let watched = |id: &Id| {
-        matches!(
-            id.plural.as_str(),
-            "namespaces" | "deployments" | "jobs" | "customresourcedefinitions"
-        )
+    let leaves = |id: &Id, object: &Value| {
+        id.plural == "namespaces" && object.pointer("/metadata/deletionTimestamp").is_some()
     };
-    for (id, object) in server.all(watched) {
+    let (written, version) = server.written_after(*seen, leaves);
+    *seen = version;
+    for (id, object) in &written {
         is_busy |= match id.plural.as_str() {
-            "namespaces" => namespace(server, &id, &object),
-            "deployments" => deployment(server, &id, &object),
-            "jobs" => job(server, &id, &object),
-            _ => definition(server, &id, &object),
+            "namespaces" => namespace(server, id, object),
+            "deployments" => deployment(server, id, object),
+            "jobs" => job(server, id, object),
+            "customresourcedefinitions" => definition(server, id, object),
+            _ => false,
         };
     }
-    for (id, _) in server.find(|_, object| awaits_dependents(object)) {
-        foreground(server, &id);
-        is_busy = true;
+    for (id, object) in &written {
+        if awaits_dependents(object) {
+            foreground(server, id);
+            is_busy = true;
+        }
     }
     is_busy
 }

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::BoxError;
 
 use crate::apiserver::{Actor, Answer, Next, Request, Server, Watch, Who};
@@ -453,15 +453,18 @@ impl WatchStream {
                 }
                 Next::Nothing => {
                     let heard = self.watch.heard();
+                    let silent = Instant::now() + BOOKMARK;
                     tokio::select! {
                         biased;
                         () = heard.notified() => {}
-                        () = sleep(BOOKMARK) => {
+                        () = sleep_until(silent.min(self.until)) => {
+                            if silent >= self.until {
+                                return None;
+                            }
                             if let Some(bookmark) = server.bookmark(&mut self.watch) {
                                 return Some(Ok(bookmark));
                             }
                         }
-                        () = tokio::time::sleep_until(self.until) => return None,
                     }
                 }
             }

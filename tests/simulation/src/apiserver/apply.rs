@@ -2,23 +2,30 @@
 //!
 //! Mirrors `structured-merge-diff/merge/update.go` and `apimachinery/pkg/util/managedfields`.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, Fields};
 use super::kinds::Kind;
 use super::request::{Answer, Request};
-use super::schema::Schema;
+use super::schema::{SERVERS, Schema};
 
 /// One entry of `managedFields`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Managed {
     manager: String,
     operation: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     subresource: String,
     api_version: String,
     time: String,
+    fields_type: &'static str,
+    #[serde(rename = "fieldsV1")]
     fields: Fields,
 }
+
+const FIELDS_TYPE: &str = "FieldsV1";
 
 /// Who writes, in which way.
 #[derive(Clone, Debug)]
@@ -56,6 +63,7 @@ impl Managed {
             subresource: writer.subresource.clone(),
             api_version: writer.api_version.clone(),
             time: writer.time.clone(),
+            fields_type: FIELDS_TYPE,
             fields,
         }
     }
@@ -79,17 +87,7 @@ pub(crate) fn disown(managed: &mut Vec<Managed>, field: &str) {
 
 /// As `metadata.managedFields` has them.
 pub(crate) fn printed(managed: &[Managed]) -> Value {
-    let entries = managed.iter().map(|one| {
-        let mut entry = json!({
-            "manager": one.manager, "operation": one.operation, "apiVersion": one.api_version,
-            "time": one.time, "fieldsType": "FieldsV1", "fieldsV1": one.fields.to_json(),
-        });
-        if !one.subresource.is_empty() {
-            entry["subresource"] = one.subresource.clone().into();
-        }
-        entry
-    });
-    Value::Array(entries.collect())
+    serde_json::to_value(managed).unwrap_or_default()
 }
 
 /// Reads `metadata.managedFields`; one empty entry takes them all away.
@@ -102,6 +100,7 @@ pub(crate) fn read(written: &Value) -> Vec<Managed> {
         subresource: text(entry, "subresource"),
         api_version: text(entry, "apiVersion"),
         time: text(entry, "time"),
+        fields_type: FIELDS_TYPE,
         fields: Fields::from_json(&entry["fieldsV1"]),
     });
     managed.filter(|one| !one.operation.is_empty()).collect()
@@ -130,18 +129,7 @@ pub(crate) fn strip(value: &mut Value) {
     map.remove("apiVersion");
     map.remove("kind");
     if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-        for field in [
-            "name",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "generation",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "managedFields",
-            "selfLink",
-        ] {
+        for field in SERVERS {
             metadata.remove(field);
         }
         if metadata.is_empty() {
@@ -152,10 +140,13 @@ pub(crate) fn strip(value: &mut Value) {
 
 /// The fields an apply of `wanted` owns.
 pub(crate) fn applied_fields(writer: &Writer, wanted: &Value) -> Fields {
-    let wanted = without_nulls(wanted);
+    fields_of(writer, &without_nulls(wanted))
+}
+
+fn fields_of(writer: &Writer, wanted: &Value) -> Fields {
     match wanted.as_object().is_none_or(Map::is_empty) {
         true => Fields::default(),
-        false => fields::of(&wanted, writer.schema()),
+        false => fields::of(wanted, writer.schema()),
     }
 }
 
@@ -179,7 +170,7 @@ pub(crate) fn applied(
 ) -> Result<Value, Vec<(String, String)>> {
     let schema = writer.schema();
     let wanted = without_nulls(wanted);
-    let now = applied_fields(writer, &wanted);
+    let now = fields_of(writer, &wanted);
     let before = owned(live);
     let merged = fields::merge(&before, &wanted, schema);
     let (changed, _) = fields::compare(&before, &merged, schema);
@@ -251,10 +242,9 @@ fn with_identity(mut value: Value, live: &Value) -> Value {
 pub(crate) fn updated(managed: &mut Vec<Managed>, before: &Value, after: &Value, writer: &Writer) {
     let schema = writer.schema();
     let is_new = before.is_null();
-    let (old, new) = (owned(before), owned(after));
     let (changed, removed) = match is_new {
-        true => (applied_fields(writer, &new), Fields::default()),
-        false => fields::compare(&old, &new, schema),
+        true => (applied_fields(writer, after), Fields::default()),
+        false => fields::compare(before, after, schema),
     };
     if changed.is_empty() && removed.is_empty() {
         return;
@@ -334,12 +324,11 @@ pub(crate) fn settled(subresource: &str, kind: &Kind, before: &Value, after: Val
 
 /// Whether anything but metadata and status differs.
 pub(crate) fn spec_changed(before: &Value, after: &Value) -> bool {
-    let rest = |value: &Value| -> Vec<(String, Value)> {
+    fn rest(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let fields = value.as_object().into_iter().flatten();
-        let rest = fields.filter(|(key, _)| !["metadata", "status"].contains(&key.as_str()));
-        rest.map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
-    rest(before) != rest(after)
+        fields.filter(|(key, _)| !["metadata", "status"].contains(&key.as_str()))
+    }
+    !rest(before).eq(rest(after))
 }
 
 /// What validation says of an object. The one rule of the simulation's charts: an object with a field `refuse` is invalid.

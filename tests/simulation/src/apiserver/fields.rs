@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::{Map, Value};
 
 use super::schema::{List, Schema};
 
@@ -68,18 +69,6 @@ impl Fields {
         both
     }
 
-    /// As `fieldsV1` has it.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut map = Map::new();
-        if self.own && !self.children.is_empty() {
-            map.insert(".".to_owned(), json!({}));
-        }
-        for (key, child) in &self.children {
-            map.insert(key.clone(), child.to_json());
-        }
-        Value::Object(map)
-    }
-
     /// Reads `fieldsV1`. A field without others below is in the set itself.
     pub(crate) fn from_json(value: &Value) -> Self {
         let Some(map) = value.as_object() else {
@@ -123,6 +112,20 @@ impl Fields {
     }
 }
 
+/// As `fieldsV1` has them.
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.own && !self.children.is_empty() {
+            map.serialize_entry(".", &Map::new())?;
+        }
+        for (key, child) in &self.children {
+            map.serialize_entry(key, child)?;
+        }
+        map.end()
+    }
+}
+
 /// How an item of a keyed list is named.
 fn item_key(item: &Value, keys: &[(&str, Option<&str>)]) -> String {
     let named: BTreeMap<&str, Value> = keys
@@ -140,7 +143,7 @@ pub(crate) fn of(value: &Value, schema: Schema<'_>) -> Fields {
     match value {
         Value::Object(map) if !map.is_empty() && !schema.is_atomic() => {
             let mut fields = Fields::default();
-            for (key, child) in map {
+            for (key, child) in map.iter().filter(|(key, _)| schema.has_owners(key)) {
                 fields.put(format!("f:{key}"), of(child, schema.below(key)));
             }
             fields
@@ -176,18 +179,20 @@ pub(crate) fn compare(old: &Value, new: &Value, schema: Schema<'_>) -> (Fields, 
     }
     match (old, new) {
         (Value::Object(old), Value::Object(new)) if !schema.is_atomic() => {
-            for (key, after) in new {
-                let (below, key) = (schema.below(key), format!("f:{key}"));
-                match old.get(&key[2..]) {
+            for (key, after) in new.iter().filter(|(key, _)| schema.has_owners(key)) {
+                let below = schema.below(key);
+                match old.get(key) {
+                    Some(before) if before == after => {}
                     Some(before) => {
                         let (other, gone) = compare(before, after, below);
-                        changed.put(key.clone(), other);
-                        removed.put(key, gone);
+                        changed.put(format!("f:{key}"), other);
+                        removed.put(format!("f:{key}"), gone);
                     }
-                    None => changed.put(key, of(after, below)),
+                    None => changed.put(format!("f:{key}"), of(after, below)),
                 }
             }
-            for (key, before) in old.iter().filter(|(key, _)| !new.contains_key(*key)) {
+            let is_gone = |key: &str| schema.has_owners(key) && !new.contains_key(key);
+            for (key, before) in old.iter().filter(|(key, _)| is_gone(key)) {
                 // The field goes, with all that is below it.
                 let mut gone = of(before, schema.below(key));
                 gone.own = true;
@@ -331,6 +336,8 @@ pub(crate) fn prune(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -341,7 +348,7 @@ mod tests {
         let printed = json!({"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:containers": {
             "k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}, "f:ports": {
                 "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}}}});
-        assert_eq!(fields.to_json(), printed);
+        assert_eq!(serde_json::to_value(&fields).expect("texts"), printed);
         assert_eq!(Fields::from_json(&printed), fields);
         assert!(
             fields

@@ -64,7 +64,7 @@ pub(crate) struct State {
     kinds: Vec<Arc<Kind>>,
     custom: Vec<Arc<Kind>>,
     discovery: Discovery,
-    objects: BTreeMap<Id, Stored>,
+    objects: BTreeMap<Id, Arc<Stored>>,
     version: u64,
     /// Never reset, so that a restored cluster gives no uid twice.
     uids: u64,
@@ -96,7 +96,7 @@ pub struct Server {
 /// A server's objects at one moment.
 #[derive(Clone)]
 pub struct Backup {
-    objects: BTreeMap<Id, Stored>,
+    objects: BTreeMap<Id, Arc<Stored>>,
     version: u64,
 }
 
@@ -231,6 +231,20 @@ impl Server {
         found
             .map(|(id, stored)| (id.clone(), Arc::clone(&stored.value)))
             .collect()
+    }
+
+    /// What was written after a version, and what has to be looked at all the same; and the version that is.
+    pub(crate) fn written_after(
+        &self,
+        version: u64,
+        fits: impl Fn(&Id, &Value) -> bool,
+    ) -> (Vec<(Id, Arc<Value>)>, u64) {
+        let state = self.lock();
+        let objects = state.objects.iter();
+        let found =
+            objects.filter(|(id, stored)| stored.version > version || fits(id, &stored.value));
+        let found = found.map(|(id, stored)| (id.clone(), Arc::clone(&stored.value)));
+        (found.collect(), state.version)
     }
 
     /// What is there now.

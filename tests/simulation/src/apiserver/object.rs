@@ -1,11 +1,11 @@
 //! Objects as they are stored and sent.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::apply::{self, Managed};
+use super::apply::Managed;
 
 /// An object's place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,17 +43,88 @@ impl std::fmt::Display for Id {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Stored {
     /// The object without `managedFields`.
     pub(super) value: Arc<Value>,
     pub(super) managed: Vec<Managed>,
-    /// The whole object and its metadata, as they are sent.
-    pub(super) text: Bytes,
-    /// Where the object's type ends in its text: items of a list have none, if their kind is built in.
-    pub(super) typed: usize,
-    pub(super) metadata: Bytes,
     pub(super) version: u64,
+    /// The whole object as it is sent, once it was asked for, and where its type ends in it.
+    text: OnceLock<(Bytes, usize)>,
+    /// Its metadata as they are sent.
+    metadata: OnceLock<Bytes>,
+}
+
+impl Stored {
+    pub(super) fn new(value: Arc<Value>, managed: Vec<Managed>, version: u64) -> Arc<Self> {
+        Arc::new(Self {
+            value,
+            managed,
+            version,
+            text: OnceLock::new(),
+            metadata: OnceLock::new(),
+        })
+    }
+
+    /// The whole object.
+    pub(super) fn text(&self) -> &Bytes {
+        &self.whole().0
+    }
+
+    /// The object as an item of a list, which has no type if its kind is built in.
+    pub(super) fn push_untyped(&self, text: &mut Vec<u8>) {
+        let (whole, typed) = self.whole();
+        text.push(b'{');
+        text.extend_from_slice(&whole[*typed..]);
+    }
+
+    fn whole(&self) -> &(Bytes, usize) {
+        self.text.get_or_init(|| {
+            let mut text = "{".to_owned();
+            for key in ["apiVersion", "kind"] {
+                if let Some(value) = self.value.get(key) {
+                    push(&mut text, format_args!("\"{key}\":{value},"));
+                }
+            }
+            let typed = text.len();
+            text += "\"metadata\":";
+            self.push_metadata(&mut text);
+            for (key, value) in self.value.as_object().into_iter().flatten() {
+                if !["apiVersion", "kind", "metadata"].contains(&key.as_str()) {
+                    push(
+                        &mut text,
+                        format_args!(",{}:{value}", Value::from(key.as_str())),
+                    );
+                }
+            }
+            text.push('}');
+            (text.into(), typed)
+        })
+    }
+
+    /// Its metadata alone.
+    pub(super) fn metadata(&self) -> &Bytes {
+        self.metadata.get_or_init(|| {
+            let mut text =
+                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
+                    .to_owned();
+            self.push_metadata(&mut text);
+            text.push('}');
+            text.into()
+        })
+    }
+
+    fn push_metadata(&self, text: &mut String) {
+        push(text, format_args!("{}", self.value["metadata"]));
+        if !self.managed.is_empty() && text.pop() == Some('}') {
+            let managed = serde_json::to_string(&self.managed).expect("texts can be printed");
+            push(text, format_args!(",\"managedFields\":{managed}}}"));
+        }
+    }
+}
+
+fn push(text: &mut String, more: std::fmt::Arguments<'_>) {
+    std::fmt::Write::write_fmt(text, more).expect("a String takes everything");
 }
 
 /// Whether two states differ in nothing but their version and generation.
@@ -79,40 +150,6 @@ pub(super) fn same(before: &Value, after: &Value) -> bool {
             }
             _ => after.get(key) == Some(value),
         })
-}
-
-/// An object with the texts it is sent as.
-pub(super) fn pack(value: Arc<Value>, managed: Vec<Managed>, version: u64) -> Stored {
-    let mut metadata = value["metadata"].clone();
-    if !managed.is_empty() {
-        metadata["managedFields"] = apply::printed(&managed);
-    }
-    let metadata = metadata.to_string();
-    let mut text = "{".to_owned();
-    for key in ["apiVersion", "kind"] {
-        if let Some(value) = value.get(key) {
-            text += &format!("\"{key}\":{value},");
-        }
-    }
-    let typed = text.len();
-    text += &format!("\"metadata\":{metadata}");
-    for (key, value) in value.as_object().into_iter().flatten() {
-        if !["apiVersion", "kind", "metadata"].contains(&key.as_str()) {
-            text += &format!(",{}:{value}", Value::from(key.as_str()));
-        }
-    }
-    text.push('}');
-    let partial = format!(
-        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata}}}"
-    );
-    Stored {
-        value,
-        managed,
-        text: text.into(),
-        typed,
-        metadata: partial.into(),
-        version,
-    }
 }
 
 pub(super) fn table<'v>(value: &'v mut Value, name: &str) -> &'v mut Map<String, Value> {

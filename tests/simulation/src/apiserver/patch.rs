@@ -4,6 +4,17 @@ use serde_json::{Map, Value};
 
 use super::request::Answer;
 
+/// Whether a patch says something about managed fields.
+pub(crate) fn names_managed(patch: &Value) -> bool {
+    match patch {
+        Value::Array(operations) => operations.iter().any(|operation| {
+            let path = operation["path"].as_str().unwrap_or_default();
+            matches!(path, "" | "/metadata") || path.starts_with("/metadata/managedFields")
+        }),
+        patch => patch.pointer("/metadata/managedFields").is_some(),
+    }
+}
+
 /// `value` with `patch` merged in: RFC 7386.
 pub(crate) fn merge(value: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {

@@ -1,8 +1,10 @@
 //! Single objects and lists.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
-use super::object::Stored;
+use super::object::{Id, Stored};
 use super::request::{Answer, Request};
 use super::route::Route;
 use super::select::Selector;
@@ -10,10 +12,20 @@ use super::watch::is_at;
 use super::{Handled, State};
 
 impl State {
+    /// All objects of a kind, or those of them in one namespace.
+    pub(super) fn at<'s>(
+        &'s self,
+        place: &'s Id,
+    ) -> impl Iterator<Item = (&'s Id, &'s Arc<Stored>)> {
+        self.objects
+            .range(place..)
+            .take_while(|(id, _)| is_at(place, id))
+    }
+
     pub(super) fn sent(&self, request: &Request, stored: &Stored) -> Answer {
         Answer::ok(match request.wants_metadata() {
-            true => stored.metadata.clone(),
-            false => stored.text.clone(),
+            true => stored.metadata().clone(),
+            false => stored.text().clone(),
         })
     }
 
@@ -33,27 +45,29 @@ impl State {
         // A page goes on after the name that the one before ended with.
         let after = request.parameter("continue");
         let limit: usize = request.parameter("limit").parse().unwrap_or(0);
-        let mut found = self
-            .objects
-            .iter()
-            .filter(|(id, stored)| is_at(&place, id) && selector.fits(&stored.value))
+        let found = self
+            .at(&place)
+            .filter(|(_, stored)| selector.fits(&stored.value))
             .filter(|(id, _)| {
                 after.is_empty() || *after < *format!("{}/{}", id.namespace, id.name)
             });
-        let mut items: Vec<Vec<u8>> = Vec::new();
-        let mut last = String::new();
+        let mut items = Vec::new();
+        let mut last: Option<&Id> = None;
         let mut token = String::new();
-        for (id, stored) in found.by_ref() {
-            if limit != 0 && items.len() == limit {
-                token.clone_from(&last);
+        for (count, (id, stored)) in found.enumerate() {
+            if limit != 0 && count == limit {
+                token = last.map_or_else(String::new, |id| format!("{}/{}", id.namespace, id.name));
                 break;
             }
-            last = format!("{}/{}", id.namespace, id.name);
-            items.push(match request.wants_metadata() {
-                true => stored.metadata.to_vec(),
-                false if route.kind.is_built_in() => [b"{", &stored.text[stored.typed..]].concat(),
-                false => stored.text.to_vec(),
-            });
+            if count != 0 {
+                items.push(b',');
+            }
+            last = Some(id);
+            match request.wants_metadata() {
+                true => items.extend_from_slice(stored.metadata()),
+                false if route.kind.is_built_in() => stored.push_untyped(&mut items),
+                false => items.extend_from_slice(stored.text()),
+            }
         }
         let (kind, api_version) = match request.wants_metadata() {
             true => (
@@ -69,7 +83,7 @@ impl State {
         let mut text =
             format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[")
                 .into_bytes();
-        text.extend_from_slice(&items.join(&b","[..]));
+        text.extend_from_slice(&items);
         text.extend_from_slice(b"]}");
         Ok(Answer::ok(text.into()))
     }

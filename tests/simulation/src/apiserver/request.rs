@@ -137,6 +137,9 @@ impl Request {
     /// As it is printed in a history.
     pub fn describe(&self) -> String {
         let mut text = format!("{} /{}", self.method, self.path.join("/"));
+        if self.query.is_empty() && self.who.account.is_empty() {
+            return text;
+        }
         for name in ["dryRun", "force", "labelSelector", "fieldSelector", "watch"] {
             if !self.parameter(name).is_empty() {
                 text += &format!(" {name}={}", self.parameter(name));
@@ -150,6 +153,9 @@ impl Request {
 }
 
 fn unescape(part: &str) -> String {
+    if !part.contains('%') {
+        return part.to_owned();
+    }
     // A plus is a plus in a path.
     let part = part.replace('+', "%2B");
     url::form_urlencoded::parse(part.as_bytes())

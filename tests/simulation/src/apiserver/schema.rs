@@ -31,6 +31,20 @@ enum Kind {
     Custom,
 }
 
+/// Fields of metadata that no manager owns.
+pub(crate) const SERVERS: [&str; 10] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+];
+
 const NAME: List = List::Keyed(&[("name", None)]);
 
 impl<'a> Schema<'a> {
@@ -69,6 +83,15 @@ impl<'a> Schema<'a> {
             parent: self.field,
             depth: self.depth + 1,
             ..self
+        }
+    }
+
+    /// Whether a field here may have owners: identity, and what the server alone writes, have none.
+    pub(crate) fn has_owners(self, field: &str) -> bool {
+        match (self.depth, self.field) {
+            (0, _) => !matches!(field, "apiVersion" | "kind"),
+            (1, "metadata") => !SERVERS.contains(&field),
+            _ => true,
         }
     }
 

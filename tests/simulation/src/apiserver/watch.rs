@@ -23,7 +23,7 @@ pub(super) struct Change {
     /// `ADDED`, `MODIFIED`, `DELETED`.
     pub(super) sort: &'static str,
     /// As it is after the change, or was last.
-    pub(super) stored: Stored,
+    pub(super) stored: Arc<Stored>,
     /// As it was before, for selectors that it no longer fits.
     pub(super) before: Option<Arc<Value>>,
 }
@@ -89,12 +89,13 @@ impl Server {
         });
         if since == 0 {
             // What is there comes first.
-            let present = state
-                .objects
-                .iter()
-                .filter(|(id, stored)| watch.fits(id, &stored.value))
-                .flat_map(|(_, stored)| watch.event("ADDED", stored));
-            watch.present = present.collect();
+            let mut present = Vec::new();
+            for (_, stored) in state.at(&watch.place) {
+                if watch.selector.fits(&stored.value) {
+                    watch.push_event(&mut present, "ADDED", stored);
+                }
+            }
+            watch.present = present;
             watch.since = state.version;
         }
         Ok(watch)
@@ -106,8 +107,10 @@ impl Server {
         if state.epoch != watch.epoch {
             return Next::Broken;
         }
-        let kind = (watch.place.group.clone(), watch.place.plural.clone());
-        let untold = state.untold.get(&kind).copied().unwrap_or(0);
+        if watch.since == state.version && watch.present.is_empty() {
+            return Next::Nothing;
+        }
+        let untold = state.untold(&watch.place);
         if watch.since < untold {
             let failure = gone(watch.since, untold).value();
             let event = json!({"type": "ERROR", "object": failure});
@@ -134,7 +137,7 @@ impl Server {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            text.extend(watch.event(sort, &change.stored));
+            watch.push_event(&mut text, sort, &change.stored);
             watch.told = change.version;
         }
         watch.since = state.version;
@@ -166,21 +169,24 @@ impl Watch {
         Arc::clone(&self.heard)
     }
 
-    fn event(&self, sort: &str, stored: &Stored) -> Vec<u8> {
+    fn push_event(&self, text: &mut Vec<u8>, sort: &str, stored: &Stored) {
         let object = match self.wants_metadata {
-            true => &stored.metadata,
-            false => &stored.text,
+            true => stored.metadata(),
+            false => stored.text(),
         };
-        let head = format!("{{\"type\":\"{sort}\",\"object\":");
-        [head.as_bytes(), object, b"}\n"].concat()
+        for part in [
+            &b"{\"type\":\""[..],
+            sort.as_bytes(),
+            b"\",\"object\":",
+            object,
+            b"}\n",
+        ] {
+            text.extend_from_slice(part);
+        }
     }
 
     fn is_at(&self, id: &Id) -> bool {
         is_at(&self.place, id)
-    }
-
-    fn fits(&self, id: &Id, value: &Value) -> bool {
-        self.is_at(id) && self.selector.fits(value)
     }
 }
 
@@ -201,6 +207,14 @@ impl State {
             true
         });
         self.log.push_back(change);
+    }
+
+    /// The last change of a kind that watches in progress are not told any more.
+    fn untold(&self, place: &Id) -> u64 {
+        let mut untold = self.untold.iter();
+        let found =
+            untold.find(|((group, plural), _)| *group == place.group && *plural == place.plural);
+        found.map_or(0, |(_, version)| *version)
     }
 
     fn forget_change(&mut self, change: Change) {

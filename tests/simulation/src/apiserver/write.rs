@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{self, Managed};
 use super::kinds::{Discovery, Kind};
-use super::object::{Id, Stored, drop_empty, pack, same, string_data, table, table_in};
+use super::object::{Id, Stored, drop_empty, same, string_data, table, table_in};
 use super::request::{Actor, Answer, Request, Who};
 use super::route::Route;
 use super::watch::Change;
@@ -241,7 +241,10 @@ impl State {
         };
         let mut after = stored.value.as_ref().clone();
         // A patch may name managed fields, which are no part of what is stored.
-        after["metadata"]["managedFields"] = apply::printed(&stored.managed);
+        let names_managed = patch::names_managed(&request.body);
+        if names_managed {
+            after["metadata"]["managedFields"] = apply::printed(&stored.managed);
+        }
         let mut managed = stored.managed.clone();
         match request.content_type.as_str() {
             "application/merge-patch+json" => patch::merge(&mut after, &request.body),
@@ -252,7 +255,7 @@ impl State {
             other => return Err(Answer::not_modelled(other)),
         }
         let written = table(&mut after, "metadata").remove("managedFields");
-        if let Some(written) = written
+        if let Some(written) = written.filter(|_| names_managed)
             && written != apply::printed(&stored.managed)
         {
             managed = apply::read(&written);
@@ -265,7 +268,7 @@ impl State {
         &mut self,
         request: &Request,
         route: &Route,
-        stored: Option<Stored>,
+        stored: Option<Arc<Stored>>,
     ) -> Handled {
         let mut wanted = request.body.clone();
         let named = wanted.pointer("/metadata/resourceVersion").cloned();
@@ -365,7 +368,7 @@ impl State {
             if is_namespace {
                 value["status"]["phase"] = "Terminating".into();
             }
-            return self.store(request, "delete", route, value, stored.managed);
+            return self.store(request, "delete", route, value, stored.managed.clone());
         }
         self.remove(request, route, &stored);
         if route.kind.kind == "Service" {
@@ -411,7 +414,7 @@ impl State {
         let managed = table(&mut value, "metadata").remove("managedFields");
         let managed = apply::read(&managed.unwrap_or_default());
         self.objects
-            .insert(id, pack(Arc::new(value), managed, version));
+            .insert(id, Stored::new(Arc::new(value), managed, version));
         self.define();
         Ok(())
     }
@@ -435,7 +438,7 @@ impl State {
         self.version += 1;
         let mut last = stored.value.as_ref().clone();
         last["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let last = pack(Arc::new(last), stored.managed.clone(), self.version);
+        let last = Stored::new(Arc::new(last), stored.managed.clone(), self.version);
         let id = route.id.clone();
         self.tell(Change {
             version: self.version,
@@ -481,10 +484,8 @@ impl State {
 
     /// Reads which kinds the definitions bring.
     pub(super) fn define(&mut self) {
-        let definitions = self
-            .objects
-            .iter()
-            .filter(|(id, _)| id.plural == "customresourcedefinitions");
+        let place = Id::new("apiextensions.k8s.io", "customresourcedefinitions", "", "");
+        let definitions = self.at(&place);
         let established = definitions.filter(|(_, stored)| {
             let conditions = stored.value.pointer("/status/conditions");
             conditions.is_some_and(|conditions| conditions.to_string().contains("Established"))
@@ -537,11 +538,11 @@ impl State {
             if version != 0 {
                 value["metadata"]["resourceVersion"] = version.to_string().into();
             }
-            return Ok(self.sent(request, &pack(Arc::new(value), managed, version)));
+            return Ok(self.sent(request, &Stored::new(Arc::new(value), managed, version)));
         }
         self.version += 1;
         value["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let stored = pack(Arc::new(value), managed, self.version);
+        let stored = Stored::new(Arc::new(value), managed, self.version);
         let is_leaving = stored
             .value
             .pointer("/metadata/deletionTimestamp")
@@ -561,13 +562,13 @@ impl State {
             self.remove(request, route, &stored);
             return Ok(answer);
         }
-        self.objects.insert(route.id.clone(), stored.clone());
-        let old = before.map(|before| before.value);
+        self.objects.insert(route.id.clone(), Arc::clone(&stored));
+        let old = before.map(|before| Arc::clone(&before.value));
         self.tell(Change {
             version: self.version,
             id: route.id.clone(),
             sort: if old.is_some() { "MODIFIED" } else { "ADDED" },
-            stored: stored.clone(),
+            stored: Arc::clone(&stored),
             before: old.clone(),
         });
         if route.kind.kind == "CustomResourceDefinition" {
