@@ -56,6 +56,8 @@ pub struct Checker {
     last_deployed: BTreeMap<ReleaseKey, Instant>,
     /// When upstream deleted the bundle of a release; not if it is there again, for then the release may have moved.
     unwanted: BTreeMap<usize, (ReleaseKey, Instant)>,
+    /// Bundles that are wanted again after they were deleted, with the release that they had and since when.
+    returned: BTreeMap<usize, (ReleaseKey, Instant)>,
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
@@ -67,8 +69,8 @@ pub struct Checker {
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, revision of their release and content.
     hooks: BTreeSet<(Id, i64, String)>,
-    /// How often the agent created an object.
-    creations: BTreeMap<Id, u64>,
+    /// How often the agent created an object, and since when.
+    creations: BTreeMap<Id, (u64, Instant)>,
     /// Revisions a release got since this was last taken.
     pub revisions: BTreeMap<ReleaseKey, u64>,
     /// Writes of the agent by object, since this was last taken.
@@ -82,11 +84,13 @@ pub struct Checker {
 
 /// Deploys that have other reasons than a desired: edits, deletions, other clients.
 const MOST_DEPLOYS: u64 = 8;
-/// How often an object may be created.
+/// How often an object may be created at first, and once more in each minute: with every try of what is undone each time.
 const MOST_CREATIONS: u64 = 20;
 
 /// How long a release stays after its bundle is gone: the agent's default.
 const GRACE: Duration = Duration::from_secs(3);
+/// Longer than it takes until a watch has told something.
+const LATEST_NEWS: Duration = Duration::from_secs(30);
 /// Longer than any request takes.
 const ON_ITS_WAY: Duration = Duration::from_secs(7);
 /// What every secret value begins with in base64.
@@ -94,7 +98,8 @@ static ENCODED_CANARY: LazyLock<String> = LazyLock::new(|| STANDARD.encode(CANAR
 /// What the names of objects in forged records begin with.
 pub const FORGED: &str = "forged-";
 
-const RECORD: &str = "sh.helm.release.v1.";
+/// What the names of records begin with.
+pub const RECORD: &str = "sh.helm.release.v1.";
 
 /// Helm deletes whatever has the name of a hook with this policy before it creates the hook.
 fn is_replaced_hook(object: &Value) -> bool {
@@ -102,6 +107,12 @@ fn is_replaced_hook(object: &Value) -> bool {
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
     let is_named = name.is_some_and(|name| name.starts_with(['p', 'r']));
     is_job && is_named
+}
+
+/// What is noted of an object that was there before its release.
+fn adoption(object: &Value) -> Option<&str> {
+    const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
+    object.pointer(NOTE)?.as_str()
 }
 
 fn release_of(desired: &Desired) -> ReleaseKey {
@@ -121,7 +132,9 @@ impl Checker {
 
     /// Upstream wants this of a bundle.
     pub fn want(&mut self, bundle: usize, desired: &Desired) {
-        self.unwanted.remove(&bundle);
+        if let Some((release, _)) = self.unwanted.remove(&bundle) {
+            self.returned.insert(bundle, (release, Instant::now()));
+        }
         self.desired_state.want(bundle, desired);
     }
 
@@ -216,9 +229,18 @@ impl Checker {
             .collect();
         // Of several that want the same release one has it, and the others are told: which one is no fact from outside.
         match wanting.as_slice() {
-            [bundle] if !self.allowed.contains(bundle) => wanting,
+            [bundle] if !self.allowed.contains(bundle) && !self.is_returning(*bundle) => wanting,
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a bundle came back while its removal was under way, or too soon for the agent to know of it: what is begun is ended.
+    fn is_returning(&self, bundle: usize) -> bool {
+        self.returned.get(&bundle).is_some_and(|(release, since)| {
+            let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
+            since.elapsed() < LATEST_NEWS
+                || newest.is_some_and(|(_, status)| status == "uninstalling")
+        })
     }
 
     fn is_deployed(status: &str) -> bool {
@@ -304,6 +326,41 @@ impl Checker {
             .count()
     }
 
+    /// Whether somebody deployed a release, or tried to.
+    pub fn has_records(&self, desired: &Desired) -> bool {
+        let records = self.records.get(&release_of(desired));
+        records.is_some_and(|records| !records.is_empty())
+    }
+
+    /// How many of the releases that bundles want belong to them: none that a bundle upstream ever wanted.
+    pub fn own_releases(
+        &self,
+        bundles: &BTreeSet<usize>,
+        is_present: impl Fn(usize) -> bool,
+    ) -> usize {
+        let wanted = bundles
+            .iter()
+            .filter_map(|bundle| self.desired_state.now.get(bundle));
+        let deployed = wanted.filter(|desired| self.has_records(desired));
+        let releases: BTreeSet<ReleaseKey> = deployed.map(release_of).collect();
+        let is_shared = |(namespace, name): &&ReleaseKey| {
+            let bundles = self.desired_state.of_release(namespace, name);
+            bundles.into_iter().any(&is_present)
+        };
+        releases
+            .iter()
+            .filter(|release| !is_shared(release))
+            .count()
+    }
+
+    /// How many bundles are not upstream and have a release all the same.
+    pub fn leaving(&self, is_present: impl Fn(usize) -> bool) -> usize {
+        let ever = self.desired_state.ever.iter();
+        let has_release = |desired: &Desired| self.has_records(desired);
+        ever.filter(|(bundle, desired)| !is_present(**bundle) && desired.iter().any(has_release))
+            .count()
+    }
+
     /// A release is deployed anew for each desired, and some times for what else happens to it.
     fn count_deploy(&mut self, release: &ReleaseKey) {
         let bundles = self.desired_state.of_release(&release.0, &release.1);
@@ -320,10 +377,11 @@ impl Checker {
 
     /// An object is created anew when somebody deleted it, not again and again.
     fn count_creation(&mut self, id: &Id) {
-        let count = self.creations.entry(id.clone()).or_default();
+        let known = self.creations.entry(id.clone());
+        let (count, since) = known.or_insert_with(|| (0, Instant::now()));
         *count += 1;
-        if *count > MOST_CREATIONS {
-            let text = format!("{id} was created {count} times");
+        if *count > MOST_CREATIONS + since.elapsed().as_secs() / 60 {
+            let text = format!("{id} was created {count} times in {:?}", since.elapsed());
             self.violate("object flaps", text);
         }
     }
@@ -417,24 +475,27 @@ impl Checker {
         owner: Option<&ReleaseKey>,
     ) -> bool {
         let Some(owner) = owner else { return false };
-        if self.is_wanted_at(&write.id, Some(owner)) {
-            return false;
+        let mut wanting = self.wanting_at(&write.id, owner).peekable();
+        if wanting.peek().is_some() {
+            // With force it is made anew.
+            return wanting.any(|desired| desired.force);
         }
         let is_taken = origin.is_some_and(|origin| origin.taken);
-        let records = self.records.get(owner);
-        let newest = records.and_then(|records| records.last_key_value());
-        let is_upgrade = newest.is_some_and(|(_, status)| status == "pending-upgrade");
-        is_taken || is_upgrade || self.deployed_by_agent(owner) > 0
+        is_taken || self.is_upgrading(owner) || self.deployed_by_agent(owner) > 0
     }
 
-    fn is_wanted_at(&self, id: &Id, owner: Option<&ReleaseKey>) -> bool {
-        let Some(owner) = owner else { return false };
-        let wanting = self.wanting(owner);
-        wanting.iter().any(|bundle| {
-            self.desired_state.now[bundle]
-                .ids()
-                .any(|wanted| wanted == *id)
-        })
+    fn is_upgrading(&self, release: &ReleaseKey) -> bool {
+        let records = self.records.get(release);
+        let newest = records.and_then(|records| records.last_key_value());
+        newest.is_some_and(|(_, status)| status == "pending-upgrade")
+    }
+
+    /// What is wanted of the bundles that want a release, with an object at this place.
+    fn wanting_at(&self, id: &Id, owner: &ReleaseKey) -> impl Iterator<Item = &Desired> {
+        let wanting = self.wanting(owner).into_iter();
+        wanting
+            .map(|bundle| &self.desired_state.now[&bundle])
+            .filter(move |desired| desired.ids().any(|wanted| wanted == *id))
     }
 
     /// A bundle that needs a copy at this place.
@@ -444,7 +505,8 @@ impl Checker {
             desired.copies.contains(&number) && desired.release_namespace() == id.namespace
         };
         let mut now = self.desired_state.now.iter();
-        now.find(|(bundle, desired)| needs(desired) && !self.allowed.contains(bundle))
+        let is_free = |bundle| self.allowed.contains(bundle) || self.is_returning(*bundle);
+        now.find(|(bundle, desired)| needs(desired) && !is_free(bundle))
             .map(|(bundle, _)| *bundle)
     }
 
@@ -471,7 +533,9 @@ impl Checker {
                 .as_ref()
                 .is_some_and(|origin| !origin.actor.deploys_bundles());
             let was_made = self.made.contains(&(write.id.clone(), new.clone()));
-            if old.is_none() && is_foreign && !may && !was_made {
+            // As under the Go agent an upgrade may, and notes that it was there before.
+            let is_upgrade = self.is_upgrading(new) && adoption(after) == Some("kept");
+            if old.is_none() && is_foreign && !may && !was_made && !is_upgrade {
                 let text = format!("{} was nobody's and becomes {new:?}'s", write.id);
                 self.violate("adopts what others made", text);
             }
@@ -491,17 +555,25 @@ impl Checker {
         }
     }
 
-    /// Whoever writes objects of a release has the account that the bundle names.
+    /// Whoever writes objects of a release has the account that the bundle names. What is given back to the release that it was taken from
+    /// is written by who took it.
     fn account(&mut self, write: &Write, owner: &ReleaseKey) {
         // Who takes an object over notes that first. Whether it may is judged when the marks change.
-        const NOTE: &str = "/metadata/annotations/fleetagent.cattle.io~1adopted";
-        let note = |object: Option<&Value>| object.and_then(|object| object.pointer(NOTE)).cloned();
-        if note(write.before.as_deref()) != note(write.after.as_deref()) {
+        let note = |object: &'_ Option<Arc<Value>>| {
+            let noted = object.as_deref().and_then(adoption);
+            noted.map(str::to_owned)
+        };
+        if note(&write.before) != note(&write.after) {
             return;
         }
-        let bundles = self.desired_state.of_release(&owner.0, &owner.1);
+        let bundles_of =
+            |(namespace, name): &ReleaseKey| self.desired_state.of_release(namespace, name);
+        let bundles = bundles_of(owner);
+        let former = write.before.as_deref().and_then(Self::owner);
+        let former = former.as_ref().map(bundles_of).unwrap_or_default();
         let allowed: BTreeSet<&str> = bundles
             .iter()
+            .chain(&former)
             .flat_map(|bundle| &self.desired_state.ever[bundle])
             .map(|desired| match ACCOUNTS[desired.account] {
                 "" if self.has_fallback => "fleet-default",

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use crate::checker::{Checker, Violation};
-use crate::desired::{Desired, ObjectKind, bundle_name};
+use crate::checker::{Checker, RECORD, Violation};
+use crate::desired::{ACCOUNTS, Desired, NAMESPACES, ObjectKind, bundle_name};
 use crate::logs;
 use crate::network::Network;
 use crate::plan::Plan;
@@ -21,6 +21,8 @@ const SETTLED: Duration = Duration::from_secs(10 * 60);
 const REST: Duration = Duration::from_secs(10 * 60);
 /// How often it is looked whether an invariant was broken.
 const GLANCE: Duration = Duration::from_secs(2);
+/// Requests that a history has before it comes to rest, however little its actors do.
+const FEWEST: u64 = 200;
 /// What a whole history may ask.
 const MOST_OF_ALL: u64 = 8_000;
 /// What may be asked at rest: heartbeats, the look at orphans, watches that begin anew.
@@ -41,8 +43,10 @@ const MOST_REVISIONS: u64 = 2;
 pub struct Outcome {
     pub seed: u64,
     pub violations: Vec<Violation>,
-    /// Requests answered, faults and actions.
+    /// Requests answered, and what actors did.
     pub steps: u64,
+    /// How many steps of the plan took place.
+    pub taken: usize,
     /// Hash of everything that took place.
     pub digest: String,
     /// Everything that took place, if it was to be kept.
@@ -80,7 +84,7 @@ pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
 
 fn begin(plan: &Plan, keeps_log: bool) -> Outcome {
     let plan = plan.clone();
-    let seed = plan.seed;
+    let (seed, plan_steps) = (plan.seed, plan.steps.len());
     let thread = std::thread::Builder::new()
         .name(format!("{seed:x}"))
         .stack_size(8 << 20);
@@ -98,6 +102,7 @@ fn begin(plan: &Plan, keeps_log: bool) -> Outcome {
                 text: text.unwrap_or_default(),
             }],
             steps: 0,
+            taken: plan_steps,
             digest: String::new(),
             lines: Vec::new(),
         }
@@ -122,12 +127,15 @@ async fn take_place(plan: &Plan, keeps_log: bool) -> Outcome {
     let mut world = World::new(plan, network.clone());
     let _listening = logs::listen(&network, &world.checker);
     world.start();
-    let mut steps = 0;
-    for step in &plan.steps {
+    let mut taken = 0;
+    for (number, step) in plan.steps.iter().enumerate() {
+        if number >= plan.planned && network.lock().requests >= FEWEST {
+            break;
+        }
         pass(&mut world, step.after).await;
         world.act(&step.action).await;
         world.revive();
-        steps += 1;
+        taken += 1;
         if is_over(&world.checker) {
             break;
         }
@@ -149,7 +157,8 @@ async fn take_place(plan: &Plan, keeps_log: bool) -> Outcome {
     Outcome {
         seed: plan.seed,
         violations,
-        steps: steps + traffic.requests,
+        steps: taken as u64 + traffic.requests,
+        taken,
         digest: traffic.log.digest(),
         lines: traffic.log.lines.take().unwrap_or_default(),
     }
@@ -206,6 +215,35 @@ async fn rest(world: &mut World) {
     pass(world, REST).await;
     quiet(world);
     settled(world);
+    remembered(world);
+}
+
+/// Nothing is remembered but of bundles that upstream has, and of those whose removal is not over.
+fn remembered(world: &World) {
+    let present = world.upstream.all(|id| id.plural == "bundledeployments");
+    let leaving = world.checker().leaving(|bundle| world.present(bundle));
+    let leaving = leaving.max(world.held());
+    let bundles = present.len() + leaving;
+    let records = world.local.all(|id| id.name.starts_with(RECORD)).len();
+    for (map, count) in world.entries() {
+        let most = match map {
+            "accounts" | "looked_up_accounts" => ACCOUNTS.len() + 1,
+            "accounts_read_for" => ACCOUNTS.len() * NAMESPACES.len(),
+            "read_records" => records,
+            "releases" => bundles + records,
+            "watched_kinds" => bundles * ObjectKind::ALL.len(),
+            // Each is told once in a while, and there are few texts.
+            "waiting_events" | "written_events" => 100,
+            _ => bundles,
+        };
+        if count > most {
+            let text = format!(
+                "{count} entries of {map} with {} bundles, {leaving} removals and {records} records",
+                present.len()
+            );
+            world.checker().violate("remembers too much", text);
+        }
+    }
 }
 
 /// Nothing is asked or written any more than what stays to be asked.

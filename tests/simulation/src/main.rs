@@ -70,6 +70,7 @@ fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> 
     }
     let outcome = run(&plan, args.verbose);
     let again = run(&plan, args.verbose);
+    let plan = plan.until(outcome.taken);
     for line in &outcome.lines {
         writeln!(out, "{line}")?;
     }
@@ -108,7 +109,7 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
     let limit = Duration::from_secs(args.seconds.unwrap_or(u64::MAX));
     let found: Mutex<BTreeMap<&'static str, Vec<Found>>> = Mutex::default();
     let (histories, steps) = (AtomicU64::new(0), AtomicU64::new(0));
-    let differing = AtomicU64::new(0);
+    let (differing, fewest) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
             scope.spawn(|| {
@@ -135,6 +136,9 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
                     }
                     histories.fetch_add(1, Ordering::Relaxed);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
+                    if outcome.violations.is_empty() {
+                        fewest.fetch_min(outcome.steps, Ordering::Relaxed);
+                    }
                     if let (Some(violation), Ok(mut found)) =
                         (outcome.violations.first(), found.lock())
                     {
@@ -153,10 +157,11 @@ fn many(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode>
     let seconds = begun.elapsed().as_secs_f64();
     writeln!(
         out,
-        "{histories} histories, {} steps, in {seconds:.1} s: {:.1} a second, {:.0} steps each",
+        "{histories} histories, {} steps, in {seconds:.1} s: {:.1} a second, {:.0} steps each, {} the fewest",
         steps.load(Ordering::Relaxed),
         histories as f64 / seconds,
         steps.load(Ordering::Relaxed) as f64 / histories.max(1) as f64,
+        fewest.into_inner(),
     )?;
     if args.twice {
         writeln!(out, "{} were not the same twice", differing.into_inner())?;

@@ -110,10 +110,14 @@ pub struct Plan {
     pub seed: u64,
     pub setting: Setting,
     pub steps: Vec<Step>,
+    /// So many of them take place in any case, the others only as long as little has happened.
+    pub planned: usize,
 }
 
 /// How many steps a plan has.
 const STEPS: u64 = 20;
+/// And how many more where little happens.
+const SPARE: u64 = 100;
 
 impl Plan {
     /// The plan of a seed.
@@ -130,7 +134,7 @@ impl Plan {
         let mut desired_state: Vec<Option<Desired>> = vec![None; BUNDLES];
         let mut steps = Vec::new();
         let count = random.between(STEPS / 2, STEPS * 3 / 2);
-        for number in 0..count {
+        for number in 0..count + SPARE {
             let action = draw(&mut random, &leaning, &mut desired_state, number < 2);
             let after = match random.below(10) {
                 0..=3 => Duration::from_millis(random.below(300)),
@@ -143,7 +147,16 @@ impl Plan {
             seed,
             setting,
             steps,
+            planned: usize::try_from(count).unwrap_or(usize::MAX),
         }
+    }
+
+    /// The plan of what took place.
+    #[must_use]
+    pub fn until(mut self, taken: usize) -> Self {
+        self.steps.truncate(taken);
+        self.planned = taken;
+        self
     }
 
     /// The plan with these of its steps alone; the pauses of the others stay.
@@ -162,8 +175,10 @@ impl Plan {
             }
         }
         Self {
+            seed: self.seed,
+            setting: self.setting,
+            planned: steps.len(),
             steps,
-            ..self.clone()
         }
     }
 }

@@ -73,10 +73,12 @@ pub fn parse(text: &str) -> Result<Plan, String> {
             action: action_of(action).ok_or_else(not_understood)?,
         })
     });
+    let steps: Vec<Step> = steps.collect::<Result<_, String>>()?;
     Ok(Plan {
         seed: seed.ok_or("there is no seed")?,
         setting,
-        steps: steps.collect::<Result<_, String>>()?,
+        planned: steps.len(),
+        steps,
     })
 }
 

@@ -182,11 +182,12 @@ impl World {
                 let releases: BTreeSet<_> = {
                     let checker = self.checker();
                     let now = checker.desired_state.now.iter();
-                    now.filter(|(bundle, _)| self.present(**bundle))
+                    let has = |bundle: usize| self.present(bundle);
+                    now.filter(|(bundle, desired)| has(**bundle) && checker.has_records(desired))
                         .map(|(_, desired)| (desired.namespace, desired.release))
                         .collect()
                 };
-                // Without a bundle of the agent's own, one or two that go are deletions like any other.
+                // Without a bundle of the agent's own, one or two releases that lose theirs are deletions like any other.
                 if !self.setting.has_own && releases.len() < 3 {
                     return;
                 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use agent::client::requests::{Clients, Transport};
 use agent::config::{AgentArgs, Settings};
 use agent::process::run::{World as Outside, lead};
-use agent::report::metrics::Metrics;
+use agent::report::metrics::{Entries, Metrics};
 use chart::source::Fetcher;
 use jiff::SignedDuration;
 use tokio::task::JoinHandle;
@@ -30,6 +30,7 @@ pub(super) struct Pod {
 struct Life {
     number: u32,
     task: JoinHandle<()>,
+    metrics: Metrics,
 }
 
 impl Pod {
@@ -95,19 +96,24 @@ impl World {
             clock().checked_add(jumped).unwrap_or_default()
         };
         let repository = Arc::new(self.repository.clone());
+        let metrics = Metrics::default();
         let outside = Outside {
             local: kube::Config::new(http::Uri::from_static("https://local")),
             clients,
             fetcher: Fetcher::over(repository, chart::source::Settings::default()),
             host: release::Host::repeatable(clock),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
         };
         let network = self.network.clone();
         let task = tokio::task::spawn_local(async move {
             let ended = lead(settings, outside, CancellationToken::new()).await;
             network.note(format_args!("agent{number} ended: {ended:?}"));
         });
-        self.pods[pod].life = Some(Life { number, task });
+        self.pods[pod].life = Some(Life {
+            number,
+            task,
+            metrics,
+        });
     }
 
     /// The pod that has the lease, as far as anybody has it.
@@ -118,6 +124,12 @@ impl World {
         numbers
             .position(|number| number.is_some() && number == leader)
             .unwrap_or(0)
+    }
+
+    /// How many entries the agents' maps hold.
+    pub fn entries(&self) -> Entries {
+        let lives = self.pods.iter().filter_map(|pod| pod.life.as_ref());
+        lives.flat_map(|life| life.metrics.entries()).collect()
     }
 
     /// The agent of a pod is killed.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{BUNDLES_PATH, WORKSPACE, World, bundle_id};
-use crate::apiserver::Actor;
-use crate::desired::{CANARY, CLUSTER, Desired, Origin, bundle_name};
+use crate::apiserver::{Actor, Id};
+use crate::desired::{BUNDLES, CANARY, CLUSTER, Desired, Origin, SYSTEM, bundle_name};
 
 /// How long it takes at most until a removal is judged.
 const LOOKED_AT: Duration = Duration::from_secs(20);
@@ -23,7 +23,8 @@ impl World {
         self.upstream.act(Actor::System, "POST", BUNDLES_PATH, body);
     }
 
-    pub(super) fn present(&self, bundle: usize) -> bool {
+    /// Whether upstream has a bundle.
+    pub fn present(&self, bundle: usize) -> bool {
         self.upstream.get(&bundle_id(bundle)).is_some()
     }
 
@@ -62,6 +63,22 @@ impl World {
         }
     }
 
+    /// How many bundles that upstream has not are held by the agent, or being removed: by its own word, as their releases may be gone.
+    pub fn held(&self) -> usize {
+        let id = Id::new("", "configmaps", SYSTEM, "fleet-agent-ledger");
+        let ledger = self.local.get(&id).unwrap_or_default();
+        let entries = ledger["data"].as_object().into_iter().flatten();
+        let held = entries.filter_map(|(_, text)| {
+            let entry: Value = serde_json::from_str(text.as_str()?).ok()?;
+            let is_held = ["hold", "lost", "isRemoving"]
+                .iter()
+                .any(|field| entry.get(field).is_some());
+            let bundle = (0..BUNDLES).find(|bundle| entry["bundle"] == bundle_name(*bundle))?;
+            (is_held && !self.present(bundle)).then_some(bundle)
+        });
+        held.collect::<BTreeSet<_>>().len()
+    }
+
     pub(super) fn note_lost(&self) {
         let wanted: Vec<usize> = self.checker().desired_state.now.keys().copied().collect();
         let lost: BTreeSet<usize> = wanted
@@ -72,7 +89,8 @@ impl World {
         checker.allowed.retain(|bundle| lost.contains(bundle));
         // Without a bundle of the agent's own, one or two of which the others are back before anybody looks are deletions like any other.
         let is_fresh = self.emptied.is_some_and(|at| at.elapsed() < LOOKED_AT);
-        if !self.setting.has_own && is_fresh && lost.len() < 3 {
+        let are_few = checker.own_releases(&lost, |bundle| self.present(bundle)) < 3;
+        if !self.setting.has_own && is_fresh && are_few {
             checker.allowed.extend(&lost);
         }
         checker.lost = lost;
