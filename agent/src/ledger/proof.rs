@@ -260,6 +260,35 @@ mod tests {
     }
 
     #[test]
+    fn a_record_proves_the_release_of_the_bundle_that_it_names_alone() {
+        let mut chart = chart::Chart::default();
+        let named = [
+            (ANNOTATION_BUNDLE_ID, "a"),
+            (ANNOTATION_AGENT_NAMESPACE, "system"),
+        ];
+        let named = named.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        chart.metadata.annotations = Some(named.into());
+        let record = Release {
+            chart: Some(chart.into()),
+            ..Release::default()
+        };
+        assert!(Proof::named(&record, "a", "system").is_some());
+        assert!(Proof::named(&record, "b", "system").is_none());
+        assert!(Proof::named(&record, "a", "other").is_none());
+    }
+
+    #[test]
+    fn a_record_is_the_one_that_was_written_if_its_digest_says_so() {
+        let mut record = Release::default();
+        let entry = LedgerEntry::default().noting(1, release::storage::digest(&record));
+        let written = RecordOwner::of(&record, 1, &entry, "");
+        assert!(written.is_ours() && Proof::told(&entry, 1, &record).is_some());
+        record.manifest = "another".to_owned();
+        assert_eq!(RecordOwner::of(&record, 1, &entry, ""), Foreign);
+        assert!(Proof::told(&entry, 1, &record).is_none());
+    }
+
+    #[test]
     fn only_a_whole_release_is_proven() {
         assert!(Proof::of_records(&OwnedRecords::Whole).is_some());
         let others = [

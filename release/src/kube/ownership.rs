@@ -354,6 +354,18 @@ mod tests {
     }
 
     #[test]
+    fn an_object_with_marks_of_another_release_is_anothers_whatever_is_recorded() {
+        let mut live = json!({"metadata": {"uid": "1"}});
+        Owner::new("other", "shop").mark(&mut live);
+        for operation in Operation::ALL {
+            for is_recorded in [true, false] {
+                let state = owner().look(&live).state(operation, is_recorded);
+                assert_eq!(state, ObjectState::Anothers, "{operation:?} {is_recorded}");
+            }
+        }
+    }
+
+    #[test]
     fn a_foreign_object_is_told_in_helms_words() {
         let live = json!({"metadata": {"annotations": {RELEASE_NAME_ANNOTATION: "other"}}});
         assert_eq!(

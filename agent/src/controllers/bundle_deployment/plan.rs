@@ -212,6 +212,21 @@ mod tests {
         assert_eq!(deploy_reason(&bundle, copied), None);
     }
 
+    #[test]
+    fn a_deploy_that_did_not_end_is_taken_up() {
+        let bundle = bundle(json!({"spec": {"deploymentID": "id"},
+            "status": {"appliedDeploymentID": "id", "release": "ns/r:1",
+                       "conditions": [{"type": INSTALLED, "status": "False"}]}}));
+        let facts = DeployFacts {
+            release_exists: true,
+            downstream_resources_changed: false,
+            overwritten: false,
+            facts_changed: false,
+        };
+        let reason = deploy_reason(&bundle, facts);
+        assert_eq!(reason, Some(DeployReason::Unfinished));
+    }
+
     /// It goes away only where everything is looked at.
     #[test]
     fn what_was_corrected_in_vain_is_looked_at_until_it_is_told_no_more() {
