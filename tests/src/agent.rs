@@ -11,6 +11,13 @@ use anyhow::{Context, Result, ensure};
 use crate::ports;
 use crate::process::{Memory, Process, ProcessGroup};
 
+/// How the image has the allocator give back memory; what is measured is measured so.
+const ALLOCATOR: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_TRIM_THRESHOLD_", "131072"),
+    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+];
+
 /// How an agent is started.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
@@ -68,6 +75,7 @@ impl AgentProcess {
             .args(&self.options.arguments)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
+            .envs(ALLOCATOR)
             .env("HOSTNAME", &self.name)
             .env("TMPDIR", self.group.directory())
             .env("HOME", self.group.directory())
@@ -216,4 +224,22 @@ fn build(debug: bool) -> Result<PathBuf> {
     Ok(target
         .join(if debug { "debug" } else { "release" })
         .join("fleetagent"))
+}
+
+#[cfg(test)]
+mod allocator {
+    use super::ALLOCATOR;
+
+    #[test]
+    fn agents_of_tests_have_memory_given_back_as_the_image_has() {
+        let image = include_str!("../../deploy/image/src/archive.rs");
+        let dockerfile = include_str!("../../Dockerfile");
+        for (name, value) in ALLOCATOR {
+            let setting = format!("{name}={value}");
+            assert!(
+                image.contains(&setting) && dockerfile.contains(&setting),
+                "{setting}"
+            );
+        }
+    }
 }

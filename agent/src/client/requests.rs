@@ -23,7 +23,7 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use release::kube::connection;
+use release::kube::{AnswerTooLarge, connection};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
 use tower::retry::RetryLayer;
@@ -77,6 +77,10 @@ impl LastContact {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }
+
+/// The largest answer that is taken, in bytes, but for watches: a page of what an API server keeps, each object a mebibyte and a half at most. Whoever
+/// lists asks for smaller pages then.
+const MAX_ANSWER: u64 = 16 << 20;
 
 /// A server took too long.
 #[derive(Debug, thiserror::Error)]
@@ -250,6 +254,7 @@ where
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
                 limit: (!is_watch).then_some(limit),
+                received: 0,
                 deadline: None,
                 last_contact,
             }))
@@ -276,6 +281,7 @@ struct Answer<B> {
     body: Pin<Box<B>>,
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
+    received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
     last_contact: LastContact,
 }
@@ -295,8 +301,13 @@ where
         let this = self.get_mut();
         if let Poll::Ready(part) = this.body.as_mut().poll_frame(context) {
             this.deadline = None;
-            if let Some(Ok(_)) = part {
+            if let Some(Ok(part)) = &part {
                 this.last_contact.now();
+                let bytes = part.data_ref().map_or(0, Bytes::len);
+                this.received = this.received.saturating_add(bytes as u64);
+                if this.limit.is_some() && this.received > MAX_ANSWER {
+                    return Poll::Ready(Some(Err(AnswerTooLarge(MAX_ANSWER).into())));
+                }
             }
             return Poll::Ready(part.map(|part| part.map_err(Into::into)));
         }
@@ -379,6 +390,7 @@ mod tests {
         let answer = |limit| Answer {
             body: Box::pin(Never),
             limit,
+            received: 0,
             deadline: None,
             last_contact: LastContact::default(),
         };
@@ -386,6 +398,27 @@ mod tests {
         assert_eq!(failed.to_string(), "no answer within 30s");
         let watch = tokio::time::timeout(Duration::from_secs(3600), answer(None).collect()).await;
         assert!(watch.is_err());
+    }
+
+    /// Whoever may make objects could make the agent hold what they all take.
+    #[tokio::test]
+    async fn an_answer_without_end_ends() {
+        use http_body_util::{BodyExt as _, StreamBody};
+        let parts = || {
+            let part = || Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 1 << 20])));
+            StreamBody::new(futures_util::stream::iter((0..20).map(move |_| part())))
+        };
+        let answer = |limit| Answer {
+            body: Box::pin(parts()),
+            limit,
+            received: 0,
+            deadline: None,
+            last_contact: LastContact::default(),
+        };
+        let failed = answer(Some(PATIENCE)).collect().await.unwrap_err();
+        assert!(failed.is::<AnswerTooLarge>(), "{failed}");
+        let watched = answer(None).collect().await.unwrap();
+        assert_eq!(watched.to_bytes().len(), 20 << 20);
     }
 
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.

@@ -127,7 +127,14 @@ impl Ledger {
             let problem = format!("{key} cannot be a release");
             return Err(kube::Error::Service(problem.into()));
         }
-        let must_write = self.lock().set(&key, entry);
+        let must_write = {
+            let mut state = self.lock();
+            if !state.has_room(&key, &entry) {
+                let problem = format!("the ledger has no room for {key}: keep fewer revisions");
+                return Err(kube::Error::Service(problem.into()));
+            }
+            state.set(&key, entry)
+        };
         if must_write {
             self.flush(Some(&key)).await?;
         }

@@ -316,6 +316,12 @@ impl LedgerEntry {
 /// Changes that were asked for and are not known to be written; `None` removes an entry.
 pub(super) type Pending = BTreeMap<ReleaseKey, Option<LedgerEntry>>;
 
+/// What all entries may take in the ConfigMap: it has annotations and a mebibyte.
+const MAX_BYTES: usize = 900 << 10;
+
+/// More than an entry of a release takes that keeps as many revisions as it may, with those of somebody else's.
+const MOST_OF_AN_ENTRY: usize = 8 << 10;
+
 #[derive(Debug, Default)]
 pub(super) struct LedgerState {
     /// As written.
@@ -381,6 +387,25 @@ impl LedgerState {
         }
         self.pending.insert(key.clone(), Some(entry));
         true
+    }
+
+    /// Whether an entry has room in the ConfigMap, which all releases share. What makes none of it larger always has: one write too many
+    /// would be refused with all others.
+    pub(super) fn has_room(&self, key: &ReleaseKey, entry: &LedgerEntry) -> bool {
+        let size = |key: &ReleaseKey, entry: &LedgerEntry| {
+            let text = serde_json::to_string(entry).map_or(0, |text| text.len());
+            key.data_key().len() + text
+        };
+        let all = self.all();
+        let before = all.iter().find(|(known, _)| known == key);
+        let before = before.map_or(0, |(key, entry)| size(key, entry));
+        let after = size(key, entry);
+        // Most ledgers are far from it, and need not be measured.
+        if after <= before || all.len() * MOST_OF_AN_ENTRY < MAX_BYTES {
+            return true;
+        }
+        let total: usize = all.iter().map(|(key, entry)| size(key, entry)).sum();
+        total - before + after <= MAX_BYTES
     }
 
     /// Changes the entries of a bundle. One whose write is awaited with [`Self::is_pending`], if there is one.
@@ -493,6 +518,47 @@ mod tests {
     use super::super::notes::{MAX_HISTORY, MAX_REVISIONS};
     use super::*;
     use rstest::rstest;
+
+    /// One write too many would be refused by the API server with all others.
+    #[test]
+    fn a_full_ledger_refuses_what_makes_it_larger_alone() {
+        let mut state = LedgerState::default();
+        let key = |n: usize| ReleaseKey {
+            namespace: "ns".to_owned(),
+            name: format!("app-{n}"),
+        };
+        let entry = |digests: i64| {
+            let entry = LedgerEntry {
+                bundle: "b".to_owned(),
+                revisions: Some(super::super::notes::Notes::default()),
+                ..LedgerEntry::default()
+            };
+            (1..=digests).fold(entry, |entry, n| entry.noting(n, "x".repeat(43)))
+        };
+        let mut taken = 0;
+        while state.has_room(&key(taken), &entry(62)) {
+            state.set(&key(taken), entry(62));
+            taken += 1;
+        }
+        assert!((200..1_000).contains(&taken), "{taken}");
+        let all = state.all();
+        let all = all
+            .iter()
+            .map(|(key, entry)| (key.data_key(), serde_json::to_string(entry).unwrap()));
+        let all: BTreeMap<_, _> = all.collect();
+        assert!(serde_json::to_string(&all).unwrap().len() < 1 << 20);
+        // Whatever does not grow is written, and what is forgotten makes room.
+        assert!(state.has_room(&key(0), &entry(62)));
+        assert!(state.has_room(&key(0), &entry(1)));
+        let larger = LedgerEntry {
+            keep_resources: true,
+            bundle: "b".repeat(8 << 10),
+            ..entry(62)
+        };
+        assert!(!state.has_room(&key(0), &larger));
+        state.set(&key(1), entry(1));
+        assert!(state.has_room(&key(taken), &entry(62)));
+    }
 
     #[test]
     fn a_key_is_read_back_as_it_was_written() {

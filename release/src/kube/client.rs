@@ -30,10 +30,15 @@ use crate::state::ownership::Adoption;
 /// Who owns the note that an object was there before its release.
 const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 
-/// Objects per page of a list.
+/// Objects per page of a list. Of larger ones fewer are asked for at a time.
 const PAGE: u32 = 500;
 /// Definitions a page: each may be a mebibyte.
 const DEFINITIONS_PAGE: u32 = 5;
+
+/// How many objects to ask for where so many were too many.
+fn smaller_page(limit: u32) -> u32 {
+    (limit / 4).max(1)
+}
 
 /// A cluster as one identity sees it. Cloning is cheap and shares discovery.
 ///
@@ -219,7 +224,7 @@ impl Cluster {
         mut take: impl FnMut(Vec<Value>),
     ) -> Result<(), ApiError> {
         let mut next = String::new();
-        let limit = match resource.is_definition() {
+        let mut limit = match resource.is_definition() {
             true => DEFINITIONS_PAGE,
             false => PAGE,
         };
@@ -230,7 +235,13 @@ impl Cluster {
                 query = format!("{query}&continue={}", escape(&next));
             }
             let path = path(resource, namespace, None, &query);
-            let mut page = self.send(Verb::get(ACCEPT_JSON), path, None).await?;
+            let mut page = match self.send(Verb::get(ACCEPT_JSON), path, None).await {
+                Err(error) if error.is_too_large() && limit > 1 => {
+                    limit = smaller_page(limit);
+                    continue;
+                }
+                page => page?,
+            };
             next = text(&page, "/metadata/continue").to_owned();
             if let Some(Value::Array(mut items)) = page.get_mut("items").map(Value::take) {
                 items.iter_mut().for_each(forget_managers);
@@ -251,15 +262,12 @@ impl Cluster {
             plural: "pods".to_owned(),
             namespaced: true,
         };
-        let mut list = match self.list(&resource, namespace).await {
+        let mut pods = Vec::new();
+        let listed = self.list_pages(&resource, namespace, "", |page| pods.extend(page));
+        match listed.await {
             Err(error) if error.is_forbidden() => return Ok(Vec::new()),
-            list => list?,
-        };
-        let items = list.get_mut("items").map(Value::take);
-        let mut pods = match items {
-            Some(Value::Array(pods)) => pods,
-            _ => Vec::new(),
-        };
+            listed => listed?,
+        }
         // Lists leave out what is the same for all.
         for pod in &mut pods {
             if let Some(pod) = pod.as_object_mut() {

@@ -22,6 +22,11 @@ pub enum ApiError {
     Request(#[source] http::Error),
 }
 
+/// An answer is larger than anybody asked for; whoever carries requests ends it with this.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer of the API server takes more than {0} bytes")]
+pub struct AnswerTooLarge(pub u64);
+
 impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         match error {
@@ -32,6 +37,13 @@ impl From<kube::Error> for ApiError {
 }
 
 impl ApiError {
+    /// Whether the answer was an [`AnswerTooLarge`].
+    pub(crate) fn is_too_large(&self) -> bool {
+        let causes =
+            std::iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
+        causes.into_iter().any(|cause| cause.is::<AnswerTooLarge>())
+    }
+
     /// HTTP status code, if the API server answered.
     pub fn code(&self) -> Option<u16> {
         match self {

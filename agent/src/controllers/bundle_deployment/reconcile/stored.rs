@@ -16,8 +16,9 @@ use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
 
-/// What a release whose record is a mebibyte, packed, takes once it is read and looked at, in bytes, about.
-const RECORD: u64 = 8 << 20;
+/// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
+/// unpacked in one go, so by one look at a time. A look at a small release has room beside whatever is waited for.
+const RECORD: u64 = 2 << 20;
 
 impl Reconciler {
     /// The release that the status names, if it is in storage as it was written. A revision above all that the ledger ever had a digest of
