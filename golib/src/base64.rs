@@ -121,7 +121,7 @@ mod tests {
 
     /// Every text of up to six of these characters: what the crate refuses has a place, and what it takes is what Go takes.
     #[test]
-    fn the_crate_takes_what_go_takes() {
+    fn the_crate_decodes_as_go() {
         const LETTERS: &[u8] = b"aQ=\n!";
         for length in 0..=6_u32 {
             for mut number in 0..LETTERS.len().pow(length) {

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_reconcile_that_ends_early_leaves_the_look_that_was_planned() {
+    fn a_full_reconcile_that_ends_early_leaves_the_planned_monitor() {
         let now = Instant::now();
         let slow = Backoff {
             min: second(500),
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_wishes_the_earliest_counts_and_no_failure_is_lost() {
+    fn the_earliest_requeue_wins_and_failures_are_kept() {
         let (soon, late) = (second(1), second(90));
         let both = Requeue::RETRY.and(Requeue::after(late));
         assert_eq!(both, Requeue::after(late).and(Requeue::RETRY));

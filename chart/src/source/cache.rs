@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_nothing_itself_takes_its_place() {
+    fn empty_entries_cost_their_overhead() {
         let cache = Cache::new(100 * ENTRY_BYTES);
         for key in 0..1000 {
             cache.put(key, (), 0);

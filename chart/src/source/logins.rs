@@ -185,7 +185,7 @@ mod tests {
     #[case::beside_it("https://charts.example/stable-not/index.yaml", None)]
     #[case::case_does_not_count("https://PLAIN.example/v2/web/", Some("plain"))]
     #[case::unknown("https://nobody.example/v2/web/", None)]
-    fn whose_login_it_is(#[case] url: &str, #[case] want: Option<&str>) {
+    fn a_login_is_found_by_address(#[case] url: &str, #[case] want: Option<&str>) {
         let auth = |user: &str| json!({ "auth": golib::base64::encode(format!("{user}:pw")) });
         let logins = logins(json!({
             "r.example:5000": auth("port"),

@@ -43,7 +43,7 @@ async fn mutable(with_digest: bool) -> (Server, Arc<Mutex<&'static str>>) {
 }
 
 #[tokio::test]
-async fn who_asks_since_a_change_is_told_what_is_there_now() {
+async fn a_fetch_since_a_change_asks_again() {
     for with_digest in [true, false] {
         let (server, content) = mutable(with_digest).await;
         let charts = [
@@ -79,7 +79,7 @@ async fn who_asks_since_a_change_is_told_what_is_there_now() {
 }
 
 #[tokio::test]
-async fn many_who_ask_since_the_same_change_ask_together() {
+async fn fetches_since_the_same_change_share_one_request() {
     let (server, _) = mutable(true).await;
     let chart = reference(&server.url(""), "web", "1.0.0");
     let (fetcher, access) = (fetcher(), Access::default());

@@ -214,7 +214,7 @@ async fn a_source_that_answers_has_the_last_word() {
 }
 
 #[tokio::test]
-async fn who_names_a_digest_does_not_get_what_it_is_the_digest_of() {
+async fn a_digest_alone_gives_no_access_to_cached_content() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::plain(joes).await;
     let fetcher = kept_in(folder.path());

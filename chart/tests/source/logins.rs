@@ -232,7 +232,7 @@ async fn a_login_is_shown_without_tls_only_where_the_bundle_asks_for_that() {
 
 /// Storage that a registry redirects to, and that asks for credentials itself.
 #[tokio::test]
-async fn who_is_redirected_to_gets_no_answer_to_its_challenge() {
+async fn a_redirect_target_gets_no_credentials() {
     let evil = Server::plain(|_| answer(200, r#"{"token":"t"}"#)).await;
     let realm = format!("Bearer realm=\"{}\"", evil.url("/token"));
     let storage = Server::plain(move |_| with(answer(401, ""), "www-authenticate", &realm)).await;

@@ -106,7 +106,7 @@ async fn what_is_too_much_is_left_out_and_told() {
 
 /// A registry whose pages lead to ever more.
 #[tokio::test]
-async fn referrers_and_tags_end() {
+async fn endless_pages_of_referrers_and_tags_are_bounded() {
     let server = Server::plain(|seen| {
         let more = format!("<{}&x>; rel=\"next\"", seen.path);
         match seen.path.as_str() {

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn civil_times_find_their_offset() {
+    fn civil_times_resolve_their_utc_offset() {
         let date = |month, day| Date {
             year: 2021,
             month,

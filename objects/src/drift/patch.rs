@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn bookkeeping_leaves_no_empty_metadata_behind() {
+    fn removing_managed_annotations_removes_empty_metadata() {
         let mut patch = json!({"metadata": {"annotations": {"objectset.rio.cattle.io/id": "x"}}});
         strip_bookkeeping(&mut patch);
         assert_eq!(patch, json!({}));

@@ -189,7 +189,7 @@ mod tests {
     use crate::value::{Str, Value};
 
     #[test]
-    fn closures_tell_their_go_signature() {
+    fn closures_have_go_signatures_in_errors() {
         let mut functions = Functions::default();
         functions.add("trunc", |_n: i64, s: Str| s);
         functions.add("cat", |parts: Rest<Value>| parts.len() as i64);

@@ -135,7 +135,7 @@ async fn a_signature_policy_becomes_a_map_that_must_be_there() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_sites_set_reaches_the_pod() -> Result<()> {
+async fn chart_values_reach_the_pod() -> Result<()> {
     let objects = rendered(&[
         "--set=image.repository=registry.example/agent,image.tag=v1",
         "--set=imagePullSecrets[0].name=pull",

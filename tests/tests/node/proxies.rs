@@ -87,7 +87,7 @@ async fn a_pod_reaches_upstream_through_a_proxy_with_tls() -> Result<()> {
 /// Names, ports and networks: the proxy would lead there too, and hears nothing; another port is asked for at the proxy.
 #[tokio::test]
 #[ignore = "needs a real node: make test-node"]
-async fn a_pod_passes_the_proxy_where_no_proxy_says_so() -> Result<()> {
+async fn no_proxy_bypasses_the_proxy() -> Result<()> {
     let bed = NodeBed::shared().await?;
     for (host, no_proxy, is_straight) in [
         (UPSTREAM_NAME, "testbed.example", true),

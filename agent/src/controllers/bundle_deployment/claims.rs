@@ -328,7 +328,7 @@ mod tests {
     #[case::and_our_status_was_cleared("", "apps/web:2", Some(("a", 9)), None)]
     #[case::it_was_given_to_us_elsewhere("apps/web:5", "apps/web:4", Some(("b", 4)), None)]
     #[case::a_release_of_that_name_elsewhere("", "other/web:4", None, None)]
-    fn who_has_a_release(
+    fn the_owner_of_a_release(
         #[case] ours: &str,
         #[case] theirs: &str,
         #[case] owned: Option<(&str, i64)>,
@@ -376,7 +376,7 @@ mod tests {
     #[case::filled_in_otherwise("${ .ClusterName }", Some("other"), NextOwner::Nobody)]
     #[case::not_filled_in("w${ .ClusterName }b", None, NextOwner::Unknown("b".into()))]
     #[case::cannot_become_it("web-${ .ClusterName }", None, NextOwner::Nobody)]
-    fn who_gets_a_release(
+    fn the_next_owner_of_a_release(
         #[case] wish: &str,
         #[case] filled: Option<&str>,
         #[case] expected: NextOwner,
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_begin_at_once_one_is_first() {
+    fn a_release_lock_is_exclusive_until_dropped() {
         let locks = ReleaseLocks::default();
         let lock = locks.take(&key(), "a").unwrap();
         assert_eq!(locks.take(&key(), "b").unwrap_err(), "a");

@@ -950,7 +950,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_step_wishes_counts() {
+    fn requeues_of_all_steps_are_combined() {
         let mut report = report();
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         report.halt(&Halt::new(Cause::NamespaceForbidden, "m"), false);

@@ -229,7 +229,7 @@ mod tests {
 
     /// It goes away only where everything is looked at.
     #[test]
-    fn what_was_corrected_in_vain_is_looked_at_until_it_is_told_no_more() {
+    fn a_failing_correction_is_monitored_until_its_condition_clears() {
         let mut bundle = bundle(json!({"spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": "id", "release": "ns/r:1", "nonModified": true}}));
         assert!(may_read_changes_alone(&bundle, &bundle.status));

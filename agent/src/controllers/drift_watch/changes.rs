@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_edit_is_looked_at_within_a_second_but_not_all_the_time() {
+    async fn an_edit_is_monitored_within_a_second_and_rate_limited() {
         let pause = Duration::from_secs(5);
         let millis = Duration::from_millis;
         let mut bundles = WatchedBundles::default();
