@@ -50,7 +50,7 @@ pub struct HelmVersion {
     pub kube_client_version: String,
 }
 
-/// A `--kube-version` nobody understands. The text is Kubernetes'.
+/// A `--kube-version` that is not a version. The text is Kubernetes'.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeVersionError {

@@ -64,7 +64,7 @@ pub struct Chart {
     /// Default values: an object, or null when the chart has no `values.yaml`. Numbers are floats
     /// wherever they come from YAML. Cloning a chart shares them.
     pub values: Arc<Value>,
-    /// `values.yaml` as it was written, for whoever packs the chart again. Not stored in release records, gone once rendered.
+    /// `values.yaml` as it was written, to pack the chart again. Not stored in release records, gone once rendered.
     pub values_file: Option<File>,
     /// `values.schema.json` as it was written.
     pub schema: Option<Bytes>,
@@ -144,7 +144,7 @@ impl Chart {
     /// (`chart`), for error texts.
     ///
     /// # Errors
-    /// A field has the wrong type, a file's content is no base64, or a time is none.
+    /// A field has the wrong type, a file's content is not base64, or a time is not one.
     pub fn from_json(value: &Value, path: &str) -> Result<Self, DecodeError> {
         let mut chart = Self::default();
         let at = At::new("Chart", "chart.Chart", path);

@@ -40,7 +40,7 @@ pub enum DecodeError {
     /// A time field is no RFC 3339 time.
     #[error("{0}")]
     Time(#[source] golib::time::ParseError),
-    /// A time field is a time nobody can mean.
+    /// A time field is not a time.
     #[error(transparent)]
     TimeRange(TimeError),
 }

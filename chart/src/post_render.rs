@@ -61,7 +61,7 @@ impl Document {
         self.text.as_deref()
     }
 
-    /// What it says. Reads the text only where nobody has read it before.
+    /// What it says. Reads the text only if it was not read before.
     ///
     /// # Errors
     /// The text is no YAML.
@@ -318,7 +318,7 @@ fn documents(
             })?;
             let said = match said {
                 None => continue,
-                // What is too deep to be walked is left to whoever wants it.
+                // What is too deep to be walked is left to later stages.
                 Some(Said::Object(object)) => bounded(object).ok().map(Said::Object),
                 node => node,
             };

@@ -1,5 +1,5 @@
 //! What decoded documents weigh. A few bytes of text (`{a: b},`) can stand for a map that takes a hundred times as much
-//! memory, so a bound on the text is none on what is made of it: decoders count what they build, and stop.
+//! memory, so a bound on the text does not bound what is made of it: decoders count what they build, and stop.
 
 use serde_json::Value;
 

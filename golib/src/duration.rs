@@ -15,7 +15,7 @@ pub enum Error {
     /// A number without its unit.
     #[error("time: missing unit in duration {}", quote(.0))]
     MissingUnit(Vec<u8>),
-    /// A unit that is none.
+    /// An unknown unit.
     #[error("time: unknown unit {} in duration {}", quote(.unit), quote(.text))]
     UnknownUnit {
         /// What stands where a unit should.

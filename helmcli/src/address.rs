@@ -58,7 +58,7 @@ fn cleaned(text: &str) -> String {
 /// An address that an index names, seen from its repository; the repository's query stays.
 ///
 /// # Errors
-/// The repository's address is none.
+/// The repository's address is not a URL.
 pub(crate) fn resolve(repository: &str, reference: &str) -> Result<String, String> {
     if scheme(reference).is_some() {
         return Ok(reference.to_owned());

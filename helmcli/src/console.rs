@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use chart::{Warning, log_text};
 
-/// One line on standard error; nobody reading it is no reason to stop.
+/// One line on standard error; a closed standard error is no reason to stop.
 pub(crate) fn say(text: &str) {
     writeln!(std::io::stderr(), "{text}").ok();
 }

@@ -33,7 +33,7 @@ pub(crate) fn told(error: &FetchError) -> String {
     }
 }
 
-/// The address; how many tags we ask for at a time is nobody's concern.
+/// The address; without how many tags we ask for at a time.
 fn shown(url: &SafeUrl) -> String {
     let text = url.to_string();
     text.strip_suffix("/tags/list?n=1000")

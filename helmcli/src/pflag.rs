@@ -118,7 +118,7 @@ pub fn boolean(text: &str) -> Result<bool, NumError> {
 /// A whole number.
 ///
 /// # Errors
-/// It is none.
+/// It is not one; the text is Go's.
 pub fn integer(text: &str) -> Result<i64, NumError> {
     strconv::parse_int(text, 10, 64)
 }
@@ -126,7 +126,7 @@ pub fn integer(text: &str) -> Result<i64, NumError> {
 /// A number.
 ///
 /// # Errors
-/// It is none.
+/// It is not one; the text is Go's.
 pub fn float(text: &str) -> Result<f64, NumError> {
     strconv::parse_float(text, 32)
 }
@@ -142,7 +142,7 @@ pub fn path(text: &str) -> Result<PathBuf, Infallible> {
 /// A Go duration.
 ///
 /// # Errors
-/// It is none.
+/// It is not one; the text is Go's.
 pub fn duration(text: &str) -> Result<i64, String> {
     let duration = golib::duration::Duration::parse(text);
     duration

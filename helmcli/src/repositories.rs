@@ -168,7 +168,7 @@ pub(crate) fn check_scheme(url: &str) -> Result<(), String> {
 /// The index of the repository at an address, as it is and read.
 ///
 /// # Errors
-/// In Helm's words: it cannot be had, or is none.
+/// In Helm's words: it cannot be fetched, or is not an index.
 pub(crate) fn download_index(
     client: &Client,
     repository: &str,
@@ -244,7 +244,7 @@ fn entry(entry: &Value) -> Repository {
 /// An index that helm keeps below its cache.
 ///
 /// # Errors
-/// In Helm's words: it is not there, or is none.
+/// In Helm's words: it is not there, or cannot be read.
 pub(crate) fn cached_index(helm: &HelmFlags, name: &str) -> Result<Index, String> {
     let shown = helm.cached_index(name).display().to_string();
     let bytes = read_file(&shown)?;

@@ -144,7 +144,7 @@ fn flatten(mut map: Map<String, Value>, out: &mut Vec<Value>) {
 /// that will be served by the time the objects are written, besides those that the documents define.
 ///
 /// # Errors
-/// Every document that is broken, or whose kind nobody knows, is told.
+/// Every document that is broken, or whose kind is unknown, is told.
 pub fn build(
     documents: Vec<Value>,
     namespace: &str,

@@ -69,7 +69,7 @@ enum Kind {
     Provenance(Keyring),
 }
 
-/// A field that is there; `null` is none that could be left out.
+/// A field that is there; `null` does not count as left out.
 fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,

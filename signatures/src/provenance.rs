@@ -27,7 +27,7 @@ pub struct Signed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProvenanceError {
-    /// It is no clear-signed text, or the signature is none that counts.
+    /// It is no clear-signed text, or the signature does not count.
     #[error(transparent)]
     Signature(#[from] PgpError),
     /// What is signed is not what Helm writes.

@@ -48,7 +48,7 @@ pub trait Host {
     }
 
     /// Asked before every question to the world outside, and every so often: an error ends the render, because its time is up or
-    /// nobody waits for it any more. Never by default.
+    /// its result is no longer wanted. Never by default.
     ///
     /// # Errors
     /// Why the render is to end.

@@ -58,7 +58,7 @@ pub enum FleetPostRenderError {
         #[source]
         source: ObjectsError,
     },
-    /// A file of raw YAML is none. Fleet's words, which do not name the file.
+    /// A file of raw YAML cannot be parsed as YAML. Fleet's words, which do not name the file.
     #[error("{problem}")]
     RawDocument {
         /// What is wrong with it.
@@ -84,7 +84,7 @@ pub enum FleetPostRenderError {
         /// Of the object.
         api_version: String,
     },
-    /// A target namespace and an object of a kind nobody serves.
+    /// A target namespace and an object of a kind that the cluster does not serve.
     #[error("no matches for kind \"{kind}\" in version \"{api_version}\"")]
     UnknownKind {
         /// Of the object.

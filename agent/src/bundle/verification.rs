@@ -25,7 +25,7 @@ impl<'a> Requirements<'a> {
     /// The requirements for this bundle.
     ///
     /// # Errors
-    /// [`BundleError::SignatureRule`] where the bundle's rule is malformed: it asks for something, and nobody knows for what.
+    /// [`BundleError::SignatureRule`] where the bundle's rule is malformed: what it asks for cannot be read.
     pub fn of(
         bundle_deployment: &BundleDeployment,
         policy: &'a Policy,

@@ -159,7 +159,7 @@ pub fn is_answer(failed: &kube::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// No word from upstream is none of a standby's business; the lease is in the local cluster.
+    /// A standby is healthy without upstream: the lease is in the local cluster.
     #[tokio::test(start_paused = true)]
     async fn a_standby_is_ready_while_the_local_cluster_answers() {
         let health = Health::new(Duration::from_secs(300));

@@ -132,7 +132,7 @@ pub enum Purpose {
 /// Whether an account exists; held while asking, so that many bundles ask once.
 type AccountLookup = tokio::sync::Mutex<Option<LookupResult>>;
 
-/// An answer, and when the request for it went out: whoever asked before that shares it.
+/// An answer, and when the request for it went out: requests made before that share it.
 struct LookupResult {
     asked: Instant,
     outcome: kube::Result<bool>,

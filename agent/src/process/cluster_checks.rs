@@ -87,7 +87,7 @@ impl ClusterChecks<'_> {
             tracing::warn!("upstream is older than it was, watching anew");
             self.restart_watch.notify_one();
         } else if self.health.is_cut_off(Side::Upstream) {
-            // The watch has had no event since: its connection may be one that nobody answers.
+            // The watch has had no event since: its connection may be dead.
             self.restart_watch.notify_one();
         }
         self.health.contact(Side::Upstream);

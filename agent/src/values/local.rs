@@ -46,7 +46,7 @@ impl LocalFact {
     /// A list separated by commas or white space.
     ///
     /// # Errors
-    /// [`UnknownLocalFact`] for the first word that is none.
+    /// [`UnknownLocalFact`] for the first word that names no fact.
     pub fn list(text: &str) -> Result<BTreeSet<Self>, UnknownLocalFact> {
         text.split([',', ' ', '\n', '\t'])
             .filter(|word| !word.is_empty())

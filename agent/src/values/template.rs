@@ -19,7 +19,7 @@ pub(super) const LABEL_REFERENCE: &str = "global.fleet.clusterLabels.";
 /// How a template's action opens in Fleet's dialect.
 pub(super) const OPENING: &str = "${";
 const MAX_LABEL_DEPTH: usize = 50;
-/// What one template may use: values are small, whoever writes them is not always a friend.
+/// What one template may use: values are small, and their author may be hostile.
 const MAX_STEPS: u64 = 5_000_000;
 const MAX_BYTES: u64 = 32 << 20;
 /// What `template` name the errors show.

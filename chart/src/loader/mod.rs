@@ -88,7 +88,7 @@ pub enum LoadError {
         /// What went wrong.
         cause: String,
     },
-    /// `apiVersion` is none Helm knows.
+    /// `apiVersion` is not one that Helm knows.
     #[error("unsupported chart version")]
     UnsupportedVersion,
     /// `Chart.yaml` is missing.

@@ -42,7 +42,7 @@ pub(crate) struct Piece {
     pub(crate) object: Option<Value>,
 }
 
-/// A document nobody can read. The text is Helm's.
+/// A document that is not YAML. The text is Helm's.
 #[derive(Debug, thiserror::Error)]
 #[error("YAML parse error on {path}: {source}")]
 pub struct SortError {

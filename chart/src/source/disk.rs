@@ -2,7 +2,7 @@
 //!
 //! *Blobs* are files named by the SHA-256 of what is in them, which is checked whenever one is read. A *note* is what one source said to one
 //! credential, and names the blob: the only way to a blob is a note, and the name of a note is a hash of who asked whom for what, credential
-//! included. So what a credential is needed for is given to nobody who has not shown it to that source himself, whatever digest he names.
+//! included. So what needs a credential is given only to those who showed it to that source themselves; naming a digest is not enough.
 //! A note is believed no more than it has to be: what it says of digests is proven when it is read.
 //!
 //! Files appear whole (written aside, then renamed) and are never changed, so that any number of processes may use one folder and be
@@ -290,7 +290,7 @@ fn is_name(name: &str) -> bool {
 /// How files begin that are being written.
 const ASIDE: &str = "writing-";
 
-/// A name that nobody else writes to.
+/// A name that no other process writes to.
 fn aside() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -325,7 +325,7 @@ fn touch(path: &Path) {
 /// Its file.
 const SALT: &str = "salt";
 
-/// The salt of the folder: whoever comes first makes it.
+/// The salt of the folder: the first process makes it.
 fn salt(root: &Path) -> io::Result<[u8; 32]> {
     let path = root.join(SALT);
     for _ in 0..2 {

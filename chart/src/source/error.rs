@@ -9,7 +9,7 @@ use super::safe_url::SafeUrl;
 /// What a server was shown, as errors tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CredentialsUse {
-    /// Credentials, whoever they are of.
+    /// Credentials: a bundle's, a login's or a host's.
     Sent,
     /// Nothing, as there was nothing.
     Nothing,
@@ -28,7 +28,7 @@ pub enum CredentialsUse {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The coordinates make no sense, whoever is asked.
+    /// The coordinates make no sense; no source was asked.
     #[error("invalid chart source {reference:?}: {problem}")]
     InvalidReference {
         /// What was given, without password.

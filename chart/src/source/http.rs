@@ -1,6 +1,6 @@
 //! One bounded GET, with retries, redirects, proxies and a word for each way to fail.
 //!
-//! Nothing here knows charts. Clients are shared by whoever trusts the same certificates;
+//! Nothing here knows charts. Clients are shared by accesses that trust the same certificates;
 //! credentials travel with the request and never follow a redirect to another origin.
 
 use std::collections::{BTreeSet, VecDeque};

@@ -66,7 +66,7 @@ pub struct Index {
     pub(super) only: Option<BTreeSet<String>>,
 }
 
-/// An entry that is none. Prints as Helm's log record.
+/// An entry that is not valid. Prints as Helm's log record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     chart: String,

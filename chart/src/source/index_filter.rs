@@ -282,7 +282,7 @@ impl Json {
                 _ if self.is_escaped => self.is_escaped = false,
                 b'\\' => {
                     self.is_escaped = true;
-                    // A name that is written so is compared by nobody here.
+                    // An escaped name cannot be compared here.
                     if self.expects_name && self.depth <= 2 {
                         return Err(UnknownForm);
                     }

@@ -22,7 +22,7 @@ use super::shared::{Shared, WantedCharts};
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
 
-/// How long an index is taken to be in the form that it was found in: whoever makes it may change that.
+/// How long an index is taken to be in the form that it was found in: its repository may change it.
 const FORM_LASTS: Duration = Duration::from_secs(60 * 60);
 
 /// How many times the text of an index its tree is, about.
@@ -94,7 +94,7 @@ impl Shared {
     /// Notes what the next download of an index is to be about.
     fn want(&self, key: &IndexKey, chart: Option<&str>) {
         let mut wanted = self.lock_wanted();
-        // Of those who left nobody asks any more; others find that the answer is not about what they want, and ask again.
+        // Requests that were cancelled are forgotten; others see that the answer is not about their chart, and ask again.
         if wanted.len() > MAX_WANTED {
             wanted.clear();
         }

@@ -192,8 +192,8 @@ fn shown(reference: &Reference) -> SafeUrl {
     SafeUrl::parse(&reference.to_string()).expect("a reference is a valid URL")
 }
 
-/// Whether what a note says of a chart that was pulled as `reference` and `version` holds: nobody's word is taken for which manifest
-/// names the archive. Which version a constraint meant, and what a tag was, nothing proves.
+/// Whether what a note says of a chart that was pulled as `reference` and `version` holds: which manifest names the archive is proven by
+/// its bytes. Which version a constraint meant, and what a tag was, cannot be proven.
 fn is_pulled(
     reference: &Reference,
     version: &str,

@@ -36,7 +36,7 @@ pub struct Settings {
     pub max_archive_bytes: u64,
     /// The largest index taken. Default 100 MiB.
     pub max_index_bytes: u64,
-    /// What all downloads at once, and whoever else reserves of it, may take. Default 64 MiB.
+    /// What all downloads at once, and others that reserve of it, may take. Default 64 MiB.
     pub memory: Memory,
 }
 

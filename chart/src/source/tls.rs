@@ -27,7 +27,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
 }
 
-/// The certificates of a PEM text; what is no certificate is passed over, as Go's
+/// The certificates of a PEM text; other blocks are passed over, as Go's
 /// `AppendCertsFromPEM` does.
 fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem)
@@ -160,10 +160,10 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// Whose certificates are believed. The handshake itself is checked in any case.
+/// Which server certificates are trusted. The handshake itself is checked in any case.
 #[derive(Debug)]
 enum Trust {
-    /// `insecureSkipTLSVerify`: whoever answers.
+    /// `insecureSkipTLSVerify`: any certificate.
     Anybody,
     /// Those that chain up to a root, or the very certificate somebody put into the bundle.
     RootsOrPinned {
@@ -172,7 +172,7 @@ enum Trust {
     },
 }
 
-/// Whether the objection is that nobody we trust signed the certificate: its issuer is not known, or
+/// Whether the objection is that no trusted authority signed the certificate: its issuer is not known, or
 /// it calls itself a CA (rustls' word for most self-signed ones). The dates were checked before.
 pub(super) fn is_unknown_issuer(error: &rustls::Error) -> bool {
     match error {

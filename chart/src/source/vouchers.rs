@@ -1,6 +1,6 @@
 //! What lies beside a chart to vouch for it: a provenance file, signatures in the registry. Nothing of it is checked here.
 //!
-//! Mirrors where `helm pull --verify` and `cosign verify` look. Bounded: whoever may push to a repository may attach as much as he likes.
+//! Mirrors where `helm pull --verify` and `cosign verify` look. Bounded: anybody with push access may attach as much as they like.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ struct Note {
 }
 
 impl Note {
-    /// `None` where something is no text: nobody signs so, and it is not kept.
+    /// `None` where something is not text: no signer writes that, and it is not kept.
     fn of(found: &Vouchers) -> Option<Self> {
         let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).ok();
         let provenance = match &found.provenance {

@@ -44,7 +44,7 @@ pub enum OptionsError {
         /// What is wrong with it.
         source: LoadValuesError,
     },
-    /// `--set-json` with an object that is none.
+    /// `--set-json` with a JSON object that cannot be parsed.
     #[error("failed parsing --set-json data JSON: {0}")]
     JsonObject(String),
     /// `--set-json` with a malformed expression.

@@ -56,7 +56,7 @@ pub enum StrvalsError {
     /// `{` without `}`.
     #[error("list must terminate with '}}'")]
     UnterminatedList,
-    /// A JSON value that is none.
+    /// A value that is not JSON.
     #[error("{0}")]
     Json(#[source] json::Error),
     /// A JSON value ends too early.

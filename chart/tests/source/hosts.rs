@@ -1,4 +1,4 @@
-//! What whoever runs the cluster says of single hosts.
+//! Settings of the cluster's operator for single hosts.
 
 use std::sync::Arc;
 

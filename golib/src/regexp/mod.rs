@@ -149,7 +149,7 @@ impl Regexp {
     }
 
     /// All matches that do not overlap, at most `limit` if it is not negative. An empty match
-    /// directly after another match is none.
+    /// directly after another match does not count.
     ///
     /// ```
     /// use golib::regexp::Regexp;

@@ -2,7 +2,7 @@
 //!
 //! Mirrors Masterminds/semver 3.5.0: lenient and strict versions, the constraint grammar with its
 //! wildcards, partial versions and hyphen ranges, and the texts of every message. Choosing a
-//! version from an index or a tag list is the business of whoever has the list.
+//! version from an index or a tag list is left to callers.
 
 mod constraint;
 mod version;
@@ -61,7 +61,7 @@ pub enum Error {
     /// One alternative of a constraint does not follow the grammar; it is named, quoted as Go quotes.
     #[error("improper constraint: {0}")]
     ImproperConstraint(String),
-    /// A constraint follows the grammar but the version in it is none.
+    /// A constraint follows the grammar but the version in it cannot be parsed.
     #[error("constraint parser error")]
     ConstraintVersion,
 }

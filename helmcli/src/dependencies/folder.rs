@@ -1,7 +1,7 @@
 //! `charts/`: where downloads are collected, and how they take the place of what was there.
 //!
 //! Mirrors `safeMoveDeps` and `writeLock` (`pkg/downloader/manager.go`). Every archive is known to be a chart before
-//! anything is moved or deleted; helm skips one that is none and goes on.
+//! anything is moved or deleted; helm skips one that is not a chart and goes on.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -120,7 +120,7 @@ impl Folder {
 /// A chart in a directory, whatever generation it is of.
 ///
 /// # Errors
-/// It is none; the text is helm's.
+/// It is not a chart; the text is helm's.
 pub(super) fn load_directory(folder: &Path) -> Result<Chart, String> {
     if !folder.is_dir() {
         return Err(LoadError::ChartYamlMissing.to_string());

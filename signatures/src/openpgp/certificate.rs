@@ -232,7 +232,7 @@ fn read(block: &[u8], certificates: &mut Vec<Certificate>) -> Result<(), PgpErro
         };
         match packet.tag {
             packet::USER_ID | packet::USER_ATTRIBUTE => {
-                // Pictures are nobody's name, but their signatures must not be taken for others'.
+                // Pictures are not user IDs, but their signatures must not be taken for others'.
                 let what = match packet.tag {
                     packet::USER_ID => packet.body.to_vec(),
                     _ => Vec::new(),

@@ -15,7 +15,7 @@ impl Cleartext {
     /// Reads a file that is one clear-signed text and nothing else: whatever stands around it is not signed, so it may not be there.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not clear-signed text.
     pub fn parse(file: &[u8]) -> Result<Self, PgpError> {
         const KIND: &str = "PGP SIGNATURE";
         let malformed = |problem: &str| {

@@ -270,7 +270,7 @@ impl PublicKey {
     }
 
     /// Whether `values` are this key's signature, by `algorithm` and `hash`, over the parts. The key decides what is checked: a
-    /// signature that claims another algorithm is none of this key's.
+    /// signature that claims another algorithm is not by this key.
     pub(super) fn verify(
         &self,
         algorithm: u8,

@@ -3,7 +3,7 @@
 //! A release has the objects of one bundle, and stays with it: another bundle that names it is refused, because its upgrade would delete the
 //! first one's objects, and the first one's drift correction would bring them back. The Go agent lets them take the release from each other
 //! with every change. With `takeOwnership` a changed bundle takes it here too. Evidence is what statuses and the ledger say, where no tenant
-//! writes; a release record is none. Of the ledger's owner the ledger knows better than its status, which is written later and is cleared where a
+//! writes; a release record is no evidence. Of the ledger's owner the ledger knows better than its status, which is written later and is cleared where a
 //! deploy fails; but another agent, whose ledger this is not, may have given the release to another bundle since, which only statuses tell.
 
 use std::collections::HashMap;

@@ -168,7 +168,7 @@ pub async fn record_failure(
 /// Deletes an object a status names.
 ///
 /// # Errors
-/// The API server refuses; that it is gone is none.
+/// The API server refuses. `NotFound` is not an error here.
 pub async fn delete(
     impersonated: &DeploymentClient,
     entry: &ModifiedStatus,

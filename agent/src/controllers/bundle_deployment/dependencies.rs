@@ -12,7 +12,7 @@ use crate::api::{BundleDeployment, BundleRef, LABEL_BUNDLE_NAME, LABEL_BUNDLE_NA
 /// What stands in the way of a bundle that depends on others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// A selector selects nothing, or is none: a failure.
+    /// A selector selects nothing, or cannot be parsed: a failure.
     Unknown(String),
     /// These are not in a state that would do: wait.
     NotReady(Vec<String>),

@@ -14,7 +14,7 @@ const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const LEGACY_LAYER: &str = "application/tar+gzip";
 const PROVENANCE_LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
-/// An index of indexes is nobody's chart.
+/// An index of indexes is not a chart.
 const MAX_INDEX_DEPTH: usize = 2;
 const MAX_INDEX_MANIFESTS: usize = 64;
 
@@ -66,7 +66,7 @@ pub(in crate::source) fn versions(tags: &[String]) -> Vec<String> {
 /// Picks from `versions` (Helm's `GetTagMatchingVersionOrConstraint`).
 ///
 /// # Errors
-/// When the constraint is none, or nothing satisfies it.
+/// When the constraint cannot be parsed, or nothing satisfies it.
 pub fn pick(tags: &[String], version: &str) -> Result<String, LookupError> {
     if !version.is_empty() && tags.iter().any(|tag| tag == version) {
         return Ok(version.to_owned());

@@ -147,7 +147,7 @@ impl<'a> Registry<'a> {
         };
         let known = self.known_authorization();
         let answer = self.http.send(request(known.as_ref())).await?;
-        // What another host asks for is none of the registry's business.
+        // A challenge of another host is not answered with the registry's credentials.
         if answer.status != StatusCode::UNAUTHORIZED || answer.is_elsewhere {
             return Ok(answer);
         }

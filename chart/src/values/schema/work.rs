@@ -47,7 +47,7 @@ impl Work {
         }
     }
 
-    /// Failures nobody will hear of take no room any more.
+    /// Failures that will not be reported take no room any more.
     pub(super) fn forget(&mut self, failures: &[Failure]) {
         for failure in failures {
             self.room = (self.room + failure.weight()).min(MAX_HELD);

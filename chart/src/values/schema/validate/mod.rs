@@ -554,7 +554,7 @@ impl<'s> Check<'_, '_, 's> {
     }
 
     fn note(&mut self, outcome: Result<(), Failure>) {
-        // One is as good as many where nobody hears of them.
+        // One failure is as good as many where they are not reported.
         let is_enough = (self.quick || self.work.is_over()) && !self.failures.is_empty();
         if !is_enough {
             self.failures.extend(outcome.err());
