@@ -96,6 +96,23 @@ impl Budget {
 
 /// The files of a chart archive, in the archive's order and without its base directory.
 ///
+/// ```
+/// # use std::io::Write as _;
+/// use chart::archive::load_archive_files;
+///
+/// # let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+/// # let mut tar = tar::Builder::new(&mut gzip);
+/// # let mut header = tar::Header::new_gnu();
+/// # header.set_size(10);
+/// # tar.append_data(&mut header, "web/Chart.yaml", &b"name: web\n"[..])?;
+/// # tar.finish()?;
+/// # drop(tar);
+/// # let archive = gzip.finish()?;
+/// let files = load_archive_files(&archive[..])?; // of web-1.0.0.tgz
+/// assert_eq!(files[0].name, "Chart.yaml");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The archive is corrupt, breaks a path rule, or is too large.
 pub fn load_archive_files(data: impl Read) -> Result<Vec<File>, ArchiveError> {

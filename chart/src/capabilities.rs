@@ -175,6 +175,11 @@ impl KubeVersion {
     }
 
     /// The version of a live cluster, where constraints see every suffix.
+    ///
+    /// ```
+    /// let version = chart::KubeVersion::live("v1.33.1-eks-1234", "1", "33+");
+    /// assert_eq!(version.for_constraints(), "v1.33.1-eks-1234");
+    /// ```
     pub fn live(
         version: impl Into<String>,
         major: impl Into<String>,

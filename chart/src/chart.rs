@@ -143,6 +143,16 @@ impl Chart {
     /// Reads a chart out of the JSON of a release record. `path` is where it stands in there
     /// (`chart`), for error texts.
     ///
+    /// ```
+    /// use chart::Chart;
+    /// use serde_json::json;
+    ///
+    /// let record = json!({ "metadata": { "name": "web", "version": "1.0.0" }, "templates": [{ "name": "templates/a", "data": "YTogMQ==" }] });
+    /// let chart = Chart::from_json(&record, "chart")?;
+    /// assert_eq!((chart.name(), &chart.templates[0].data[..]), ("web", &b"a: 1"[..]));
+    /// # Ok::<(), chart::DecodeError>(())
+    /// ```
+    ///
     /// # Errors
     /// A field has the wrong type, a file's content is not base64, or a time is not one.
     pub fn from_json(value: &Value, path: &str) -> Result<Self, DecodeError> {

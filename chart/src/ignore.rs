@@ -58,6 +58,13 @@ enum Scope {
 impl Rules {
     /// Reads the lines of a `.helmignore`, without the default rule.
     ///
+    /// ```
+    /// let rules = chart::ignore::Rules::parse(b"*.md\n/docs/\n")?;
+    /// assert!(rules.ignores("README.md", false) && rules.ignores("docs", true));
+    /// assert!(chart::ignore::Rules::parse(b"**/x").is_err());
+    /// # Ok::<(), chart::ignore::IgnoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// A line holds `**` or is no valid pattern.
     pub fn parse(data: &[u8]) -> Result<Self, IgnoreError> {
@@ -105,6 +112,14 @@ impl Rules {
     }
 
     /// Whether a path (relative, with `/`) is left out.
+    ///
+    /// ```
+    /// let mut rules = chart::ignore::Rules::parse(b"")?;
+    /// rules.add_defaults();
+    /// assert!(rules.ignores("templates/.hidden", false));
+    /// assert!(!rules.ignores("templates/app.yaml", false));
+    /// # Ok::<(), chart::ignore::IgnoreError>(())
+    /// ```
     pub fn ignores(&self, name: &str, is_dir: bool) -> bool {
         // The chart's root itself is never left out.
         if matches!(name, "" | "." | "./") {

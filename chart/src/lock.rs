@@ -100,6 +100,42 @@ pub enum LockError {
 /// Finds the newest version that satisfies each constraint. `repositories` has the name of a dependency's repository by the
 /// dependency's name, as [`Versions::listed`] is to be asked for it.
 ///
+/// ```
+/// use std::collections::BTreeMap;
+/// use chart::Dependency;
+/// use chart::lock::{Versions, resolve};
+///
+/// /// Repositories that all have the same.
+/// struct Fixed(Vec<String>);
+///
+/// impl Versions for Fixed {
+///     fn exists(&self, path: &str) -> Result<(), String> {
+///         Err(format!("there is no {path}"))
+///     }
+///     fn local(&self, path: &str) -> Result<String, String> {
+///         Err(format!("there is no {path}"))
+///     }
+///     fn listed(&self, _repository: &str, _chart: &str) -> Result<Option<Vec<String>>, String> {
+///         Ok(Some(self.0.clone()))
+///     }
+///     fn tags(&self, _repository: &str, _chart: &str) -> Result<Vec<String>, String> {
+///         Ok(self.0.clone())
+///     }
+/// }
+///
+/// let declared = [Dependency {
+///     name: "redis".into(),
+///     repository: "https://charts.example".into(),
+///     version: "^1".into(),
+///     ..Dependency::default()
+/// }];
+/// let repositories = BTreeMap::from([("redis".to_owned(), "example".to_owned())]);
+/// let versions = Fixed(vec!["2.0.0".into(), "1.4.0".into(), "1.3.0".into()]);
+/// let locked = resolve(&declared, &repositories, &versions)?;
+/// assert_eq!(locked[0].version, "1.4.0");
+/// # Ok::<(), chart::lock::LockError>(())
+/// ```
+///
 /// # Errors
 /// A constraint is malformed, versions cannot be had, or none fits.
 pub fn resolve(

@@ -45,12 +45,31 @@ pub enum Form {
 
 impl Document {
     /// A document of text, which may be cut into several.
+    ///
+    /// ```
+    /// use chart::post_render::Document;
+    ///
+    /// let document = Document::from_text(Some("web/templates/a.yaml".into()), "kind: Service".into());
+    /// assert_eq!(document.text(), Some("kind: Service"));
+    /// assert_eq!(document.into_object()?["kind"], "Service");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_text(path: Option<String>, text: String) -> Self {
         let (text, said) = (Some(text), None);
         Self { path, text, said }
     }
 
     /// A document that says `object`; its text is what Helm would write.
+    ///
+    /// ```
+    /// use chart::post_render::Document;
+    /// use serde_json::json;
+    ///
+    /// let document = Document::from_object(None, json!({ "kind": "Service" }));
+    /// assert_eq!(document.text(), None);
+    /// assert_eq!(document.into_object()?["kind"], "Service");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_object(path: Option<String>, object: Value) -> Self {
         let (text, said) = (None, Some(Said::Object(object)));
         Self { path, text, said }

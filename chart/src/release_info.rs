@@ -17,6 +17,11 @@ pub struct ReleaseInfo {
 
 impl ReleaseInfo {
     /// The first revision of a release, as `helm install` and `helm template` see it.
+    ///
+    /// ```
+    /// let release = chart::ReleaseInfo::install("blog", "default");
+    /// assert_eq!((release.revision, release.is_install), (1, true));
+    /// ```
     pub fn install(name: impl Into<String>, namespace: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -262,6 +262,28 @@ pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
 
 /// Like [`render_release`], with the warnings in `warnings` also when it fails.
 ///
+/// ```
+/// use chart::loader::load_files;
+/// use chart::rendered::{Request, render_and_warn};
+/// use chart::{Capabilities, File, ReleaseInfo};
+/// use serde_json::json;
+/// use templating::SystemHost;
+///
+/// let files = vec![
+///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+///     File::new("values.yaml", "image: a text\n"),
+///     File::new("templates/map.yaml", "{{ fail \"no\" }}"),
+/// ];
+/// let chart = load_files(files, &mut Vec::new())?;
+/// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
+/// let values = json!({ "image": { "tag": 1 } }); // a table in the place of a text
+/// let mut warnings = Vec::new();
+/// let request = Request::new(chart, &values, &release, &capabilities, &SystemHost);
+/// assert!(render_and_warn(request, &mut warnings).is_err());
+/// assert_eq!(warnings.len(), 1);
+/// # Ok::<(), chart::loader::LoadError>(())
+/// ```
+///
 /// # Errors
 /// As [`render_release`].
 pub fn render_and_warn(

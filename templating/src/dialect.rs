@@ -25,6 +25,15 @@ pub enum Dialect {
 
 impl Dialect {
     /// The table. There is one of each kind; it is shared.
+    ///
+    /// ```
+    /// use templating::Dialect;
+    ///
+    /// // For a table of one's own that begins with Helm's.
+    /// let mut functions = (*Dialect::Helm.functions()).clone();
+    /// functions.add("site", || "edge-17");
+    /// assert!(functions.get("site").is_some() && functions.get("include").is_some());
+    /// ```
     pub fn functions(self) -> Arc<Functions> {
         static HELM: LazyLock<Arc<Functions>> = LazyLock::new(|| Dialect::Helm.build().into());
         static LINT: LazyLock<Arc<Functions>> = LazyLock::new(|| Dialect::HelmLint.build().into());

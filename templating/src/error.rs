@@ -155,6 +155,20 @@ impl Error {
     }
 
     /// What went wrong, to match on.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::error::ErrorKind;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+    ///
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// set.parse("a.yaml", "one\n{{ fail \"no\" }}")?;
+    /// let error = Renderer::new(Arc::new(set), &SystemHost, Limits::default()).render("a.yaml", &Value::Nil);
+    /// let error = error.unwrap_err();
+    /// let ErrorKind::Exec(place) = error.kind() else { panic!("it failed while it ran") };
+    /// assert_eq!((place.location.line, &*place.template), (2, "a.yaml"));
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
@@ -172,6 +186,12 @@ impl Error {
     }
 
     /// This error and all inside it, outermost first.
+    ///
+    /// ```
+    /// let error = templating::Error::message("no such file").context("reading values").context("a.yaml");
+    /// let texts: Vec<_> = error.chain().map(ToString::to_string).collect();
+    /// assert_eq!(texts.last().map(String::as_str), Some("no such file"));
+    /// ```
     pub fn chain(&self) -> impl Iterator<Item = &Error> {
         std::iter::successors(Some(self), |error| error.inner())
     }

@@ -65,6 +65,20 @@ impl<'a> State<'a> {
     }
 
     /// The world around the render.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, Limits, Renderer, State, SystemHost, TemplateSet, Value};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// // A function that asks the world outside asks the render's host, so that a test can set its clock.
+    /// functions.add("year", |state: &mut State<'_>| state.host().now().to_string()[..4].to_owned());
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// set.parse("t", "{{ year }}")?;
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("t", &Value::Nil)?.len(), 4);
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn host(&self) -> &'a dyn Host {
         self.host
     }

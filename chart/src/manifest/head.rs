@@ -46,6 +46,14 @@ const METADATA_TYPE: &str = "struct { Name string \"json:\\\"name\\\"\"; \
 impl Head {
     /// Reads the head of one document.
     ///
+    /// ```
+    /// use chart::manifest::Head;
+    ///
+    /// let head = Head::read("apiVersion: v1\nkind: Service\nmetadata: {name: web}\n")?;
+    /// assert_eq!((head.kind.as_str(), head.name.as_str()), ("Service", "web"));
+    /// # Ok::<(), chart::manifest::HeadError>(())
+    /// ```
+    ///
     /// # Errors
     /// The document is no YAML, no table, or one of the fields has the wrong type.
     pub fn read(document: &str) -> Result<Self, HeadError> {

@@ -90,6 +90,12 @@ pub fn split_manifests(text: &str) -> Vec<&str> {
 }
 
 /// [`split_manifests`] for text that may not be UTF-8.
+///
+/// ```
+/// use chart::manifest::split_documents;
+///
+/// assert_eq!(split_documents(b"a: 1\n---\nb: 2\n").len(), 2);
+/// ```
 pub fn split_documents(text: &[u8]) -> Vec<&[u8]> {
     let text = trim_start(text);
     let mut pieces = Vec::new();

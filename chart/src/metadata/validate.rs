@@ -43,6 +43,16 @@ pub enum ValidationError {
 impl Draft {
     /// Cleans and checks everything in Helm's order.
     ///
+    /// ```
+    /// use chart::metadata::read_chart_yaml;
+    ///
+    /// let metadata = read_chart_yaml(b"apiVersion: v2\nname: web\nversion: 1.0.0\n")?.validate()?;
+    /// assert_eq!(metadata.name, "web");
+    /// let nameless = read_chart_yaml(b"apiVersion: v2\nversion: 1.0.0\n")?;
+    /// assert!(nameless.validate().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The first thing Helm would refuse.
     pub fn validate(mut self) -> Result<Metadata, ValidationError> {

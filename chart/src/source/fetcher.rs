@@ -29,6 +29,14 @@ pub struct Fetcher {
 
 impl Fetcher {
     /// A fetcher with nothing remembered.
+    ///
+    /// ```no_run
+    /// use chart::source::{DiskSettings, Fetcher, Settings};
+    ///
+    /// let disk = DiskSettings { directory: "/var/cache/charts".into(), max_bytes: 256 << 20 };
+    /// let fetcher = Fetcher::new(Settings { disk: Some(disk), ..Settings::from_environment() });
+    /// let another = fetcher.clone(); // shares connections and what is remembered
+    /// ```
     pub fn new(settings: Settings) -> Self {
         Self::with(Shared::new(Http::new(settings.clone()), settings))
     }
@@ -89,6 +97,18 @@ impl Fetcher {
     /// As [`Fetcher::fetch`], and what was asked for before `since` is asked for again: an index, a tag, an archive without a
     /// digest. What a digest names is not asked for again; it cannot have changed.
     ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
+    /// use chart::source::{Access, ChartRef};
+    ///
+    /// // Somebody pushed a tag anew and said so: what was known before is not enough.
+    /// let pushed = tokio::time::Instant::now();
+    /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "1.0.0".into(), ..ChartRef::default() };
+    /// let fetched = fetcher.fetch_since(&web, &Access::default(), Some(pushed)).await?;
+    /// println!("{}", fetched.digest);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As for [`Fetcher::fetch`].
     ///
@@ -122,6 +142,16 @@ impl Fetcher {
 
     /// The index of an HTTP repository, remembered like in [`Fetcher::fetch`].
     ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), Box<dyn std::error::Error>> {
+    /// use chart::source::{Access, SafeUrl};
+    ///
+    /// let repository = SafeUrl::parse("https://charts.example/stable")?;
+    /// let index = fetcher.index(&repository, &Access::default()).await?;
+    /// println!("{} charts", index.entries.len());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`FetchError`] when it cannot be fetched or read.
     pub async fn index(&self, repo: &SafeUrl, access: &Access) -> Result<Arc<Index>, FetchError> {
@@ -150,6 +180,17 @@ impl Fetcher {
     }
 
     /// The tags of a repository in a registry that are versions, newest first.
+    ///
+    /// ```no_run
+    /// # async fn example(fetcher: chart::source::Fetcher) -> Result<(), chart::source::FetchError> {
+    /// use chart::source::{Access, Reference};
+    ///
+    /// let web = Reference::parse("oci://registry.example/charts/web")?;
+    /// for version in fetcher.versions(&web, &Access::default()).await? {
+    ///     println!("{version}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`FetchError`] when the registry does not list them.

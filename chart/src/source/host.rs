@@ -67,6 +67,15 @@ impl HostPattern {
     }
 
     /// Whether it is for an address. A registry's API is not part of the paths in it: `/v2/team/web/tags/list` is below `team`.
+    ///
+    /// ```
+    /// use chart::source::HostPattern;
+    ///
+    /// let team = HostPattern::parse("*.registry.example/team").expect("an address");
+    /// let url = |text: &str| text.parse().expect("a URL");
+    /// assert!(team.matches(&url("https://eu.registry.example/v2/team/web/tags/list")));
+    /// assert!(!team.matches(&url("https://registry.example/v2/team/web/tags/list")));
+    /// ```
     pub fn matches(&self, url: &Url) -> bool {
         let Some(host) = url.host_str() else {
             return false;

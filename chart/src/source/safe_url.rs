@@ -32,6 +32,13 @@ const SECRET_KEYS: [&str; 8] = [
 impl SafeUrl {
     /// Parses an absolute URL.
     ///
+    /// ```
+    /// let url = chart::source::SafeUrl::parse("https://joe:hunter2@charts.example/index.yaml?token=abc")?;
+    /// assert_eq!(url.host_str(), Some("charts.example"));
+    /// assert!(!url.to_string().contains("hunter2") && !url.to_string().contains("abc"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The parser's reason, without the text that was parsed.
     pub fn parse(text: &str) -> Result<Self, url::ParseError> {

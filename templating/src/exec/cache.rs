@@ -71,6 +71,11 @@ impl Entry {
 
 impl TemplateCache {
     /// An empty cache that keeps at most about `capacity` bytes.
+    ///
+    /// ```
+    /// let cache = templating::TemplateCache::new(4 << 20); // 4 MiB of texts and trees
+    /// cache.clear();
+    /// ```
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,

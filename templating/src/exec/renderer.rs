@@ -58,6 +58,16 @@ enum TplError {
 
 impl<'a> Renderer<'a> {
     /// A renderer of a set, in a world and within limits.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost};
+    ///
+    /// let set = Arc::new(Dialect::Helm.template_set("chart")); // shared by any number of renders
+    /// let limits = Limits { steps: 1_000_000, ..Limits::default() };
+    /// let renderer = Renderer::new(Arc::clone(&set), &SystemHost, limits);
+    /// assert!(!renderer.ran_out_of_stack());
+    /// ```
     pub fn new(set: Arc<TemplateSet>, host: &'a dyn Host, limits: Limits) -> Self {
         Self {
             state: State::new(host, limits),
@@ -76,6 +86,18 @@ impl<'a> Renderer<'a> {
     }
 
     /// Executes a template of the set with a value as dot, and gives its output.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+    ///
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// set.parse("t", "{{ range .ports }}{{ . }};{{ end }}")?;
+    /// let dot = Value::from(serde_json::json!({ "ports": [80, 443] }));
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("t", &dot)?, b"80;443;");
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such template, when it fails, and when a limit is used up.

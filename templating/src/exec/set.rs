@@ -70,6 +70,15 @@ pub struct TemplateSet {
 
 impl TemplateSet {
     /// An empty set. Its name appears only in the error about a template that is not in it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, Limits, Renderer, SystemHost, TemplateSet, Value};
+    ///
+    /// let set = Arc::new(TemplateSet::new("set", Arc::new(Functions::builtin())));
+    /// let error = Renderer::new(set, &SystemHost, Limits::default()).render("page", &Value::Nil);
+    /// assert_eq!(error.unwrap_err().to_string(), r#"template: no template "page" associated with template "set""#);
+    /// ```
     pub fn new(name: &str, functions: Arc<Functions>) -> Self {
         Self {
             name: name.into(),
@@ -105,6 +114,18 @@ impl TemplateSet {
     }
 
     /// What missing keys give.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, Limits, Map, MissingKey, Renderer, SystemHost, TemplateSet};
+    ///
+    /// let mut set = TemplateSet::new("set", Arc::new(Functions::builtin())).with_missing_key(MissingKey::Error);
+    /// set.parse("t", "{{ .name }}")?;
+    /// let dot = Map::new().into();
+    /// let error = Renderer::new(Arc::new(set), &SystemHost, Limits::default()).render("t", &dot);
+    /// assert!(error.unwrap_err().to_string().contains(r#"map has no entry for key "name""#));
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     #[must_use]
     pub fn with_missing_key(mut self, missing_key: MissingKey) -> Self {
         self.missing_key = missing_key;
@@ -113,6 +134,14 @@ impl TemplateSet {
 
     /// How deep parentheses, and blocks such as `if`, may nest: 200. Go allows 10,000 parentheses, which needs a large
     /// stack to parse.
+    ///
+    /// ```
+    /// use templating::Dialect;
+    ///
+    /// let mut set = Dialect::Helm.template_set("chart").with_max_depth(2);
+    /// let nested = "{{ if 1 }}{{ if 2 }}{{ if 3 }}{{ end }}{{ end }}{{ end }}";
+    /// assert!(set.parse("t", nested).unwrap_err().is_too_deep());
+    /// ```
     #[must_use]
     pub fn with_max_depth(mut self, max_depth: usize) -> Self {
         self.max_depth = max_depth;
@@ -140,6 +169,16 @@ impl TemplateSet {
 
     /// Like [`TemplateSet::parse`], for a text that is held elsewhere too: it is not copied.
     ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use templating::Dialect;
+    ///
+    /// let text = Bytes::from_static(b"{{ .Values.image }}"); // of a chart that stays in memory
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// set.parse_shared("a.yaml", text.clone())?;
+    /// # Ok::<(), templating::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the text is no template; the set stays as it was.
     pub fn parse_shared(&mut self, name: &str, text: Bytes) -> Result<(), Error> {
@@ -152,6 +191,17 @@ impl TemplateSet {
     }
 
     /// Like [`TemplateSet::parse_shared`], but takes from `cache` what was parsed there before.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use templating::{Dialect, TemplateCache};
+    ///
+    /// let cache = TemplateCache::new(1 << 20);
+    /// let text = Bytes::from_static(b"{{ .Values.image }}");
+    /// let mut set = Dialect::Helm.template_set("chart");
+    /// set.parse_cached("a.yaml", text, &cache)?;
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the text is no template; the set stays as it was.

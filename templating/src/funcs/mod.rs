@@ -130,6 +130,19 @@ impl Functions {
     }
 
     /// Adds a function, or replaces the one of that name.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Functions, Limits, Renderer, Str, SystemHost, TemplateSet, Value};
+    ///
+    /// let mut functions = Functions::builtin();
+    /// functions.add("repeat", |count: i64, text: Str| text.to_string().repeat(count.max(0) as usize));
+    /// let mut set = TemplateSet::new("set", Arc::new(functions));
+    /// set.parse("t", r#"{{ "ab" | repeat 2 }}"#)?;
+    /// let mut renderer = Renderer::new(Arc::new(set), &SystemHost, Limits::default());
+    /// assert_eq!(renderer.render("t", &Value::Nil)?, b"abab");
+    /// # Ok::<(), templating::Error>(())
+    /// ```
     pub fn add<Args, F: Typed<Args>>(&mut self, name: &str, function: F) {
         let signature = F::signature();
         self.insert(

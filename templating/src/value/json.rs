@@ -110,6 +110,15 @@ const NODE_BYTES: usize = 32;
 impl Value {
     /// What Go's `encoding/json` makes of the value, as data: times as text, bytes as base64, structs as objects.
     ///
+    /// ```
+    /// use serde_json::json;
+    /// use templating::{Map, Value};
+    ///
+    /// let value: Value = Map::from_iter([("replicas", 3)]).into();
+    /// assert_eq!(value.to_json()?, json!({ "replicas": 3 }));
+    /// # Ok::<(), templating::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// In Go's words, for numbers JSON has no text for and for values that contain themselves.
     pub fn to_json(&self) -> Result<serde_json::Value, Error> {

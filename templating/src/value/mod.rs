@@ -107,6 +107,13 @@ impl Value {
     }
 
     /// Go's kind of the value.
+    ///
+    /// ```
+    /// use templating::{Kind, Value};
+    ///
+    /// assert_eq!(Value::Int(1).kind(), Kind::Int);
+    /// assert_eq!(Value::from(serde_json::json!({ "a": 1 })).kind(), Kind::Map);
+    /// ```
     pub fn kind(&self) -> Kind {
         match self {
             Value::Nil => Kind::Invalid,
@@ -167,6 +174,15 @@ impl Value {
     }
 
     /// The map, if it is one.
+    ///
+    /// ```
+    /// use templating::Value;
+    ///
+    /// let value = Value::from(serde_json::json!({ "name": "web" }));
+    /// let name = value.as_map().and_then(|map| map.get("name"));
+    /// assert_eq!(name.and_then(|name| name.as_str().map(ToString::to_string)).as_deref(), Some("web"));
+    /// assert!(Value::Int(1).as_map().is_none());
+    /// ```
     pub fn as_map(&self) -> Option<&Map> {
         match self {
             Value::Map(map) => Some(map),
