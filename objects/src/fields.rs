@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use golib::json::go_type;
 use serde_json::{Map, Value};
 
 /// A field on the way has another type than the rule expects.
@@ -145,19 +146,6 @@ pub fn i64_or(object: &Value, fields: &[&str], default: i64) -> i64 {
     match nested(object, fields) {
         Ok(Some(value)) => value.as_i64().unwrap_or(default),
         _ => default,
-    }
-}
-
-/// Go's `%T` of a decoded JSON value.
-pub(crate) fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

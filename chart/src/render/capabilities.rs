@@ -114,6 +114,7 @@ fn copy(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, 
 }
 
 /// `common.KubeVersion`
+#[derive(PartialEq)]
 struct KubeVersionObject(KubeVersion);
 
 impl KubeVersionObject {
@@ -186,10 +187,7 @@ impl Object for KubeVersionObject {
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
-        other
-            .as_any()
-            .downcast_ref::<Self>()
-            .is_some_and(|other| self.0 == other.0)
+        other.as_any().downcast_ref() == Some(self)
     }
 
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
@@ -207,6 +205,7 @@ impl Object for KubeVersionObject {
 }
 
 /// `version.BuildInfo`
+#[derive(PartialEq)]
 struct HelmVersionObject(Arc<HelmVersion>);
 
 impl Object for HelmVersionObject {
@@ -229,10 +228,7 @@ impl Object for HelmVersionObject {
     }
 
     fn equals(&self, other: &dyn Object) -> bool {
-        other
-            .as_any()
-            .downcast_ref::<Self>()
-            .is_some_and(|other| self.0 == other.0)
+        other.as_any().downcast_ref() == Some(self)
     }
 
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {

@@ -23,16 +23,11 @@ pub(crate) fn not_a_bool(value: &Value) -> String {
     }
 }
 
-/// The Go type a value has in memory.
+/// The Go type a value has in memory, as Helm words it.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "nil",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        value => golib::json::go_type(value),
     }
 }
 

@@ -48,6 +48,23 @@ impl Error {
     }
 }
 
+/// Go's `%T` of a decoded JSON value; whole numbers are `int64` as those of Kubernetes' objects are.
+///
+/// ```
+/// assert_eq!(golib::json::go_type(&serde_json::json!([1])), "[]interface {}");
+/// ```
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// What Go's errors call the type of a JSON value: `null`, `bool`, `number`, `string`, `array` or `object`.
 pub fn type_name(value: &Value) -> &'static str {
     match value {

@@ -207,17 +207,7 @@ impl Parser<'_> {
     fn array(&mut self) -> Result<Value, Problem> {
         self.set_type(true);
         let mut items = Vec::new();
-        loop {
-            match self.scanner.next()? {
-                Some(' ' | '\t' | '\n' | '\r') => continue,
-                Some('#') => {
-                    self.scanner.skip_comment()?;
-                    continue;
-                }
-                Some(',') => return Err(self.scanner.problem("unexpected comma")),
-                Some(']') => return Ok(Value::Array(items)),
-                c => self.scanner.back(c),
-            }
+        while self.begins_item(']')? {
             items.push(self.value(true)?);
             loop {
                 match self.scanner.next()? {
@@ -235,6 +225,7 @@ impl Parser<'_> {
                 }
             }
         }
+        Ok(Value::Array(items))
     }
 
     fn inline_table(&mut self, in_array: bool) -> Result<Value, Problem> {
@@ -246,17 +237,7 @@ impl Parser<'_> {
         self.add_context(&context, in_array)?;
         let mut table = BTreeMap::new();
         let mut open = true;
-        while open {
-            match self.scanner.next()? {
-                Some(' ' | '\t' | '\n' | '\r') => continue,
-                Some('#') => {
-                    self.scanner.skip_comment()?;
-                    continue;
-                }
-                Some(',') => return Err(self.scanner.problem("unexpected comma")),
-                Some('}') => break,
-                c => self.scanner.back(c),
-            }
+        while open && self.begins_item('}')? {
             let key = self.key()?;
             let path = self.context[context.len()..].to_vec();
             let value = self.value(false)?;
@@ -269,6 +250,22 @@ impl Parser<'_> {
         self.context = outer_context;
         self.current_key = outer_key;
         Ok(Value::Table(table))
+    }
+
+    /// Goes to the next item of an array or an inline table; false where `close` ends it instead.
+    fn begins_item(&mut self, close: char) -> Result<bool, Problem> {
+        loop {
+            match self.scanner.next()? {
+                Some(' ' | '\t' | '\n' | '\r') => {}
+                Some('#') => self.scanner.skip_comment()?,
+                Some(',') => return Err(self.scanner.problem("unexpected comma")),
+                Some(c) if c == close => return Ok(false),
+                c => {
+                    self.scanner.back(c);
+                    return Ok(true);
+                }
+            }
+        }
     }
 
     fn inline_table_continues(&mut self) -> Result<bool, Problem> {

@@ -1,8 +1,9 @@
 //! Why states cannot be merged, in apimachinery's words (`mergepatch/errors.go`).
 
+use golib::json::go_type;
 use serde_json::{Map, Value};
 
-use crate::fields::{go_text, go_type};
+use crate::fields::go_text;
 
 /// Why a merge patch cannot be made or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

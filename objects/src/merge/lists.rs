@@ -40,7 +40,7 @@ pub(super) fn elements(lists: &[&[Value]]) -> Result<Elements, MergeError> {
 
 /// Go's dynamic type of a decoded value, for comparison only.
 pub(super) fn type_of(value: &Value) -> &'static str {
-    crate::fields::go_type(value)
+    golib::json::go_type(value)
 }
 
 pub(super) fn as_map(value: &Value) -> Result<&Map<String, Value>, MergeError> {

@@ -188,7 +188,7 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::Array(_) => "slice",
         Value::Object(_) => "map",
-        other => fields::go_type(other),
+        other => golib::json::go_type(other),
     }
 }
 

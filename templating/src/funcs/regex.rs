@@ -12,6 +12,9 @@ use crate::value::{List, STRINGS, Str, size};
 /// Makes an error of a bad pattern.
 type Refuse = fn(&[u8], SyntaxError) -> Error;
 
+/// Replaces all matches in a text, unless more bytes come out than there may.
+type Replace = fn(&Regexp, &[u8], &[u8], usize) -> Option<Vec<u8>>;
+
 /// What finding out that a pattern is too large is worth.
 const LARGE_STEPS: u64 = 500_000;
 
@@ -55,24 +58,19 @@ pub(super) fn add(f: &mut Functions) {
                 find_all(state, &regexp, &s, n)
             },
         );
-        f.add(
-            &format!("{prefix}ReplaceAll"),
-            move |state: &mut State<'_>, pattern: Str, s: Str, template: Str| {
-                let regexp = compile(state, &pattern, refuse)?;
-                state.spend_steps(s.len() as u64)?;
-                let replaced = regexp.replace_all_within(&s, &template, bytes_left(state));
-                replaced.ok_or_else(too_large)
-            },
-        );
-        f.add(
-            &format!("{prefix}ReplaceAllLiteral"),
-            move |state: &mut State<'_>, pattern: Str, s: Str, literal: Str| {
-                let regexp = compile(state, &pattern, refuse)?;
-                state.spend_steps(s.len() as u64)?;
-                let replaced = regexp.replace_all_literal_within(&s, &literal, bytes_left(state));
-                replaced.ok_or_else(too_large)
-            },
-        );
+        for (name, replace) in [
+            ("ReplaceAll", Regexp::replace_all_within as Replace),
+            ("ReplaceAllLiteral", Regexp::replace_all_literal_within),
+        ] {
+            f.add(
+                &format!("{prefix}{name}"),
+                move |state: &mut State<'_>, pattern: Str, s: Str, by: Str| {
+                    let regexp = compile(state, &pattern, refuse)?;
+                    state.spend_steps(s.len() as u64)?;
+                    replace(&regexp, &s, &by, bytes_left(state)).ok_or_else(too_large)
+                },
+            );
+        }
         f.add(
             &format!("{prefix}Split"),
             move |state: &mut State<'_>, pattern: Str, s: Str, n: i64| {
