@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand as _};
 use helmcli::{pflag, template};
 
 use crate::config::{AgentArgs, Environment, Settings, fetches_schemas};
@@ -44,10 +44,8 @@ pub enum Command {
 /// 0 after a requested termination, `--help` or `--version`; 1 for everything else.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let is_command = args.get(1).is_some_and(|name| {
-        let names = ["template", "kustomize", "values"];
-        names.iter().any(|known| name == known)
-    });
+    let first = args.get(1).and_then(|name| name.to_str());
+    let is_command = first.is_some_and(Command::has_subcommand);
     let arguments: Vec<String> = args
         .iter()
         .map(|argument| argument.to_string_lossy().into_owned())
