@@ -14,7 +14,7 @@ use golib::strconv::parse_bool;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::BundleError;
+use super::error::BundleError;
 use super::style::clean;
 use crate::api::BundleHelmOptions;
 

@@ -11,11 +11,12 @@ use chart::source::{ChartRef, FetchedChart};
 use chart::{Chart, File, Time, Warning};
 use serde_json::json;
 
+use super::error::BundleError;
 use super::fleet_ignore::FleetIgnore;
 use super::kustomize::Kustomization;
 use super::manifest::{Budget, Manifest, Resource};
+use super::raw_yaml;
 use super::style::Style;
-use super::{BundleError, raw_yaml};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID, ANNOTATION_CHART_DIGEST,
     ANNOTATION_CHART_SOURCE, ANNOTATION_COMMIT, ANNOTATION_KEEP_RESOURCES,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::BundleError;
+use super::error::BundleError;
 use super::names::manifest_id;
 use crate::api::Content;
 

@@ -9,6 +9,7 @@
 
 mod access;
 mod chart;
+mod error;
 mod fleet_ignore;
 mod kustomize;
 mod manifest;
@@ -20,16 +21,9 @@ mod source;
 mod style;
 mod verification;
 
-use std::fmt;
-
-use ::chart::archive::ArchiveError;
-use ::chart::loader::LoadError;
-use ::chart::source::{FetchError, SafeUrl};
-
-use crate::api::ANNOTATION_SIGNATURES;
-
 pub use access::{Storage, helm_access, source_hosts, storage};
 pub use chart::{Identity, Package, annotations_of, from_archive, from_manifest};
+pub use error::{BundleError, UpstreamKind};
 pub use kustomize::Kustomization;
 pub use manifest::{EMPTY_MANIFEST_ID, Manifest, Resource};
 pub use names::{SetId, derived_release_name, release_name};
@@ -38,125 +32,3 @@ pub use post_render::{FleetPostRenderError, FleetPostRenderer, Scope, Scopes};
 pub use source::{Bundle, Fetching, Source, Upstream, load};
 pub use style::Style;
 pub use verification::Requirements;
-
-/// A kind of object upstream that a bundle is read from; prints as the API server calls its resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamKind {
-    /// What the controller copies next to the BundleDeployment, a moment after it.
-    Secret,
-    /// A bundle's files, there before its BundleDeployment.
-    Content,
-}
-
-impl fmt::Display for UpstreamKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Secret => "secrets",
-            Self::Content => "contents.fleet.cattle.io",
-        })
-    }
-}
-
-/// Why a bundle's chart cannot be had. Texts are Fleet's where users know them; none quotes the
-/// content of a file or Secret.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BundleError {
-    /// The options name no chart where one must be.
-    #[error("helm options not found")]
-    NoHelmOptions,
-    /// An object upstream is not there. The controller may still be about to create it.
-    #[error("{kind} \"{name}\" not found")]
-    Missing {
-        /// Its kind.
-        kind: UpstreamKind,
-        /// Its name.
-        name: String,
-    },
-    /// An object upstream cannot be read.
-    #[error("cannot read {kind} \"{name}\" upstream")]
-    Read {
-        /// Its kind.
-        kind: UpstreamKind,
-        /// Its name.
-        name: String,
-        /// The client's error.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A Secret does not hold what it must.
-    #[error("{problem}")]
-    Secret {
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The stored files are damaged or too large.
-    #[error("{problem}")]
-    Content {
-        /// What is wrong with them.
-        problem: String,
-    },
-    /// A fetched chart lacks charts it depends on. None are fetched for it.
-    #[error(transparent)]
-    Incomplete(#[from] ::chart::rendered::NotInstallable),
-    /// An overlay does not apply.
-    #[error("{problem}")]
-    Overlay {
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The chart or the stored files cannot be fetched.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    /// What the bundle asks of its chart cannot be read.
-    #[error("{}", ANNOTATION_SIGNATURES)]
-    SignatureRule(#[source] signatures::PolicyError),
-    /// The chart is not vouched for as it must be.
-    #[error(transparent)]
-    Refused(signatures::Refusal),
-    /// The fetched archive cannot be unpacked.
-    #[error("failed to read chart archive {url}")]
-    Archive {
-        /// Where it came from.
-        url: SafeUrl,
-        /// The archive's error.
-        source: ArchiveError,
-    },
-    /// The files are no chart that Helm would accept.
-    #[error(transparent)]
-    Load(Box<LoadError>),
-}
-
-impl From<LoadError> for BundleError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(Box::new(error))
-    }
-}
-
-impl BundleError {
-    /// Whether waiting alone may help: the source is out of reach, or not everything was copied yet.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Missing { .. } | Self::Read { .. } => true,
-            Self::Fetch(error) => error.is_retryable(),
-            _ => false,
-        }
-    }
-
-    /// A fixed word for metrics.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NoHelmOptions => "InvalidChartSource",
-            Self::Missing { .. } => "NotFound",
-            Self::Read { .. } => "ReadFailed",
-            Self::Secret { .. } => "InvalidSecret",
-            Self::Content { .. } => "InvalidContent",
-            Self::Overlay { .. } => "InvalidOverlay",
-            Self::Fetch(error) => error.reason(),
-            Self::SignatureRule(_) => "InvalidSignatureRule",
-            Self::Refused(_) => "SignatureRefused",
-            Self::Archive { .. } => "InvalidArchive",
-            Self::Load(_) => "InvalidChart",
-            Self::Incomplete(_) => "DependenciesMissing",
-        }
-    }
-}

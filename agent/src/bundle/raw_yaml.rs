@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use objects::merge::{self, builtin, operations};
 use serde_json::Value;
 
-use super::BundleError;
+use super::error::BundleError;
 use super::manifest::{Budget, Resource};
 
 /// Directory of the chart whose files are applied as they are.

@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::Secret;
 use signatures::{Policy, Verified};
 use tokio::time::Instant;
 
-use super::manifest::EMPTY_MANIFEST_ID;
-use super::{
-    BundleError, Identity, Manifest, Package, Requirements, UpstreamKind, access, chart,
-    verification,
-};
+use super::chart::{Identity, Package};
+use super::error::{BundleError, UpstreamKind};
+use super::manifest::{EMPTY_MANIFEST_ID, Manifest};
+use super::verification::Requirements;
+use super::{access, chart, verification};
 use crate::api::{
     ANNOTATION_SIGNATURES, BundleDeployment, BundleHelmOptions, Content, HelmOptions, LABEL_COMMIT,
 };

@@ -11,7 +11,7 @@ use signatures::policy::BundleRule;
 use signatures::{Attached, Demands, Evidence, Policy, Refusal, Subject, Verified};
 use tokio::time::Instant;
 
-use super::BundleError;
+use super::error::BundleError;
 use crate::api::{ANNOTATION_SIGNATURES, BundleDeployment, HelmOptions};
 
 /// What a bundle's chart must have: by the agent's policy, and by the bundle's own rule, which only adds to it.

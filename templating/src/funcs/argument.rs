@@ -2,10 +2,18 @@
 
 use std::ops::Deref;
 
-use super::Signature;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{LIST, List, MAP, Map, Operand, STRING_MAP, Str, Type, Value};
+
+/// The Go signature of a function.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// The parameters; when variadic the last is the type of each further argument.
+    pub params: Vec<Type>,
+    /// Whether the last parameter may be given any number of times.
+    pub variadic: bool,
+}
 
 /// A Rust type that can be a parameter.
 ///

@@ -1,12 +1,22 @@
 //! Go's own functions. Mirrors `text/template/funcs.go`.
 
-use super::{Argument, Body, Functions, Rest, Signature};
+use super::argument::{Argument, Rest, Signature};
+use super::functions::{Body, Functions};
 use crate::error::Error;
 use crate::fmt;
 use crate::state::State;
 use crate::value::{Kind, List, Operand, Str, Value, same_scalar};
 
-pub(super) fn add(functions: &mut Functions) {
+impl Functions {
+    /// Go's own functions and nothing else.
+    pub fn builtin() -> Self {
+        let mut functions = Self::default();
+        add(&mut functions);
+        functions
+    }
+}
+
+fn add(functions: &mut Functions) {
     let at_least_one = || Signature {
         params: vec![Operand::TYPE, Operand::TYPE],
         variadic: true,

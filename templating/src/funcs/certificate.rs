@@ -9,8 +9,10 @@ use golib::time::{Time, Zone};
 use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SigningKey as _};
 use sha2::{Digest as _, Sha256};
 
+use super::argument::Argument;
 use super::der::{self, Item};
-use super::{Argument, Functions, moment};
+use super::functions::Functions;
+use super::moment;
 use crate::error::Error;
 use crate::fmt;
 use crate::state::State;

@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::Functions;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::host::Host;
 use crate::state::State;

@@ -4,7 +4,7 @@ use golib::duration::Duration;
 use golib::strconv;
 use golib::time::{Time, Zone};
 
-use super::Functions;
+use super::functions::Functions;
 use super::moment::{Moment, Span, local_zone, now, object};
 use crate::error::Error;
 use crate::state::State;

@@ -1,6 +1,7 @@
 //! Sprig's `defaults.go` without its JSON functions, which are in `encoding.rs`.
 
-use super::{Functions, Rest};
+use super::argument::Rest;
+use super::functions::Functions;
 use crate::value::Value;
 
 pub(super) fn add(f: &mut Functions) {

@@ -2,8 +2,10 @@
 //!
 //! `keys` and `values` come in the order of the keys, where Go's order is random.
 
+use super::argument::Rest;
+use super::functions::Functions;
+use super::merge;
 use super::text::to_text;
-use super::{Functions, Rest, merge};
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{List, MAP, Map, Str, Value};

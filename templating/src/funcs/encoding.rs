@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use golib::budget::{Budget, TooLarge};
 use golib::{base32, base64, json, toml, yaml};
 
-use super::Functions;
+use super::functions::Functions;
 use super::moment::{self, Moment};
 use super::pretty::pretty;
 use crate::error::Error;

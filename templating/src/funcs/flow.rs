@@ -1,7 +1,8 @@
 //! Functions that steer a render: `include`, `tpl`, `required`, `fail` and `lookup`, as Helm's engine defines them in
 //! `pkg/engine/engine.go`.
 
-use super::{Argument as _, Body, Callee, Functions, Signature};
+use super::argument::{Argument as _, Signature};
+use super::functions::{Body, Callee, Functions};
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{Map, Str, Value};

@@ -1,7 +1,9 @@
 //! Sprig's `list.go`. Every function makes a new `[]interface {}`; only `slice` keeps the type of its list.
 
+use super::argument::Rest;
+use super::functions::Functions;
 use super::text::{to_text, to_texts};
-use super::{Functions, Rest, defaults, numeric};
+use super::{defaults, numeric};
 use crate::error::Error;
 use crate::state::State;
 use crate::value::size::ELEMENT;

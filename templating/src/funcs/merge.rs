@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use super::{Functions, Rest};
+use super::argument::Rest;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::size::ELEMENT;

@@ -5,7 +5,7 @@ use std::any::Any;
 use golib::duration::Duration;
 use golib::time::{DAYS, MONTHS, Time, Zone};
 
-use super::Argument;
+use super::argument::Argument;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};

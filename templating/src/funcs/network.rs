@@ -1,6 +1,7 @@
 //! Sprig's `network.go`: names to addresses, if the host of the render allows it.
 
-use super::{Functions, crypto};
+use super::crypto;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::Str;

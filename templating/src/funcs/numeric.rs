@@ -2,8 +2,10 @@
 
 use golib::strconv;
 
+use super::argument::{Int64, Rest};
+use super::crypto;
 use super::decimal::Decimal;
-use super::{Functions, Int64, Rest, crypto};
+use super::functions::Functions;
 use crate::error::Error;
 use crate::fmt;
 use crate::state::State;

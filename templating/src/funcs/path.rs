@@ -2,7 +2,7 @@
 
 use golib::path;
 
-use super::Functions;
+use super::functions::Functions;
 use crate::value::Str;
 
 pub(super) fn add(f: &mut Functions) {

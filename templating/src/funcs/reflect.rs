@@ -1,6 +1,6 @@
 //! Sprig's `reflect.go`: asking for types.
 
-use super::Functions;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{Str, Value, deep_equal_counted};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use golib::regexp::{Error as SyntaxError, ErrorCode, Regexp, must_compile_message, quote_meta};
 
-use super::Functions;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::{List, STRINGS, Str, size};

@@ -4,7 +4,8 @@ use std::any::Any;
 
 use golib::semver::{Constraint, Version};
 
-use super::{Argument, Functions};
+use super::argument::Argument;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::value::{Kind, Method, Object, Operand, Str, Type, Value};
 

@@ -1,8 +1,9 @@
 //! All of Sprig 3.3.0, a file per family, and what Helm adds to it or replaces.
 
+use super::functions::Functions;
 use super::{
-    Functions, crypto, date, defaults, dict, encoding, list, network, numeric, path, reflect,
-    regex, semver, strings, url,
+    crypto, date, defaults, dict, encoding, list, network, numeric, path, reflect, regex, semver,
+    strings, url,
 };
 use crate::error::Error;
 use crate::value::Str;

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use golib::strconv;
 use golib::utf8::{decode_last_rune, runes, split_first};
 
+use super::argument::Rest;
+use super::functions::Functions;
 use super::text::{to_text, to_texts};
-use super::{Functions, Rest, words};
+use super::words;
 use crate::error::Error;
 use crate::fmt;
 use crate::state::State;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use golib::strconv;
 
-use super::Functions;
+use super::functions::Functions;
 use super::strings::find;
 use crate::error::Error;
 use crate::value::{Map, Str, Value};

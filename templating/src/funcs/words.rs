@@ -7,7 +7,7 @@ use golib::unicode::{
 };
 use golib::utf8::{runes, split_first};
 
-use super::Functions;
+use super::functions::Functions;
 use crate::error::Error;
 use crate::state::State;
 use crate::value::Str;

@@ -10,7 +10,7 @@ use kustomize::{MemoryFiles, Options};
 use serde_json::{Map, Value};
 
 use self::secrets::Secrets;
-use super::BundleError;
+use super::error::BundleError;
 use super::manifest::{Budget, Resource};
 use super::style::{clean, kustomization_path};
 use crate::api::BundleDeploymentOptions;
