@@ -33,18 +33,6 @@ impl Shared {
         };
         let here = access.at(url, origin);
         let key = (name, here.fingerprint());
-        let answered = |cached: Cached<FetchedChart>| {
-            let is_stale = cached.stale.is_some();
-            let is_settled = checksum.is_some() || is_stale;
-            let asked = cached.asked.filter(|_| !is_settled);
-            (
-                FetchedChart {
-                    is_stale,
-                    ..cached.value
-                },
-                asked,
-            )
-        };
         loop {
             let (promised, asked_for) = (checksum.clone(), url.to_string());
             let is_sound = move |chart: &FetchedChart, _: &[String]| {
@@ -64,7 +52,7 @@ impl Shared {
                 checksum.is_some() || cached.is_fresh(self.settings.fresh_for, since)
             };
             if let Some(cached) = cached.clone().filter(is_fresh) {
-                return Ok(answered(cached));
+                return Ok(cached.fetched_at(checksum.is_some()));
             }
             let start = || {
                 let (shared, key, url) = (Arc::clone(self), key.clone(), url.clone());
@@ -82,7 +70,7 @@ impl Shared {
                 Ok(cached) => cached,
             };
             if checksum.is_some() || cached.answers(since) {
-                return Ok(answered(cached));
+                return Ok(cached.fetched_at(checksum.is_some()));
             }
         }
     }

@@ -106,6 +106,18 @@ impl<T: Clone> Cached<T> {
     }
 }
 
+impl Cached<FetchedChart> {
+    /// What those who asked for it get. `is_settled`: asking again would tell nothing else, as of a source that does not answer.
+    pub(super) fn fetched_at(self, is_settled: bool) -> FetchedAt {
+        let is_stale = self.stale.is_some();
+        let chart = FetchedChart {
+            is_stale,
+            ..self.value
+        };
+        (chart, self.asked.filter(|_| !is_settled && !is_stale))
+    }
+}
+
 pub(super) fn is_since(asked: Option<Instant>, since: Option<Instant>) -> bool {
     since.is_none_or(|since| asked.is_some_and(|asked| asked >= since))
 }

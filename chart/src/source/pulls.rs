@@ -39,16 +39,7 @@ impl Shared {
                 Ok(pulled) => pulled,
             },
         };
-        let is_stale = cached.stale.is_some();
-        let is_settled = by_digest || is_stale;
-        let asked = cached.asked.filter(|_| !is_settled);
-        Ok((
-            FetchedChart {
-                is_stale,
-                ..cached.value
-            },
-            asked,
-        ))
+        Ok(cached.fetched_at(by_digest))
     }
 
     async fn pull(
