@@ -19,7 +19,7 @@ pub enum Side {
 
 /// What the process is there for at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Duty {
+pub enum Role {
     /// Another one holds the lease: nothing to do but to be there.
     #[default]
     Standby,
@@ -31,19 +31,19 @@ pub enum Duty {
 
 #[derive(Debug, Default)]
 struct State {
-    duty: Duty,
+    role: Role,
     /// Of each cluster; `None` while all is well.
-    trouble: [Option<Trouble>; 2],
+    failures: [Option<Failure>; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct Failure {
     since: Instant,
     /// Whether requests went unanswered; a server that refuses them answers.
     is_cut_off: bool,
 }
 
-/// Whether the agent can do its duty; cheap to clone, all clones share.
+/// Whether the agent can do its work; cheap to clone, all clones share.
 #[derive(Clone, Debug)]
 pub struct Health {
     state: Arc<Mutex<State>>,
@@ -52,7 +52,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// A standby, healthy until trouble lasts for `unready_after`.
+    /// A standby, healthy until a failure lasts for `unready_after`.
     pub fn new(unready_after: Duration) -> Self {
         Self {
             state: Arc::default(),
@@ -72,18 +72,18 @@ impl Health {
         self.last_contact(side).last().elapsed() >= self.unready_after / 3
     }
 
-    /// The duty has changed. What upstream did to a former leader is no trouble to a standby.
-    pub fn turn_to(&self, duty: Duty) {
+    /// The role has changed. What upstream did to a former leader does not count for a standby.
+    pub fn set_role(&self, role: Role) {
         let mut state = self.lock();
-        state.duty = duty;
-        if duty == Duty::Standby {
-            state.trouble = [None; 2];
+        state.role = role;
+        if role == Role::Standby {
+            state.failures = [None; 2];
         }
     }
 
     /// This cluster answered just now.
     pub fn contact(&self, side: Side) {
-        self.lock().trouble[side as usize] = None;
+        self.lock().failures[side as usize] = None;
     }
 
     /// This cluster did not answer, or not as it should. Counts from its last answer.
@@ -96,7 +96,7 @@ impl Health {
         self.note(side, false);
     }
 
-    /// A request failed that the agent can do without: an answer with a 4xx is contact and no trouble, whatever it says, but for a credential
+    /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
     /// that is refused: that is looked into within seconds.
     pub fn failed(&self, side: Side, failed: &kube::Error) {
         match is_answer(failed) {
@@ -109,18 +109,18 @@ impl Health {
     fn note(&self, side: Side, is_cut_off: bool) {
         let since = self.last_contact(side).last();
         let mut state = self.lock();
-        let trouble = state.trouble[side as usize].get_or_insert(Trouble { since, is_cut_off });
-        trouble.is_cut_off |= is_cut_off;
+        let failure = state.failures[side as usize].get_or_insert(Failure { since, is_cut_off });
+        failure.is_cut_off |= is_cut_off;
     }
 
     /// Whether this cluster is not known to answer as it should.
     pub fn is_troubled(&self, side: Side) -> bool {
-        self.lock().trouble[side as usize].is_some()
+        self.lock().failures[side as usize].is_some()
     }
 
     /// Whether requests to this cluster went unanswered since it was last in order.
     pub fn is_cut_off(&self, side: Side) -> bool {
-        self.lock().trouble[side as usize].is_some_and(|trouble| trouble.is_cut_off)
+        self.lock().failures[side as usize].is_some_and(|failure| failure.is_cut_off)
     }
 
     /// Whether the agent can do its work.
@@ -128,20 +128,20 @@ impl Health {
         self.obstacle().is_none()
     }
 
-    /// What keeps the agent from its duty, or has for too long.
+    /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let State { duty, trouble } = *self.lock();
+        let State { role, failures } = *self.lock();
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
-        let [upstream, local] = trouble.map(|one| one.is_some_and(|one| is_long(one.since)));
-        match duty {
+        let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
+        match role {
             // It asks for the lease every few seconds.
-            Duty::Standby if is_long(self.last_contact(Side::Local).last()) => Some(LOCAL),
-            Duty::Standby => None,
-            Duty::Register => Some("not registered yet"),
-            Duty::Deploy if upstream => Some("upstream does not answer"),
-            Duty::Deploy if local => Some(LOCAL),
-            Duty::Deploy => None,
+            Role::Standby if is_long(self.last_contact(Side::Local).last()) => Some(LOCAL),
+            Role::Standby => None,
+            Role::Register => Some("not registered yet"),
+            Role::Deploy if upstream => Some("upstream does not answer"),
+            Role::Deploy if local => Some(LOCAL),
+            Role::Deploy => None,
         }
     }
 
@@ -163,19 +163,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_standby_is_ready_while_the_local_cluster_answers() {
         let health = Health::new(Duration::from_secs(300));
-        let is_ready = |duty| {
-            health.turn_to(duty);
+        let is_ready = |role| {
+            health.set_role(role);
             health.is_ready()
         };
-        assert!(is_ready(Duty::Standby) && !is_ready(Duty::Register) && is_ready(Duty::Deploy));
+        assert!(is_ready(Role::Standby) && !is_ready(Role::Register) && is_ready(Role::Deploy));
         health.trouble(Side::Upstream);
         tokio::time::advance(Duration::from_secs(299)).await;
-        assert!(is_ready(Duty::Deploy));
+        assert!(is_ready(Role::Deploy));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!is_ready(Duty::Deploy));
-        assert!(!is_ready(Duty::Standby));
+        assert!(!is_ready(Role::Deploy));
+        assert!(!is_ready(Role::Standby));
         health.last_contact(Side::Local).now();
-        assert!(is_ready(Duty::Standby) && is_ready(Duty::Deploy));
+        assert!(is_ready(Role::Standby) && is_ready(Role::Deploy));
     }
 
     fn answer(code: u16) -> kube::Error {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::health::{Duty, Health, Side};
+use crate::client::health::{Health, Role, Side};
 use crate::client::identity::Identities;
 use crate::client::requests::Clients;
 use crate::config::{self, AgentConfig, Settings};
@@ -189,7 +189,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
             result = Box::pin(process.work(stop.clone())) => Some(result),
         };
         process.metrics.leading(false);
-        process.health.turn_to(Duty::Standby);
+        process.health.set_role(Role::Standby);
         match ended {
             None => tracing::warn!("lost the lease, all work has stopped"),
             Some(result) => {
@@ -227,7 +227,7 @@ impl Process {
         };
         let health = &self.health;
         let mut is_first = true;
-        health.turn_to(Duty::Register);
+        health.set_role(Role::Register);
         loop {
             let ((upstream, config), ledger) = tokio::select! {
                 biased;
@@ -236,7 +236,7 @@ impl Process {
             };
             is_first = false;
             health.contact(Side::Upstream);
-            health.turn_to(Duty::Deploy);
+            health.set_role(Role::Deploy);
             tracing::info!(namespace = upstream.namespace, "registered");
             let identities = Arc::clone(&self.identities);
             let session = Session {

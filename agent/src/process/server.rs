@@ -129,7 +129,7 @@ pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: Cancellation
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::health::{Duty, Side};
+    use crate::client::health::{Role, Side};
 
     #[tokio::test(start_paused = true)]
     async fn readiness_follows_contact_with_both_clusters() {
@@ -139,7 +139,7 @@ mod tests {
 
     async fn readiness_follows(side: Side) {
         let health = Health::new(Duration::from_secs(300));
-        health.turn_to(Duty::Deploy);
+        health.set_role(Role::Deploy);
         let probes = Endpoint::Probes(health.clone());
         assert!(!health.is_silent(side));
         tokio::time::advance(Duration::from_secs(100)).await;

@@ -185,7 +185,7 @@ pub async fn label(
         namespace: options.release_namespace(),
         bundle: bundle.name(),
         desired,
-        others: Rival::all(bundle, others),
+        others: ConflictingBundle::all(bundle, others),
     };
     let namespaces = Api::<Namespace>::all(downstream.client());
     if options.create_namespace == Some(false) {
@@ -217,16 +217,16 @@ fn is_template(text: &str) -> bool {
 }
 
 /// Another bundle that wants keys of the same namespace.
-struct Rival<'a> {
+struct ConflictingBundle<'a> {
     name: &'a str,
     manager: String,
     desired: Desired,
 }
 
-impl<'a> Rival<'a> {
+impl<'a> ConflictingBundle<'a> {
     fn all(bundle: &BundleDeployment, others: &'a [Arc<BundleDeployment>]) -> Vec<Self> {
         let namespace = bundle.spec.options.release_namespace();
-        let rival = |other: &'a Arc<BundleDeployment>| {
+        let conflicting = |other: &'a Arc<BundleDeployment>| {
             let options = &other.spec.options;
             // Whether it is this namespace, its field manager there shows.
             let is_here = options.release_namespace() == namespace
@@ -240,7 +240,7 @@ impl<'a> Rival<'a> {
                 desired,
             })
         };
-        others.iter().filter_map(rival).collect()
+        others.iter().filter_map(conflicting).collect()
     }
 }
 
@@ -249,7 +249,7 @@ struct Keys<'a> {
     namespace: &'a str,
     bundle: &'a str,
     desired: Desired,
-    others: Vec<Rival<'a>>,
+    others: Vec<ConflictingBundle<'a>>,
 }
 
 impl Keys<'_> {
@@ -376,7 +376,7 @@ impl Keys<'_> {
             rest.retain(|key, value| {
                 let current = live.pointer(&format!("/metadata/{map}"));
                 let current = current.and_then(|map| map.get(key)?.as_str());
-                let has_it = |other: &&Rival<'_>| {
+                let has_it = |other: &&ConflictingBundle<'_>| {
                     let wanted = of(&other.desired).get(key);
                     let wants_it = wanted
                         .is_some_and(|value| is_template(value) || Some(value.as_str()) == current);
@@ -454,7 +454,7 @@ mod tests {
                 namespace: "ns",
                 bundle: us.name(),
                 desired: desired(&us.spec.options).unwrap(),
-                others: Rival::all(&us, others),
+                others: ConflictingBundle::all(&us, others),
             };
             let (rest, left) = keys.without_others(&found);
             let left: Vec<_> = left.iter().map(ToString::to_string).collect();

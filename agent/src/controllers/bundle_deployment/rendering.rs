@@ -28,7 +28,7 @@ use crate::schemas::Schemas;
 /// Values do not fit the chart's schemas: where, not which.
 #[derive(Debug, thiserror::Error)]
 #[error("values don't meet the specifications of the schema(s) in the following chart(s):\n{0}")]
-struct ValuesMisfit(String);
+struct SchemaViolation(String);
 
 /// What a deploy got to see of secrets besides its values, to be redacted from errors.
 #[derive(Default)]
@@ -347,7 +347,7 @@ impl Rendering {
         });
         *self.lock_spent() += host.begun.elapsed();
         let rendered = rendered.map_err(|failed| match failed {
-            RenderedError::Schema(misfits) => Box::new(ValuesMisfit(misfits.masked())).into(),
+            RenderedError::Schema(misfits) => Box::new(SchemaViolation(misfits.masked())).into(),
             failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
                 BoxError::from(OverTurn(failed))
             }
