@@ -16,6 +16,7 @@ mod chart;
 mod decode;
 pub mod dependency;
 mod depth;
+mod go_format;
 pub mod ignore;
 mod list;
 pub mod loader;

@@ -9,7 +9,7 @@ use std::fmt;
 use golib::strconv::quote;
 use serde_json::Value;
 
-use crate::values::go_format;
+use crate::go_format;
 
 /// Something odd that did not stop the operation.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use super::go_format;
 use super::tree::{Node, Table, Weight};
 use crate::chart::Chart;
+use crate::go_format;
 use crate::warning::Warning;
 
 /// The key below which values reach every subchart.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
-use super::go_format;
 use super::tree::{Node, Table};
 use crate::chart::Chart;
+use crate::go_format;
 use crate::warning::Warning;
 
 /// Replaces the defaults of the chart, children first, by its own merged with what it imports.

@@ -6,7 +6,6 @@
 //! Mirrors `pkg/chart/common`, `pkg/chart/common/util`, `pkg/strvals` and `pkg/cli/values`.
 
 mod coalesce;
-pub(crate) mod go_format;
 mod import;
 mod json_stream;
 mod load;

@@ -6,8 +6,8 @@
 use golib::{json, strconv};
 use serde_json::{Map, Value};
 
-use super::go_format::go_type;
 use super::json_stream;
+use crate::go_format::go_type;
 
 /// Highest list index that may be set.
 pub const MAX_INDEX: i64 = 65_536;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::values::go_format;
+use crate::go_format;
 
 /// What the first error of a registry's answer says besides code and message, as `: detail`, cut short.
 pub(super) fn detail(body: &[u8]) -> String {

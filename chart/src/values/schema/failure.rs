@@ -328,6 +328,6 @@ fn display(value: &Value) -> String {
         Value::Array(_) | Value::Object(_) => "value".to_owned(),
         // Numbers of schemas are shown as they are written.
         Value::Number(number) => number.to_string(),
-        other => super::super::go_format::value(other),
+        other => crate::go_format::value(other),
     }
 }

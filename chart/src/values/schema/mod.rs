@@ -21,9 +21,9 @@ use std::fmt;
 use golib::json;
 use serde_json::Value;
 
-use super::go_format::go_type;
 use super::json_stream;
 use crate::chart::Chart;
+use crate::go_format::go_type;
 use crate::warning::Warning;
 pub use remote::RemoteSchemas;
 use work::Work;
