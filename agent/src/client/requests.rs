@@ -23,7 +23,7 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use release::kube::{AnswerTooLarge, connection};
+use release::kube::{AnswerLimit, AnswerTooLarge, connection};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
 use tower::retry::RetryLayer;
@@ -78,9 +78,9 @@ impl LastContact {
     }
 }
 
-/// The largest answer that is taken, in bytes, but for watches: a page of what an API server keeps, each object a mebibyte and a half at most. Whoever
-/// lists asks for smaller pages then.
-const MAX_ANSWER: u64 = 16 << 20;
+/// The largest answer that is taken, in bytes, but for watches: lists come in pages, or of metadata alone. Who can ask for less takes less
+/// ([`AnswerLimit`]).
+const MAX_ANSWER: u64 = 64 << 20;
 
 /// A server took too long.
 #[derive(Debug, thiserror::Error)]
@@ -238,6 +238,8 @@ where
         let path = request.uri().path().to_owned();
         let Common { host, last_contact } = self.common.clone();
         let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
+        let most = request.extensions().get::<AnswerLimit>();
+        let most = most.map_or(MAX_ANSWER, |most| most.0);
         let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
             let answer = answer
@@ -254,6 +256,7 @@ where
             Ok(answer.map(|body| Answer {
                 body: Box::pin(body),
                 limit: (!is_watch).then_some(limit),
+                most,
                 received: 0,
                 deadline: None,
                 last_contact,
@@ -281,6 +284,8 @@ struct Answer<B> {
     body: Pin<Box<B>>,
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
+    /// In bytes; of no matter for a watch.
+    most: u64,
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
     last_contact: LastContact,
@@ -305,8 +310,8 @@ where
                 this.last_contact.now();
                 let bytes = part.data_ref().map_or(0, Bytes::len);
                 this.received = this.received.saturating_add(bytes as u64);
-                if this.limit.is_some() && this.received > MAX_ANSWER {
-                    return Poll::Ready(Some(Err(AnswerTooLarge(MAX_ANSWER).into())));
+                if this.limit.is_some() && this.received > this.most {
+                    return Poll::Ready(Some(Err(AnswerTooLarge(this.most).into())));
                 }
             }
             return Poll::Ready(part.map(|part| part.map_err(Into::into)));
@@ -390,6 +395,7 @@ mod tests {
         let answer = |limit| Answer {
             body: Box::pin(Never),
             limit,
+            most: 16 << 20,
             received: 0,
             deadline: None,
             last_contact: LastContact::default(),
@@ -411,6 +417,7 @@ mod tests {
         let answer = |limit| Answer {
             body: Box::pin(parts()),
             limit,
+            most: 16 << 20,
             received: 0,
             deadline: None,
             last_contact: LastContact::default(),

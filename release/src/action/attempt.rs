@@ -95,7 +95,7 @@ pub(super) struct Attempt<'a> {
     pub(super) apply: ApplyOptions,
     /// Called once the objects are written.
     pub(super) on_written: Option<&'a (dyn Fn() + Send + Sync)>,
-    /// Called before hooks are run.
+    /// Called once a hook is there.
     pub(super) on_hooks: Option<&'a (dyn Fn() + Send + Sync)>,
     /// When the attempt began that was interrupted and is resumed by this one.
     pub(super) resumed: Option<Time>,
@@ -242,17 +242,12 @@ impl Attempt<'_> {
         if self.options.disable_hooks {
             return Ok(());
         }
-        let hooks = &self.release.hooks;
-        if let Some(on_hooks) = self.on_hooks
-            && hooks.iter().any(|hook| hook.runs_at(event))
-        {
-            on_hooks();
-        }
         let run = HookRun {
             cluster: self.cluster,
             storage: self.storage,
             timeout: self.options.limit(),
             resumed: self.resumed,
+            on_started: self.on_hooks,
         };
         run.event(&mut self.release, event)
             .await

@@ -29,6 +29,8 @@ pub(super) struct HookRun<'a> {
     pub(super) timeout: Duration,
     /// When the operation began that was cut off and goes on now; none for one that begins.
     pub(super) resumed: Option<Time>,
+    /// Called once a hook is there.
+    pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
 }
 
 /// How far a hook got before its operation was cut off.
@@ -244,6 +246,9 @@ impl HookRun<'_> {
             path,
             source,
         })?;
+        if let Some(on_started) = self.on_started {
+            on_started();
+        }
         wait_for_hooks(self.cluster, objects, &applied.live, self.timeout)
             .await
             .map_err(HookError::Wait)

@@ -57,7 +57,7 @@ pub struct DeploySpec {
     pub known: Option<Release>,
     /// Called once the objects are written and what they say is not kept any more; hooks and waits may follow, for as long as they take.
     pub on_written: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// Called before hooks are run: whoever tries again after a failure runs them again.
+    /// Called once a hook is there: whoever tries again after a failure runs it again.
     pub on_hooks: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 

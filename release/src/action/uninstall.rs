@@ -123,6 +123,7 @@ pub(super) async fn uninstall_locked(
             .filter(|limit| !limit.is_zero())
             .unwrap_or(DEFAULT_TIMEOUT),
         resumed: was_cut_off.then_some(began),
+        on_started: None,
     };
     if runs_hooks {
         run.event(&mut release, HookEvent::PreDelete)

@@ -235,7 +235,7 @@ impl Cluster {
                 query = format!("{query}&continue={}", escape(&next));
             }
             let path = path(resource, namespace, None, &query);
-            let mut page = match self.send(Verb::get(ACCEPT_JSON), path, None).await {
+            let mut page = match self.send(Verb::page(), path, None).await {
                 Err(error) if error.is_too_large() && limit > 1 => {
                     limit = smaller_page(limit);
                     continue;
@@ -346,6 +346,7 @@ impl Cluster {
             method: "PATCH",
             accept: ACCEPT_JSON,
             content,
+            most: None,
         };
         self.send(verb, object_path(object, &query), Some(body))
             .await
@@ -424,6 +425,7 @@ impl Cluster {
             method: "PATCH",
             accept: ACCEPT_METADATA,
             content: "application/merge-patch+json",
+            most: None,
         };
         let path = object_path(object, &format!("?fieldManager={ADOPTION_MANAGER}"));
         self.send(verb, path, Some(encode(&note))).await

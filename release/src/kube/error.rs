@@ -22,6 +22,10 @@ pub enum ApiError {
     Request(#[source] http::Error),
 }
 
+/// How many bytes the answer of a request may take, for whoever carries requests: an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerLimit(pub u64);
+
 /// An answer is larger than anybody asked for; whoever carries requests ends it with this.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer of the API server takes more than {0} bytes")]

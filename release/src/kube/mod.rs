@@ -35,7 +35,7 @@ pub use client::Cluster;
 pub(crate) use client::RecordRequest;
 pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
-pub use error::{AnswerTooLarge, ApiError};
+pub use error::{AnswerLimit, AnswerTooLarge, ApiError};
 pub use lookup::{ClusterLookup, LookupError};
 pub use ownership::{Owner, OwnershipError, unnote};
 pub use wait::WaitError;

@@ -9,7 +9,7 @@ use http::Request;
 use objects::{Object, Resource};
 use serde_json::Value;
 
-use super::error::ApiError;
+use super::error::{AnswerLimit, ApiError};
 
 /// How many requests of one step are under way at a time.
 pub(super) const PARALLEL: usize = 8;
@@ -31,7 +31,12 @@ pub(super) struct Verb<'a> {
     pub(super) method: &'a str,
     pub(super) accept: &'a str,
     pub(super) content: &'a str,
+    /// The most that its answer may take, in bytes, where a smaller one can be asked for.
+    pub(super) most: Option<u64>,
 }
+
+/// The most that a page of a list may take, in bytes: larger ones are asked for again with fewer objects.
+const MAX_PAGE: u64 = 16 << 20;
 
 impl<'a> Verb<'a> {
     pub(super) fn get(accept: &'a str) -> Self {
@@ -39,6 +44,15 @@ impl<'a> Verb<'a> {
             method: "GET",
             accept,
             content: ACCEPT_JSON,
+            most: None,
+        }
+    }
+
+    /// A page of a list.
+    pub(super) fn page() -> Self {
+        Self {
+            most: Some(MAX_PAGE),
+            ..Self::get(ACCEPT_JSON)
         }
     }
 
@@ -47,6 +61,7 @@ impl<'a> Verb<'a> {
             method,
             accept: ACCEPT_JSON,
             content: ACCEPT_JSON,
+            most: None,
         }
     }
 
@@ -56,6 +71,7 @@ impl<'a> Verb<'a> {
             method,
             accept: ACCEPT_METADATA,
             content: ACCEPT_JSON,
+            most: None,
         }
     }
 }
@@ -68,13 +84,16 @@ pub(super) async fn send(
     body: Option<String>,
 ) -> Result<Value, ApiError> {
     let body = body.map(String::into_bytes).unwrap_or_default();
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(verb.method)
         .uri(path)
         .header(http::header::ACCEPT, verb.accept)
         .header(http::header::CONTENT_TYPE, verb.content)
         .body(body)
         .map_err(ApiError::Request)?;
+    if let Some(most) = verb.most {
+        request.extensions_mut().insert(AnswerLimit(most));
+    }
     answer(connection, request).await
 }
 

@@ -9,7 +9,9 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{
+    DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, PostParams, Preconditions,
+};
 use kube::{Api, Client};
 use release::kube::Owner;
 use serde::Serialize;
@@ -271,6 +273,9 @@ impl Claims {
 }
 
 /// A kind that can be copied.
+/// Copies looked at in one page.
+const PAGE: u32 = 100;
+
 trait Copied:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -635,10 +640,26 @@ impl<'a> Heirs<'a> {
     }
 }
 
+/// The metadata of what a selector finds, page by page: anybody may label something of any size.
+async fn all<K: Copied>(
+    copies: &Api<K>,
+    selected: ListParams,
+) -> kube::Result<Vec<PartialObjectMeta<K>>> {
+    let (mut found, mut parameters) = (Vec::new(), selected.limit(PAGE));
+    loop {
+        let page = copies.list_metadata(&parameters).await?;
+        found.extend(page.items);
+        match page.metadata.continue_ {
+            Some(next) if !next.is_empty() => parameters.continue_token = Some(next),
+            _ => return Ok(found),
+        }
+    }
+}
+
 async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, heirs: Heirs<'_>) -> kube::Result<()> {
     let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
     let bundle = heirs.bundle;
-    let found = match copies.list_metadata(&marked).await {
+    let found = match all(copies, marked).await {
         Ok(found) => found,
         Err(failed) if error::has_code(&failed, 403) => {
             let error = error::text(&failed);

@@ -188,7 +188,8 @@ impl ValuesReader {
         let references = values::references(&bundle.spec.options);
         let references = references.into_iter();
         for reference in references.filter(|one| one.kind == ReferenceKind::Secret) {
-            let content = self.read(impersonated, &reference).await?;
+            // Not noted as read: what it says now may not be deployed yet.
+            let (content, _) = read(impersonated, &reference).await?;
             let content = content.unwrap_or_default();
             match golib::yaml::decode(&content) {
                 Ok(values) => secrets.add_value(&values),

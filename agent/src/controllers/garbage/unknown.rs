@@ -22,7 +22,7 @@ use crate::error;
 use crate::ledger::{Ledger, ReleaseKey};
 
 /// Records asked for at once.
-const PAGE: u32 = 500;
+const PAGE: u32 = 100;
 
 /// How much of a record is unpacked: its chart's metadata come before templates, values and manifest.
 const MAX_READ: u64 = 4 << 20;
