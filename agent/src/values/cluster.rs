@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Values, merge};
+use super::from::merge;
+use super::inline::Values;
 
 /// Labels and annotations of machinery; templates do not see them.
 const HIDDEN_PREFIX: &str = "kubectl.kubernetes.io/";

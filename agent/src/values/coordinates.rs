@@ -5,7 +5,7 @@
 
 use templating::{Host, Reads};
 
-use super::ClusterFacts;
+use super::cluster::ClusterFacts;
 use super::template::{OPENING, TemplateError, fill_text, text_reads};
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 

@@ -5,7 +5,7 @@
 use golib::yaml;
 use serde_json::Value;
 
-use super::Values;
+use super::inline::Values;
 use crate::api::{BundleDeploymentOptions, KeySelector};
 
 const DEFAULT_KEY: &str = "values.yaml";

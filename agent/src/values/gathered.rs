@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use templating::Reads;
 
-use super::ClusterFacts;
+use super::cluster::ClusterFacts;
 
 /// How one source answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

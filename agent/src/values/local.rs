@@ -8,7 +8,9 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use super::{ClusterFacts, Values, merge};
+use super::cluster::ClusterFacts;
+use super::from::merge;
+use super::inline::Values;
 
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,12 +10,12 @@ mod cluster;
 mod coordinates;
 mod from;
 mod gathered;
+mod inline;
 mod local;
 mod mode;
 mod stored;
 mod template;
 
-use serde_json::{Map, Value};
 use templating::Reads;
 
 use crate::api::{BundleDeployment, HelmOptions};
@@ -24,6 +24,7 @@ pub use cluster::{ClusterFacts, FactsError};
 pub use coordinates::{coordinates, has_templates};
 pub use from::{Reference, ReferenceKind, ValuesFromError, merge, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
+pub use inline::{Values, inline};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
 pub use mode::options_to_fill;
 pub use stored::{HashMismatch, Stored, stored};
@@ -37,15 +38,4 @@ pub fn reads(bundle: &BundleDeployment, helm: Option<&HelmOptions>) -> Reads {
         reads.extend(template::reads(helm));
     }
     reads
-}
-
-/// Values as Helm takes them; numbers are floats, as everywhere after Go's decoder.
-pub type Values = Map<String, Value>;
-
-/// Inline values of the options, with numbers as Go holds them.
-pub fn inline(values: Option<&Values>) -> Values {
-    match golib::json::floats(Value::Object(values.cloned().unwrap_or_default())) {
-        Value::Object(values) => values,
-        _ => Values::new(),
-    }
 }

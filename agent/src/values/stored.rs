@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::Values;
+use super::inline::Values;
 
 const VALUES_KEY: &str = "values";
 const STAGED_KEY: &str = "stagedValues";

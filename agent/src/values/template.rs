@@ -11,7 +11,7 @@ use serde_json::Value;
 use templating::{Dialect, Host, Limits, Reads, Renderer};
 
 use super::cluster::ClusterFacts;
-use super::{Values, inline};
+use super::inline::{Values, inline};
 use crate::api::HelmOptions;
 
 /// A text beginning so is replaced by the label named by the rest.

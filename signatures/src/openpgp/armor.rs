@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::PgpError;
+use super::error::PgpError;
 
 /// The blocks of this type in a text, decoded. What stands between blocks is skipped.
 pub(super) fn blocks(text: &str, kind: &str) -> Result<Vec<Vec<u8>>, PgpError> {

@@ -1,10 +1,31 @@
 //! A keyring: keys, the names and subkeys they vouch for, and whether they count now.
 
+use std::fmt;
+
 use super::armor;
 use super::cleartext::Cleartext;
+use super::error::PgpError;
 use super::packet::{self, PublicKey, packets};
 use super::signature::{Signature, kind};
-use super::{PgpError, Signer};
+
+/// Who signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signer {
+    /// Of the primary key, upper-case hexadecimal.
+    pub fingerprint: String,
+    /// The key's user names, those that are not revoked.
+    pub users: Vec<String>,
+}
+
+impl fmt::Display for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key {}", self.fingerprint)?;
+        match self.users.first() {
+            Some(user) => write!(f, " ({user})"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Keys of a keyring, and signatures of a text, that are looked at.
 const MAX_KEYS: usize = 1_000;

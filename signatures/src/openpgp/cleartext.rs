@@ -1,7 +1,7 @@
 //! A clear-signed text: readable, with its signature below.
 
-use super::PgpError;
 use super::armor;
+use super::error::PgpError;
 
 /// A text and the signatures below it, as bytes; nothing is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,50 +7,10 @@
 mod armor;
 mod certificate;
 mod cleartext;
+mod error;
 mod packet;
 mod signature;
 
-use std::fmt;
-
-pub use certificate::Keyring;
+pub use certificate::{Keyring, Signer};
 pub use cleartext::Cleartext;
-
-/// Why a text, a keyring or a signature does not count.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PgpError {
-    /// It is no clear-signed text.
-    #[error("{0}")]
-    Cleartext(String),
-    /// An armored block is malformed.
-    #[error("armor: {0}")]
-    Armor(String),
-    /// Packets are malformed or of another kind.
-    #[error("OpenPGP data is malformed: {0}")]
-    Malformed(String),
-    /// A keyring without a key.
-    #[error("the keyring has no public key{0}")]
-    EmptyKeyring(&'static str),
-    /// No signature counts; each with its reason.
-    #[error("openpgp: {}", .0.join("; "))]
-    NotSigned(Vec<String>),
-}
-
-/// Who signed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signer {
-    /// Of the primary key, upper-case hexadecimal.
-    pub fingerprint: String,
-    /// The key's user names, those that are not revoked.
-    pub users: Vec<String>,
-}
-
-impl fmt::Display for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "key {}", self.fingerprint)?;
-        match self.users.first() {
-            Some(user) => write!(f, " ({user})"),
-            None => Ok(()),
-        }
-    }
-}
+pub use error::PgpError;

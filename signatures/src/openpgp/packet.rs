@@ -4,7 +4,7 @@ use aws_lc_rs::signature::{self, RsaParameters, VerificationAlgorithm};
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
 
-use super::PgpError;
+use super::error::PgpError;
 
 /// Packets that one block may have.
 const MAX_PACKETS: usize = 10_000;

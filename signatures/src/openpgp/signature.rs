@@ -1,6 +1,6 @@
 //! Signature packets: what they claim, and checking them with a key.
 
-use super::PgpError;
+use super::error::PgpError;
 use super::packet::{Hash, PublicKey, Reader};
 
 /// What a signature is about.
