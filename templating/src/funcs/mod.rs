@@ -2,7 +2,7 @@
 //!
 //! A Rust closure becomes a template function by its argument types, which also give the Go signature that errors talk
 //! about: `functions.add("trunc", |n: i64, s: Str| …)` is Go's `func(int, string)`. See [`Argument`] for the types, and
-//! [`Rest`] for variadic functions. A closure that needs the clock, randomness or limits takes a [`State`] first.
+//! [`Rest`] for variadic functions. A closure that needs the clock, randomness or limits takes a [`State`](crate::State) first.
 
 mod argument;
 mod builtins;
