@@ -234,7 +234,7 @@ go_structs! {
     }
     TargetSelector = "TargetSelector" {
         select: "select" = Option<Selector>,
-        reject: "reject" = Vec<Selector>,
+        reject: "reject" = Vec<Option<Selector>>,
         field_paths: "fieldPaths" = Vec<String>,
         options: "options" = Option<FieldOptions>,
     }

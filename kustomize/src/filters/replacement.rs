@@ -239,6 +239,10 @@ fn apply(
         .reject
         .iter()
         .map(|fields| {
+            // Go falls over one that is null.
+            let fields = fields
+                .as_ref()
+                .ok_or_else(|| Error::new("reject must specify resources to select"))?;
             Ok(Reject {
                 fields,
                 regex: compile(fields)?,
