@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 
 use crate::api::Cluster;
 use crate::client::health::{Health, Side};
@@ -16,6 +17,9 @@ use crate::register::Upstream;
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long a report waits for upstream to say what it remembers of the last one.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where and how often to report.
 pub struct Heartbeat {
@@ -41,12 +45,14 @@ impl Heartbeat {
         let start = tokio::time::Instant::now();
         let mut first = tokio::time::interval_at(start + self.first, NEVER_AGAIN);
         let mut regular = tokio::time::interval_at(start + self.interval, self.interval);
+        regular.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 _ = first.tick() => {}
                 _ = regular.tick() => {}
             }
+            self.ledger.until_asked(PATIENCE).await;
             let now = self.agent.now();
             let operations = report(&self.namespace, now);
             let patch = match serde_json::from_value::<json_patch::Patch>(operations) {

@@ -15,13 +15,14 @@ mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::client::identity::AgentClient;
 use crate::error;
@@ -60,6 +61,8 @@ const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 pub struct Ledger {
     maps: Api<ConfigMap>,
     state: std::sync::Mutex<LedgerState>,
+    /// Whether upstream has said what it remembers of the last heartbeat, since it was last asked.
+    has_asked: watch::Sender<bool>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
     writing: Mutex<()>,
 }
@@ -100,6 +103,7 @@ impl Ledger {
         Ok(Self {
             maps,
             state: std::sync::Mutex::new(state),
+            has_asked: watch::Sender::new(false),
             writing: Mutex::default(),
         })
     }
@@ -360,6 +364,26 @@ impl Ledger {
             self.flush(None).await?;
         }
         Ok(found)
+    }
+
+    /// Upstream is asked what it remembers of the last heartbeat.
+    pub fn asks_upstream(&self) {
+        self.has_asked.send_replace(false);
+    }
+
+    /// It has said so, or that it says nothing.
+    pub fn asked_upstream(&self) {
+        self.has_asked.send_replace(true);
+    }
+
+    /// Waits until it has, `limit` at most: what it remembers is gone with the next heartbeat.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn until_asked(&self, limit: Duration) {
+        let mut asked = self.has_asked.subscribe();
+        // Whoever does not answer that takes no heartbeat either.
+        let _ = tokio::time::timeout(limit, asked.wait_for(|is_it| *is_it)).await;
     }
 
     /// Takes note of a heartbeat that upstream took, in seconds since 1970.

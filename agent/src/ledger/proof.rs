@@ -26,6 +26,20 @@ impl Proof {
         (entry.digest(revision) == Some(digest.as_str())).then_some(Self(()))
     }
 
+    /// Upstream's status says that this revision was deployed by a bundle that the ledger does not have the release for yet: its record says so too,
+    /// and is the one that the bundle wrote, above all that the one which has it ever wrote.
+    pub fn claimed(
+        entry: &LedgerEntry,
+        bundle: &str,
+        revision: i64,
+        record: &Release,
+    ) -> Option<Self> {
+        let digest = release::storage::digest(record);
+        let is_its = entry.note_of(bundle, revision) == Some(digest.as_str());
+        let is_deployed = record.status() == Status::Deployed;
+        (is_its && is_deployed && entry.has_claim(bundle, revision)).then_some(Self(()))
+    }
+
     /// A record names the bundle and this agent's namespace, which is what the Go agent asks for.
     pub fn named(record: &Release, bundle: &str, system_namespace: &str) -> Option<Self> {
         (named_bundle(record, system_namespace) == Some(bundle)).then_some(Self(()))
@@ -39,11 +53,17 @@ impl Proof {
 
 /// The bundle that a record names, if it names this agent's namespace too.
 pub fn named_bundle<'r>(record: &'r Release, system_namespace: &str) -> Option<&'r str> {
+    let (namespace, bundle) = named(record)?;
+    (namespace == system_namespace).then_some(bundle)
+}
+
+/// The agent's namespace and the bundle that a record names.
+fn named(record: &Release) -> Option<(&str, &str)> {
     let chart = record.chart.as_ref()?;
     let annotations = chart.metadata.annotations.as_ref()?;
     let namespace = annotations.get(ANNOTATION_AGENT_NAMESPACE)?;
     let bundle = annotations.get(ANNOTATION_BUNDLE_ID)?;
-    (namespace == system_namespace).then_some(bundle.as_str())
+    Some((namespace, bundle))
 }
 
 /// Whose a stored record is, seen from a bundle.
@@ -54,11 +74,13 @@ pub enum RecordOwner {
         /// It was deployed once, whatever came after.
         is_deployed: bool,
     },
+    /// It is one of these, and the release was uninstalled since with its history kept: what lies above is not of it any more.
+    Ended,
     /// Another bundle wrote it here, in an attempt at the release: it says nothing.
     Claim,
     /// It names the bundle and this agent.
     Named,
-    /// It names another bundle of this agent.
+    /// It names another bundle, of this agent or of another one.
     OtherBundle,
     /// Somebody else's, or nobody's that can be told.
     Foreign,
@@ -77,6 +99,9 @@ impl RecordOwner {
         let digest = release::storage::digest(record);
         if entry.digest(revision) == Some(digest.as_str()) {
             let status = record.status();
+            if status == Status::Uninstalled {
+                return Self::Ended;
+            }
             let has_failed = matches!(status, Status::Failed | Status::Unknown);
             let is_deployed = !has_failed && !status.is_pending();
             return Self::Written { is_deployed };
@@ -84,15 +109,15 @@ impl RecordOwner {
         if entry.is_claim(revision, &digest) {
             return Self::Claim;
         }
-        match named_bundle(record, system_namespace) {
-            Some(bundle) if bundle == entry.bundle => Self::Named,
+        match named(record) {
+            Some(named) if named == (system_namespace, entry.bundle.as_str()) => Self::Named,
             Some(_) => Self::OtherBundle,
             None => Self::Foreign,
         }
     }
 
     fn is_ours(self) -> bool {
-        matches!(self, Self::Written { .. } | Self::Named)
+        matches!(self, Self::Written { .. } | Self::Ended | Self::Named)
     }
 }
 
@@ -125,10 +150,10 @@ pub enum OwnedRecords {
 /// Whether records, the newest first, show whose the release is, whatever the older ones are: the first that says anything is one that
 /// was deployed for the bundle, or names it.
 pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
-    use RecordOwner::{Claim, Foreign, Named, Unreadable, Written};
+    use RecordOwner::{Claim, Ended, Foreign, Named, Unreadable, Written};
     let says_nothing = |owner: &RecordOwner| {
         let has_failed = *owner == Written { is_deployed: false };
-        has_failed || matches!(owner, Claim | Foreign | Unreadable)
+        has_failed || matches!(owner, Claim | Ended | Foreign | Unreadable)
     };
     let mut owners = records.iter().map(|(_, owner)| owner);
     let first = owners.find(|owner| !says_nothing(owner));
@@ -162,6 +187,10 @@ pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> Own
         // A helm client may have written over ours since; another bundle has it for good.
         let mut known = records.iter().filter(|record| !is_unreadable(record));
         return match known.find(|(_, owner)| *owner != RecordOwner::Foreign) {
+            // Somebody has installed his own where ours was uninstalled.
+            Some((_, RecordOwner::Ended)) if *newest == RecordOwner::Foreign => {
+                OwnedRecords::Nothing
+            }
             Some((_, owner)) if owner.is_ours() => OwnedRecords::Whole,
             _ => OwnedRecords::Nothing,
         };
@@ -183,7 +212,7 @@ pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> Own
 
 #[cfg(test)]
 mod tests {
-    use super::RecordOwner::{Claim, Foreign, Named, OtherBundle, Unreadable};
+    use super::RecordOwner::{Claim, Ended, Foreign, Named, OtherBundle, Unreadable};
     use super::*;
     use release::model::BEFORE_REMOVAL_LABEL;
     use rstest::rstest;
@@ -218,6 +247,9 @@ mod tests {
     #[case::nothing_but_what_others_tried(false, &[Claim], OwnedRecords::Whole)]
     #[case::failed_over_a_helm_release_as_another_bundle_did(true, &[Claim, WRITTEN, Foreign], OwnedRecords::Parts(vec![2]))]
     #[case::taken_back_by_helm(false, &[Claim, Foreign], OwnedRecords::Nothing)]
+    #[case::uninstalled_by_helm(false, &[Ended, DEPLOYED], OwnedRecords::Whole)]
+    #[case::uninstalled_and_installed_anew_by_helm(false, &[Foreign, Ended, DEPLOYED], OwnedRecords::Nothing)]
+    #[case::nothing_else_is_left_of_it(false, &[Foreign, Ended], OwnedRecords::Nothing)]
     fn what_of_a_release_is_a_bundles(
         #[case] is_attempt: bool,
         #[case] records: &[RecordOwner],
@@ -286,6 +318,57 @@ mod tests {
         record.manifest = "another".to_owned();
         assert_eq!(RecordOwner::of(&record, 1, &entry, ""), Foreign);
         assert!(Proof::told(&entry, 1, &record).is_none());
+    }
+
+    #[test]
+    fn a_record_of_another_agents_bundle_is_not_a_helm_clients() {
+        let annotations = |namespace: &str| {
+            let all = [
+                (ANNOTATION_AGENT_NAMESPACE, namespace),
+                (ANNOTATION_BUNDLE_ID, "a"),
+            ];
+            all.map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into()
+        };
+        let mut chart = chart::Chart::default();
+        chart.metadata.annotations = Some(annotations("elsewhere"));
+        let entry = LedgerEntry {
+            bundle: "a".into(),
+            ..LedgerEntry::default()
+        };
+        let of = |chart: &chart::Chart| {
+            let chart = Some(std::sync::Arc::new(chart.clone()));
+            let record = Release {
+                chart,
+                ..Release::default()
+            };
+            RecordOwner::of(&record, 2, &entry, "here")
+        };
+        assert_eq!(of(&chart), OtherBundle);
+        assert_eq!(
+            owned_records(&entry, &[(2, of(&chart)), (1, DEPLOYED)]),
+            OwnedRecords::Nothing
+        );
+        chart.metadata.annotations = Some(annotations("here"));
+        assert_eq!(of(&chart), Named);
+        assert_eq!(of(&chart::Chart::default()), Foreign);
+    }
+
+    #[test]
+    fn only_a_deployed_record_of_its_own_gives_a_claimant_the_release() {
+        let mut record = Release::default();
+        let digest = release::storage::digest(&record);
+        let entry = LedgerEntry::default().noting(1, "one".into());
+        let entry = entry.noting_claim("b", "", 2, digest);
+        let claimed = |record: &Release, bundle, revision| {
+            Proof::claimed(&entry, bundle, revision, record).is_some()
+        };
+        assert!(!claimed(&record, "b", 2));
+        record.set_status(Status::Deployed, "");
+        assert!(claimed(&record, "b", 2));
+        assert!(!claimed(&record, "c", 2) && !claimed(&record, "b", 1));
+        record.manifest.push('x');
+        assert!(!claimed(&record, "b", 2));
     }
 
     #[test]

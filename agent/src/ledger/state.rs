@@ -68,6 +68,9 @@ pub struct LedgerEntry {
     /// deployed says.
     #[serde(default)]
     pub keep_resources: bool,
+    /// Namespace and name as the bundle writes them, if the release's own came of filling in their `${ }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<String>,
     /// Nothing proves yet that the release is the bundle's: it began to deploy, and what is its own are the revisions whose digests are
     /// here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -118,6 +121,18 @@ impl LedgerEntry {
     pub fn is_claim(&self, revision: i64, digest: &str) -> bool {
         let mut claims = self.claims.values();
         claims.any(|claim| claim.revisions.digest(revision) == Some(digest))
+    }
+
+    /// Whether a revision may be one that was deployed for a bundle which the release is not known to be of.
+    pub fn may_be_of(&self, bundle: &str, revision: i64) -> bool {
+        self.may_believe(revision) || self.has_claim(bundle, revision)
+    }
+
+    /// Whether a bundle that the release is not known to be of wrote a revision of it, above all that the one which has it ever wrote.
+    pub fn has_claim(&self, bundle: &str, revision: i64) -> bool {
+        let claim = self.claims.get(bundle);
+        claim.is_some_and(|claim| claim.revisions.digest(revision).is_some())
+            && self.revisions.as_ref().and_then(Notes::newest) < Some(revision)
     }
 
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
@@ -242,6 +257,7 @@ impl LedgerEntry {
         }
         Self {
             bundle: bundle.to_owned(),
+            names: None,
             is_removing: false,
             hold: None,
             lost: None,

@@ -698,3 +698,106 @@ async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> R
     })
     .await
 }
+
+/// The facts that its name was filled in with are missing: they may be back in a moment, and with them the name.
+#[tokio::test]
+async fn a_release_is_not_removed_since_facts_were_missing() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let facts = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
+        "data": { "facts": "name: edge-1\n" },
+    });
+    apply(&agent.downstream, facts).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let named = map("{{ .Release.Name }}");
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
+        ("templates/map.yaml", named.as_str()),
+    ];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let bundle = BundleDeployment::content("alpha", files.to_vec())
+        .option("defaultNamespace", json!(target(&agent)))
+        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
+        .annotation("fleet.cattle.io/cluster-values", "always");
+    agent.apply(&bundle).await?;
+    agent.wait_ready("alpha").await?;
+    let before = uid(&agent, "web-edge-1").await?;
+    ensure!(before.is_some());
+    let site = agent.objects("v1", "ConfigMap", &agent.system_namespace);
+    site.delete("fleet-site", &DeleteParams::default()).await?;
+    let former = format!("{}/web-edge-1:1", target(&agent));
+    let is_another = |bundle: &Value| {
+        let release = bundle["status"]["release"].as_str().unwrap_or_default();
+        !release.is_empty() && release != former
+    };
+    agent.wait_for("alpha", "another name", is_another).await?;
+    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    let_removals_pass(&agent, "next").await?;
+    ensure!(uid(&agent, "web-edge-1").await? == before);
+    agent.delete("alpha").await?;
+    gone(&agent, &["web-edge-1".to_owned()], PATIENCE).await
+}
+
+/// A status can be written by whoever has the cluster's credential upstream. What it says is no reason to remove anything.
+#[tokio::test]
+async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let names = deploy(&agent, "app", 2).await?;
+    let mut uids = Vec::new();
+    for name in &names {
+        uids.push(uid(&agent, name).await?);
+    }
+    let bundles = agent.bundle_deployments()?;
+    let release = |bundle: &Value| bundle["status"]["release"].clone();
+    let other = agent.wait_ready(&names[1]).await?;
+    let own = release(&agent.wait_ready(&names[0]).await?);
+    let lie = Patch::Merge(json!({ "status": { "release": release(&other) } }));
+    bundles
+        .patch_status(&names[0], &PatchParams::default(), &lie)
+        .await?;
+    agent
+        .wait_for(&names[0], "to say what it has", |bundle| {
+            release(bundle) == own && bundle["status"]["ready"] == json!(true)
+        })
+        .await?;
+    let_removals_pass(&agent, "next").await?;
+    for (name, before) in names.iter().zip(&uids) {
+        ensure!(
+            before.is_some() && uid(&agent, name).await? == *before,
+            "{name}"
+        );
+    }
+    Ok(())
+}
+
+/// What is to outlive its bundle does, also where another one waits for the release and has not all of it.
+#[tokio::test]
+async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let shared = |name: &str| claim(&agent, name).helm("releaseName", json!("shared"));
+    let keeping = shared("zeta").option("keepResources", json!(true));
+    agent.apply(&keeping).await?;
+    agent.wait_ready("zeta").await?;
+    let before = [uid(&agent, "zeta").await?, uid(&agent, "common").await?];
+    agent.apply(&shared("alpha")).await?;
+    agent
+        .wait_deploy_error("alpha", |message| {
+            message.contains("belongs to bundle zeta")
+        })
+        .await?;
+    agent.delete("zeta").await?;
+    agent.wait_ready("alpha").await?;
+    let after = [uid(&agent, "zeta").await?, uid(&agent, "common").await?];
+    ensure!(
+        before == after && before[0].is_some(),
+        "{before:?} {after:?}"
+    );
+    Ok(())
+}

@@ -4,7 +4,8 @@
 //! first one's objects, and the first one's drift correction would bring them back. The Go agent lets them take the release from each other
 //! with every change. With `takeOwnership` a changed bundle takes it here too. Evidence is what statuses and the ledger say, where no tenant
 //! writes; a release record is no evidence. Of the ledger's owner the ledger knows better than its status, which is written later and is cleared where a
-//! deploy fails; but another agent, whose ledger this is not, may have given the release to another bundle since, which only statuses tell.
+//! deploy fails. Another agent, whose ledger this is not, may have given the release away since: a status that says so makes the ledger's owner wait
+//! until the record of that number has shown whose it is.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +76,11 @@ pub fn desired(bundle: &BundleDeployment) -> ReleaseKey {
 pub fn is_template(bundle: &BundleDeployment) -> bool {
     bundle.switch(ANNOTATION_RELEASE_NAME).is_some()
         || wishes(bundle).iter().any(|text| text.contains(OPENING))
+}
+
+/// Namespace and name of a bundle's release as they are written there, if its `${ }` are filled in on this cluster.
+pub fn template(bundle: &BundleDeployment) -> Option<String> {
+    is_template(bundle).then(|| wishes(bundle).join("/"))
 }
 
 /// What `${ }` begins with.
@@ -156,9 +162,9 @@ impl Owner {
         }
     }
 
-    /// Whether the bundle's own status tells that it was given the release since, by an agent that writes no ledger.
-    pub fn is_outdone_by(&self, bundle: &BundleDeployment, key: &ReleaseKey) -> bool {
-        revision(bundle, key) > self.newest
+    /// Whether the release is proven to be its own.
+    pub fn is_proven(&self) -> bool {
+        self.newest > 0
     }
 }
 
@@ -176,11 +182,23 @@ pub fn conflicting_bundle(
     others: &[Claimant],
 ) -> Option<String> {
     let is_owner = |one: &BundleDeployment| owner.is_some_and(|owner| owner.bundle == one.name());
+    let mut rivals = others
+        .iter()
+        .filter(|other| other.bundle.name() != bundle.name());
+    // A status above what the ledger knows makes its owner wait, and gives nobody the release: what lies there is read for that first.
+    let proven = owner.filter(|owner| owner.is_proven());
+    if proven.is_some_and(|_| {
+        rivals
+            .clone()
+            .any(|one| is_owner(&one.bundle) && one.holds_on(key, owner))
+    }) {
+        return proven.map(|owner| owner.bundle.clone());
+    }
     let rank = |one: &BundleDeployment| (reached(one, key, owner), is_owner(one));
     let ours = rank(bundle);
-    others
-        .iter()
-        .filter(|other| other.bundle.name() != bundle.name() && other.holds_on(key, owner))
+    rivals
+        .by_ref()
+        .filter(|other| other.holds_on(key, owner))
         .map(|other| (rank(&other.bundle), other))
         .filter(|(theirs, _)| *theirs > ours)
         .max_by_key(|(theirs, _)| *theirs)
@@ -326,7 +344,8 @@ mod tests {
     #[case::and_its_status_is_of_before("apps/web:2", "apps/web:1", Some(("b", 3)), Some("b"))]
     #[case::we_took_it_from_the_other("apps/web:3", "apps/web:2", None, None)]
     #[case::and_our_status_was_cleared("", "apps/web:2", Some(("a", 9)), None)]
-    #[case::it_was_given_to_us_elsewhere("apps/web:5", "apps/web:4", Some(("b", 4)), None)]
+    #[case::only_our_status_says_that_we_got_it("apps/web:5", "apps/web:4", Some(("b", 4)), Some("b"))]
+    #[case::their_status_says_that_they_got_it("apps/web:4", "apps/web:5", Some(("a", 4)), Some("b"))]
     #[case::a_release_of_that_name_elsewhere("", "other/web:4", None, None)]
     fn the_owner_of_a_release(
         #[case] ours: &str,

@@ -13,7 +13,7 @@ mod upstream_list;
 mod verdict;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -56,6 +56,8 @@ const WAVE_GRACES: u32 = 6;
 pub enum RemovalError {
     #[error("cannot list bundledeployments to confirm a deletion")]
     List(#[source] kube::Error),
+    #[error("cannot compare upstream with what it was before")]
+    Compare(#[source] kube::Error),
     #[error("cannot read or write the ledger")]
     Ledger(#[source] kube::Error),
     #[error(transparent)]
@@ -97,6 +99,8 @@ pub struct Collector {
     held: Held,
     report: Report,
     search: Search,
+    /// Releases of former names that stay and were told of.
+    left: Mutex<BTreeSet<ReleaseKey>>,
 }
 
 /// What a collector works with.
@@ -142,6 +146,7 @@ impl Collector {
             },
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
+            left: Mutex::default(),
         }
     }
 
@@ -167,6 +172,9 @@ impl Collector {
         let looking = async {
             loop {
                 tokio::time::sleep(HELD_CHECK).await;
+                if let Err(failed) = self.lister.compare().await {
+                    tracing::debug!(error = %error::chain(&failed), "upstream is not compared yet");
+                }
                 for bundle in self.look_at_held().await {
                     queue.wake(&bundle, ReconcileKind::Full);
                 }
@@ -312,7 +320,8 @@ impl Collector {
     }
 
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
-    /// filled in yet stays until the next call.
+    /// filled in yet stays until the next call. One whose names were written as they are now stays for good: other facts filled them in, which may
+    /// be missing by mistake.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -321,14 +330,37 @@ impl Collector {
         bundle: &str,
         current: &ReleaseKey,
     ) -> Result<(), RemovalError> {
-        let has_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
-        for (key, entry) in self.ledger.of_bundle(bundle).into_iter().filter(has_former) {
-            if !self.is_claimed(bundle, &key) {
+        let releases = self.ledger.of_bundle(bundle);
+        let is_current =
+            |(key, entry): &&(ReleaseKey, LedgerEntry)| key == current && !entry.is_attempt;
+        let Some((_, entry)) = releases.iter().find(is_current) else {
+            // It has no other one.
+            return Ok(());
+        };
+        let names = entry.names.clone();
+        let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
+        for (key, entry) in releases.into_iter().filter(is_former) {
+            if entry.names.is_some() && entry.names == names {
+                self.leave_former(bundle, &key, current);
+            } else if !self.is_claimed(bundle, &key) {
                 let removal = Removal::Superseded(current);
                 self.dispose(&key, &entry, removal).await?;
             }
         }
         Ok(())
+    }
+
+    /// Tells of a release that stays, once.
+    fn leave_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.insert(former.clone()) {
+            let text = format!(
+                "release {former} is not removed: that the bundle's release is {current} now comes of cluster facts alone. It goes with the \
+                 bundle, or when the bundle asks for another name"
+            );
+            tracing::warn!(bundle, "{text}");
+            self.events.emit(Reason::RemovalHeld, bundle, text);
+        }
     }
 
     /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.
@@ -352,10 +384,20 @@ impl Collector {
                 return self.give_up(key, entry, removal, text).await;
             }
         };
-        let NextOwner::Bundle(next_owner) = self.next_owner(&entry.bundle, key) else {
-            let done = self.uninstaller.uninstall(key, entry, &release, removal);
-            return done.await;
+        let next_owner = match self.next_owner(&entry.bundle, key) {
+            NextOwner::Bundle(next_owner) => next_owner,
+            NextOwner::Unknown(_) | NextOwner::Nobody => {
+                let done = self.uninstaller.uninstall(key, entry, &release, removal);
+                return done.await;
+            }
         };
+        if release.keeps {
+            // An upgrade of what is to stay would drop what the next one has not.
+            let done = self.uninstaller.uninstall(key, entry, &release, removal);
+            done.await?;
+            self.queue.wake(&next_owner, ReconcileKind::Full);
+            return Ok(());
+        }
         tracing::info!(
             bundle = next_owner,
             release = key.name,

@@ -54,7 +54,8 @@ pub(super) struct OwnedRelease {
     pub(super) proof: Proof,
     impersonated: DeploymentClient,
     storage: Storage,
-    keeps: bool,
+    /// Its objects outlive its bundle.
+    pub(super) keeps: bool,
     /// None of it was ever deployed.
     pub(super) is_attempt: bool,
 }

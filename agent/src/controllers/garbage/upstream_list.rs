@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -36,6 +37,10 @@ pub(super) struct Lister {
     ledger: Arc<Ledger>,
     events: Arc<Events>,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
+    /// What upstream said of its last heartbeat when the watch began, if it has answered.
+    reported: Mutex<Option<Option<i64>>>,
+    /// Whether a list was compared with that.
+    is_compared: AtomicBool,
 }
 
 impl Lister {
@@ -51,6 +56,8 @@ impl Lister {
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
             last: Mutex::default(),
+            reported: Mutex::default(),
+            is_compared: AtomicBool::new(false),
         }
     }
 
@@ -59,24 +66,51 @@ impl Lister {
     /// # Errors
     /// As [`Lister::list`].
     pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
-        let reported = self.last_heartbeat().await;
-        self.fresh(Instant::now(), reported).await.map(drop)
+        {
+            let mut answer = self.reported.lock().await;
+            *answer = None;
+            self.is_compared.store(false, Ordering::Release);
+            self.ledger.asks_upstream();
+        }
+        self.compare().await
     }
 
-    /// A list that was begun no earlier than `not_before`.
+    /// Goes on with [`Lister::check_continuity`] where it failed.
     ///
     /// # Errors
-    /// Upstream does not answer, or not with a list; the ledger cannot be written.
+    /// As [`Lister::list`].
+    pub(super) async fn compare(&self) -> Result<(), RemovalError> {
+        if self.is_compared.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut answer = self.reported.lock().await;
+        let reported = match *answer {
+            Some(reported) => reported,
+            None => self.last_heartbeat().await?,
+        };
+        *answer = Some(reported);
+        // It is remembered here: the next heartbeat may go out, whatever becomes of the list.
+        self.ledger.asked_upstream();
+        self.fresh(Instant::now(), reported).await?;
+        self.is_compared.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A list that was begun no earlier than `not_before`. Before upstream was compared with what it was, none proves anything.
+    ///
+    /// # Errors
+    /// Upstream does not answer, or not with a list or with its last heartbeat; the ledger cannot be written.
     pub(super) async fn list(
         &self,
         not_before: Instant,
     ) -> Result<Arc<UpstreamList>, RemovalError> {
+        self.compare().await?;
         self.fresh(not_before, None).await
     }
 
-    /// When upstream last took a heartbeat of this agent, by its own account; 0 for never. Upstream's rights allow no GET of the
-    /// Cluster: a patch that changes nothing is answered with the same.
-    async fn last_heartbeat(&self) -> Option<i64> {
+    /// When upstream last took a heartbeat of this agent, by its own account; 0 for never, and where the Cluster is gone; none where the rights to
+    /// ask are. Upstream's rights allow no GET of the Cluster: a patch that changes nothing is answered with the same.
+    async fn last_heartbeat(&self) -> Result<Option<i64>, RemovalError> {
         let clusters = self.upstream.clusters();
         let nothing = Patch::Merge(serde_json::json!({}));
         let answer = clusters
@@ -89,13 +123,15 @@ impl Lister {
         match answer {
             Ok(cluster) => {
                 let last_seen = cluster.status.agent.last_seen;
-                Some(last_seen.map_or(0, |at| at.0.as_second()))
+                Ok(Some(last_seen.map_or(0, |at| at.0.as_second())))
             }
-            Err(failed) => {
+            Err(failed) if error::has_code(&failed, 404) => Ok(Some(0)),
+            Err(failed) if error::has_code(&failed, 403) => {
                 let error = error::text(&failed);
                 tracing::debug!(error, "cannot read upstream's last heartbeat");
-                None
+                Ok(None)
             }
+            Err(failed) => Err(RemovalError::Compare(failed)),
         }
     }
 
@@ -106,7 +142,8 @@ impl Lister {
     ) -> Result<Arc<UpstreamList>, RemovalError> {
         // One at a time, so that lists are compared in the order they were made.
         let mut last = self.last.lock().await;
-        if let Some((at, list)) = &*last
+        if reported.is_none()
+            && let Some((at, list)) = &*last
             && at.elapsed() < REUSED_FOR
             && *at >= not_before
         {

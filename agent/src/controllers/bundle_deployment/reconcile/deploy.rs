@@ -11,7 +11,7 @@ use crate::api::{ANNOTATION_INSTALL_ONCE, BundleDeployment, WATCH_VALUES};
 use crate::bundle::release_name;
 use crate::client::identity::DeploymentClient;
 use crate::controllers::bundle_deployment::chart_poll::{self, Found};
-use crate::controllers::bundle_deployment::claims::ReleaseId;
+use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError};
@@ -25,6 +25,11 @@ use crate::values;
 
 /// How soon a source is asked again that did not answer when a change was deployed.
 const OWED_RETRY: Duration = Duration::from_secs(60);
+
+/// Whether a record is one of this release.
+fn is_of(record: &Release, key: &ReleaseKey) -> bool {
+    record.namespace == key.namespace && record.name == key.name
+}
 
 /// Whether a change of what values come from leads to a deploy.
 fn watches_values(bundle: &BundleDeployment) -> bool {
@@ -90,12 +95,13 @@ impl Reconciler {
             Halt::at(cause)(failed)
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
-        let facts = state.deploy_facts(filled, stored.as_ref(), resources_changed, overwritten);
+        // A status may name another release than the one that is wanted, whoever wrote it: that one is not deployed.
+        let wanted = stored
+            .as_ref()
+            .filter(|stored| is_of(stored, &claims::desired(&state.bundle)));
+        let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
-            None => {
-                self.changed_source(state, impersonated, stored.as_ref())
-                    .await
-            }
+            None => self.changed_source(state, impersonated, wanted).await,
             reason => reason,
         };
         let Some(reason) = reason else {
@@ -110,7 +116,7 @@ impl Reconciler {
             return Ok(Current::stored(stored));
         }
         tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
-        let known = stored.as_ref();
+        let known = wanted;
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
@@ -238,7 +244,8 @@ impl Reconciler {
             return;
         }
         state.report.confirmed();
-        if let Some(id) = ReleaseId::parse(&state.report.status().release) {
+        let id = ReleaseId::parse(&state.report.status().release);
+        if let Some(id) = id.filter(|id| id.key() == claims::desired(&state.bundle)) {
             // It was read and proven a moment ago; what the spec says of it counts from now on.
             let settled = self.confirm_owner(state, impersonated, &id, stored);
             let settled = settled.await;

@@ -100,6 +100,8 @@ pub struct Context {
 struct ReconcileState {
     /// With its `${ }` filled in, as soon as they are.
     bundle: Arc<BundleDeployment>,
+    /// Namespace and name of its release as they are written, if they are filled in.
+    names: Option<String>,
     /// Why the site holds changes, while it does.
     hold: Option<String>,
     report: Report,
@@ -189,6 +191,7 @@ impl Reconciler {
         let now = self.context.identities.agent().now();
         let mut state = ReconcileState {
             report: Report::new(&bundle, status, self.timing, now),
+            names: claims::template(&bundle),
             bundle,
             hold,
             facts: None,

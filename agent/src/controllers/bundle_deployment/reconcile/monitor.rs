@@ -368,6 +368,15 @@ impl Reconciler {
         if !is_wanted || bundle.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
+        let key = ReleaseKey {
+            namespace: release.namespace.clone(),
+            name: release.name.clone(),
+        };
+        if self.release_locks.is_taken(&key, name) {
+            // Whoever deploys it writes these objects; how that ends tells whose they are.
+            self.context.drift.monitor_after(name, DEPLOYED_LOOK);
+            return Ok(());
+        }
         let drifted = correct::correctable(&observed.modified, &observed.taken);
         let now = state.report.now();
         let status = state.report.status().clone();
@@ -383,15 +392,6 @@ impl Reconciler {
             state.report.correction_postponed(problem);
         }
         if due.now.is_empty() {
-            return Ok(());
-        }
-        let key = ReleaseKey {
-            namespace: release.namespace.clone(),
-            name: release.name.clone(),
-        };
-        if self.release_locks.is_taken(&key, name) {
-            // Whoever deploys it writes these objects; how that ends tells whose they are.
-            self.context.drift.monitor_after(name, DEPLOYED_LOOK);
             return Ok(());
         }
         // Upstream learns what was found before it is put right.

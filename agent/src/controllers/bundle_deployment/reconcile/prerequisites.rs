@@ -8,7 +8,7 @@ use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
-use crate::ledger::ReleaseKey;
+use crate::ledger::{LedgerEntry, ReleaseKey};
 
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
@@ -36,19 +36,35 @@ impl Reconciler {
         key: &ReleaseKey,
     ) -> Option<String> {
         let (bundle, store) = (&state.bundle, &self.context.store);
-        let owner = self.context.ledger.get(key).map(claims::Owner::of);
+        let entry = self.context.ledger.get(key);
+        let owner = entry.clone().map(claims::Owner::of);
         // That it is not seen does not mean that it is gone: on proof of that the release is handed over.
         if let Some(owner) = &owner
             && owner.bundle != bundle.name()
             && store.get(&owner.bundle).is_none()
-            && (!owner.is_outdone_by(bundle, key) || store.may_hide(&owner.bundle))
+            && (owner.is_proven()
+                || claims::revision(bundle, key) == 0
+                || store.may_hide(&owner.bundle))
         {
             return Some(owner.bundle.clone());
         }
         if claims::takes(bundle) {
             return None;
         }
-        claims::conflicting_bundle(bundle, key, owner.as_ref(), &store.claimants())
+        let mut others = store.claimants();
+        if owner
+            .as_ref()
+            .is_some_and(|owner| owner.is_proven() && owner.bundle == bundle.name())
+        {
+            // What their statuses name was looked at, and is none of theirs, or can be none.
+            others.retain(|other| {
+                let revision = claims::revision(&other.bundle, key);
+                let may_be_its =
+                    |entry: &LedgerEntry| entry.may_be_of(other.bundle.name(), revision);
+                entry.as_ref().is_some_and(may_be_its) && !self.was_looked_at(&other.bundle)
+            });
+        }
+        claims::conflicting_bundle(bundle, key, owner.as_ref(), &others)
     }
 
     /// Two bundles want one release, and the other one has it: its objects are not this one's to watch.

@@ -61,7 +61,8 @@ impl Reconciler {
             }
             Err(failed) => return Err(failed),
         };
-        if known.digest(id.revision).is_none() {
+        let is_own = known.bundle == state.bundle.name();
+        if !is_own || known.digest(id.revision).is_none() {
             let Some(proof) = self
                 .named(&state.bundle, &release)
                 .filter(|_| known.may_believe(id.revision))
@@ -88,17 +89,10 @@ impl Reconciler {
         let Some(id) = ReleaseId::parse(named) else {
             return Requeue::IDLE;
         };
-        let was_looked_at = {
-            let looked_at = self.looked_at.lock();
-            let looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
-            looked_at.get(bundle.name()) == Some(named)
-        };
         let ledger = &self.context.ledger;
         // What another agent deployed above all that is known here counts too.
-        let is_known = ledger
-            .get(&id.key())
-            .is_some_and(|entry| entry.bundle != bundle.name() || !entry.may_believe(id.revision));
-        if was_looked_at || is_known {
+        let entry = ledger.get(&id.key()).unwrap_or_default();
+        if self.was_looked_at(bundle) || !entry.may_be_of(bundle.name(), id.revision) {
             return Requeue::IDLE;
         }
         let (identities, account) = (
@@ -114,7 +108,12 @@ impl Reconciler {
         let storage = self.records(bundle, &impersonated, &id.namespace);
         match storage.get_unverified(&id.name, id.revision).await {
             Ok(release) => {
-                if let Some(proof) = self.named(bundle, &release) {
+                let proof = match entry.may_believe(id.revision) {
+                    true => self.named(bundle, &release),
+                    // It was deployed over another bundle's, and the ledger was not written any more.
+                    false => Proof::claimed(&entry, bundle.name(), id.revision, &release),
+                };
+                if let Some(proof) = proof {
                     self.adopt(bundle, &impersonated, &id, &release, &proof);
                     if ledger.settle(&id.key()).await.is_err() {
                         return Requeue::RETRY;
@@ -128,6 +127,13 @@ impl Reconciler {
         let mut looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
         looked_at.insert(bundle.name().to_owned(), named.clone());
         Requeue::IDLE
+    }
+
+    /// Whether the record that a bundle's status names was read to see whose it is.
+    pub(super) fn was_looked_at(&self, bundle: &BundleDeployment) -> bool {
+        let looked_at = self.looked_at.lock();
+        let looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
+        looked_at.get(bundle.name()) == Some(&bundle.status.release)
     }
 
     /// What shows that a record of another agent's is of this bundle.
@@ -200,7 +206,10 @@ impl Reconciler {
         key: ReleaseKey,
         proof: &Proof,
     ) -> Result<(), Halt> {
-        let entry = self.entry(&state.bundle, impersonated, &key, true);
+        let entry = LedgerEntry {
+            names: state.names.clone(),
+            ..self.entry(&state.bundle, impersonated, &key, true)
+        };
         let recorded = self.context.ledger.own(key, entry, proof).await;
         recorded.map_err(Halt::at(Cause::Ledger))
     }
@@ -226,7 +235,10 @@ impl Reconciler {
                 None => Ok(()),
             };
         }
-        let entry = self.entry(&state.bundle, impersonated, &key, true);
+        let entry = LedgerEntry {
+            names: state.names.clone(),
+            ..self.entry(&state.bundle, impersonated, &key, true)
+        };
         let confirmed = ledger.confirm(key, entry).await;
         confirmed.map_err(Halt::at(Cause::Ledger))
     }
