@@ -20,7 +20,7 @@ use super::retained::Retained;
 use super::{DeployOptions, install};
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, delete_all,
-    take_back, wait_until_ready,
+    holds_more, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
@@ -180,18 +180,18 @@ impl Attempt<'_> {
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
         let mut retained = Vec::new();
         if !drops_last {
-            retained = self.delete_obsolete().await?;
+            retained = self.delete_obsolete(|object| !holds_more(object)).await?;
         }
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
-        if drops_last {
-            retained = self.delete_obsolete().await?;
-        }
         // Until all is done an attempt may fail, and one that fails takes nothing.
         for object in &applied.kept {
             let owned = self.cluster.own(object).await;
             owned.map_err(|source| DeployError::Apply(ApplyError::of(object, source)))?;
         }
+        // What a volume, a namespace or a definition held cannot be brought back either.
+        let last = self.delete_obsolete(|object| drops_last || holds_more(object));
+        retained.extend(last.await?);
         Ok(Done {
             conflicts: applied.conflicts,
             applied: applied.live,
@@ -274,9 +274,13 @@ impl Attempt<'_> {
             .map_err(DeployError::Wait)
     }
 
-    /// Deletes what earlier revisions had and this one has not.
-    async fn delete_obsolete(&mut self) -> Result<Vec<ObjectKey>, DeployError> {
-        let obsolete = self.previous.obsolete(&self.objects);
+    /// Deletes what earlier revisions had and this one has not, as far as it is due.
+    async fn delete_obsolete(
+        &mut self,
+        is_due: impl Fn(&Object) -> bool,
+    ) -> Result<Vec<ObjectKey>, DeployError> {
+        let mut obsolete = self.previous.obsolete(&self.objects);
+        obsolete.retain(|(object, _)| is_due(object));
         if obsolete.is_empty() {
             return Ok(Vec::new());
         }

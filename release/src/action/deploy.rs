@@ -112,9 +112,11 @@ pub async fn deploy(
         Err(error @ DeployError::Ownership { .. }) => Err(error),
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
+            // What may be there unseen is found by its record.
+            let is_in_doubt = matches!(&error, DeployError::Apply(error) if error.is_in_doubt());
             let made = Made {
                 revision: attempt.release.revision,
-                is_all: !was_known && !attempt.found,
+                is_all: !was_known && !attempt.found && !is_in_doubt,
                 created: std::mem::take(&mut attempt.created),
             };
             // What it wanted is not needed beside what is gone back to.
@@ -325,6 +327,11 @@ async fn prepare<'a>(
         }
     }
     if is_finish {
+        // Rendering takes its time, and nothing but the creation of a record is a lock.
+        let now = storage.history(&spec.name).await?;
+        if last(&now).is_some_and(|head| head.revision > release.revision) {
+            return Err(DeployError::Locked);
+        }
         storage.store_digest(&release).await?;
         storage.update(&release).await?;
     } else {

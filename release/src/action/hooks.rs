@@ -308,9 +308,14 @@ impl HookRun<'_> {
             let removal = delete_hook(self.cluster, owner, object)
                 .await
                 .map_err(HookError::Delete)?;
-            if removal == Removal::NotOwned {
-                foreign = Some(object);
-                continue;
+            match removal {
+                Removal::NotOwned => {
+                    foreign = Some(object);
+                    continue;
+                }
+                // It is written over.
+                Removal::Kept => continue,
+                _ => {}
             }
             wait_until_gone(self.cluster, object, self.timeout)
                 .await

@@ -89,6 +89,12 @@ impl ApplyError {
         }
     }
 
+    /// Whether an object may be there though nobody answered that it is.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        let mut reasons = self.failures.iter().map(ObjectFailure::reason);
+        reasons.any(|reason| ["Unreachable", "Timeout", "ServerTimeout"].contains(&reason))
+    }
+
     /// Whether trying again can help without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         self.failures.iter().all(ObjectFailure::is_retryable)

@@ -12,8 +12,9 @@ use tokio::time::sleep;
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Created, Owner};
+use super::ownership::{Created, Owner, is_kept};
 use super::transport::PARALLEL;
+use super::write::holds_more;
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is looked at before it is deleted, and the pauses between looks: some ten seconds
@@ -219,7 +220,8 @@ pub(crate) async fn is_name_taken(
 }
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
-/// does not, and what another release marked, is left alone. Helm deletes whatever has the name.
+/// does not, and what another release marked, is left alone, as is what asks to be kept and what holds more than itself. Helm deletes whatever
+/// has the name.
 pub(crate) async fn delete_hook(
     cluster: &Cluster,
     owner: &Owner,
@@ -237,6 +239,9 @@ pub(crate) async fn delete_hook(
         let Some(proof) = owner.hook(&live) else {
             return Ok(Removal::NotOwned);
         };
+        if is_kept(&live) || holds_more(object) {
+            return Ok(Removal::Kept);
+        }
         match cluster.delete(object, &proof).await {
             Ok(()) => return Ok(Removal::Deleted),
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),

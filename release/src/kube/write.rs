@@ -286,7 +286,9 @@ impl<'a> ObjectWriter<'a> {
         let is_taken = self
             .claim
             .is_some_and(|claim| claim.operation == Operation::TakeOwnership);
-        if is_taken && adoption(&wrote.live) == Some(Adoption::Kept) {
+        // What others have in it is not taken with it.
+        let holds_others = object.is_namespace() || object.is_crd();
+        if is_taken && !holds_others && adoption(&wrote.live) == Some(Adoption::Kept) {
             wrote.kept = Some(object.without_body());
         }
         Ok(Some(wrote))
@@ -654,6 +656,10 @@ impl<'a> ObjectWriter<'a> {
         let mut looks = 1;
         while let Some(live) = self.cluster.get_metadata(object).await.map_err(failed)? {
             note = adoption(&live);
+            if note.is_some() && !self.previous.contains_key(&object.key()) {
+                // An attempt that fails could not give it back.
+                return Err(irreplaceable("it was there before this version", refusal));
+            }
             let proof = match claim.owner.look(&live).deletable(Operation::Recreate) {
                 Ok(proof) => proof,
                 Err(ObjectState::KeepPolicy) => return Err(irreplaceable(KEPT, refusal)),
@@ -690,6 +696,11 @@ impl<'a> ObjectWriter<'a> {
         }
         Ok(live)
     }
+}
+
+/// Whether more would go with an object than itself.
+pub(crate) fn holds_more(object: &Object) -> bool {
+    contents(object).is_some()
 }
 
 /// What would go with an object that only contains or keeps it, in people's words.

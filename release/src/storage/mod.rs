@@ -316,7 +316,11 @@ impl Storage {
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
     pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
-        self.store_digest(release).await?;
+        if let Err(unstored) = self.store_digest(release).await {
+            // It may be written with another entry yet.
+            self.withdraw_digest(release);
+            return Err(unstored);
+        }
         let created = self.driver.create(release).await;
         if created.as_ref().is_err_and(StorageError::is_refusal) {
             self.withdraw_digest(release);

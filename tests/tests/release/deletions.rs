@@ -58,6 +58,48 @@ async fn a_hook_deletes_and_overwrites_only_hooks_of_its_release() -> Result<()>
     Ok(())
 }
 
+/// Deleting a namespace deletes everything in it; and what asks to be kept is kept, as a hook too.
+#[tokio::test]
+async fn a_hook_that_holds_more_than_itself_or_asks_to_be_kept_is_not_deleted() -> Result<()> {
+    let world = World::new().await?;
+    let shared = format!("{}-shared", world.namespace);
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {shared}\n");
+    let kept = config_map("kept", "1");
+    let policies = ["before-hook-creation", "hook-succeeded"];
+    let template = |value: &str| {
+        let events = "pre-install,pre-upgrade";
+        let mut template = Template::new(&config_map("a", value))
+            .hook("shared", events, &namespace)
+            .hook("kept", events, &kept);
+        for hook in &mut template.hooks {
+            hook.events = events.split(',').map(str::to_owned).collect();
+            hook.delete_policies = policies.map(str::to_owned).to_vec();
+            let annotation = "annotations: {helm.sh/resource-policy: keep, ";
+            if hook.name == "kept" {
+                hook.manifest = hook.manifest.replacen("annotations: {", annotation, 1);
+            }
+        }
+        template
+    };
+    world
+        .deploy_with(&template("1"), DeployOptions::default())
+        .await?;
+    let ids = || -> Result<_> {
+        Ok([
+            world.id(&format!("namespace/{shared}"))?,
+            world.id("configmap/kept")?,
+        ])
+    };
+    let before = ids()?;
+    world
+        .deploy_with(&template("2"), DeployOptions::default())
+        .await?;
+    assert_eq!(ids()?, before);
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    assert_eq!(world.kubectl(&["get", "namespace", &shared, leaving])?, "");
+    Ok(())
+}
+
 /// Deleting a definition deletes everything of its kind, whatever its hook's policies say.
 #[tokio::test]
 async fn a_definition_that_is_a_hook_is_not_deleted_by_its_policies() -> Result<()> {

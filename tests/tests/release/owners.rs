@@ -17,7 +17,7 @@ use testbed::proxy::{self, Answer};
 use crate::definitions::{car, definition, group};
 use crate::doomed::Doomed;
 use crate::proofs::tracked;
-use crate::world::{Template, World, config_map};
+use crate::world::{Template, World, config_map, job};
 
 fn options(take_ownership: bool, atomic: bool) -> DeployOptions {
     DeployOptions {
@@ -393,6 +393,96 @@ async fn an_object_is_not_owned_by_an_attempt_that_fails() -> Result<()> {
         assert_eq!(done.adopted.len(), 1);
         assert_eq!(world.value("a").await?, "none");
     }
+    Ok(())
+}
+
+/// A namespace that was there before is not the release's for what is in it, though `takeOwnership` gives it the object.
+#[tokio::test]
+async fn a_namespace_that_was_there_before_outlives_a_release_that_took_it() -> Result<()> {
+    let world = World::new().await?;
+    let shared = format!("{}-shared", world.namespace);
+    world.kubectl(&["create", "namespace", &shared])?;
+    let manifest = format!("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {shared}\n");
+    let template = Template::new(&(manifest + &config_map("a", "1")));
+    world.deploy_with(&template, options(true, false)).await?;
+    let done = world.remove().await?;
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    let leaving = world.kubectl(&["get", "namespace", &shared, leaving])?;
+    assert_eq!(leaving, "");
+    let left: Vec<&str> = done.adopted.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(left, [shared.as_str()], "and that is told");
+    assert_eq!(world.value("a").await?, "none");
+    Ok(())
+}
+
+/// `force` does not delete what another release has for an attempt that may fail yet.
+#[tokio::test]
+async fn force_recreates_nothing_that_was_just_taken() -> Result<()> {
+    let theirs = World::new().await?;
+    let secret = |value: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: s\nimmutable: true\nstringData: {{v: {value:?}}}\n"
+        )
+    };
+    theirs.deploy(&secret("theirs")).await?;
+    let before = theirs.uid_of("secret/s")?;
+    let ours = World {
+        name: "ours".to_owned(),
+        namespace: theirs.namespace.clone(),
+        storage: Storage::secrets(&theirs.cluster, &theirs.namespace),
+        ..World::new().await?
+    };
+    ours.deploy(&config_map("a", "1")).await?;
+    let forced = DeployOptions {
+        force: true,
+        ..options(true, false)
+    };
+    let both = Template::new(&(config_map("a", "2") + &secret("ours")));
+    let error = ours.deploy_with(&both, forced).await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(told.contains("it was there before this version"), "{told}");
+    assert_eq!(theirs.uid_of("secret/s")?, before);
+    Ok(())
+}
+
+/// What a version drops that holds more than itself goes once that version has succeeded, and not before.
+#[tokio::test]
+async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> {
+    let world = World::new().await?;
+    let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: data\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+                 resources: {requests: {storage: 1Gi}}\n";
+    world
+        .deploy(&(config_map("a", "1") + &config_map("b", "1") + claim))
+        .await?;
+    let before = world.uid_of("persistentvolumeclaim/data")?;
+    let without = || Template::new(&config_map("a", "2"));
+    let endless = without().hook("endless", "post-upgrade", &job("endless"));
+    for atomic in [false, true] {
+        let brief = DeployOptions {
+            timeout: Some(Duration::from_secs(1)),
+            ..options(false, atomic)
+        };
+        let failed = world.deploy_with(&endless, brief).await;
+        failed.unwrap_err();
+        assert_eq!(
+            world.uid_of("persistentvolumeclaim/data")?,
+            before,
+            "atomic: {atomic}"
+        );
+    }
+    assert_eq!(world.value("b").await?, "1", "gone back");
+    world.deploy_with(&without(), options(false, false)).await?;
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    let left = world.kubectl(&[
+        "get",
+        "persistentvolumeclaim",
+        "--ignore-not-found",
+        leaving,
+    ]);
+    assert!(
+        left? != "" || world.uid_of("persistentvolumeclaim/data").is_err(),
+        "it succeeded"
+    );
     Ok(())
 }
 

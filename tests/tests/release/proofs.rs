@@ -1,5 +1,6 @@
 //! Records that somebody else wrote are not trusted: each must have its stored digest.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::ledger::{LedgerEntry, Notes};
@@ -20,6 +21,8 @@ use crate::world::{Template, World, config_map};
 pub(crate) struct Digests {
     entry: Mutex<Option<LedgerEntry>>,
     stored: Mutex<Vec<i64>>,
+    /// The next digest is noted and cannot be written.
+    fails: AtomicBool,
     theirs: Mutex<Vec<i64>>,
 }
 
@@ -87,7 +90,10 @@ impl DigestStore for Digests {
                 stored.push(revision);
             }
             *entry = Some(known.noting(revision, digest));
-            Ok(())
+            match self.fails.swap(false, Ordering::Relaxed) {
+                true => Err("the ledger does not answer".into()),
+                false => Ok(()),
+            }
         }
         .boxed()
     }
@@ -580,5 +586,60 @@ async fn a_revision_that_somebody_else_was_faster_with_is_his() -> Result<()> {
     let known = book.entry().as_ref().map(|entry| entry.known_digest("", 2));
     assert_eq!(known, Some(KnownDigest::Unknown));
     assert_eq!(world.history().await?, ["1 deployed", "2 pending-upgrade"]);
+    Ok(())
+}
+
+/// The digest of a revision could not be written, so that revision was not either: its number is whoever's writes it.
+#[tokio::test]
+async fn a_digest_that_could_not_be_written_vouches_for_nothing() -> Result<()> {
+    let (world, book, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    book.fails.store(true, Ordering::Relaxed);
+    world.deploy(&config_map("a", "2")).await.unwrap_err();
+    assert_eq!(book.known_revisions(), [1]);
+    let mut theirs = plain.get("web", 1).await?;
+    theirs.revision = 2;
+    plain.create(&theirs).await?;
+    world
+        .deploy_with(&failing("3"), atomic())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        world.history().await?,
+        ["1 deployed", "2 deployed", "3 failed"],
+        "not gone back past his"
+    );
+    Ok(())
+}
+
+/// A helm client begins while the chart is rendered that is to finish a revision of ours: he is not overwritten.
+#[tokio::test]
+async fn what_is_finished_is_the_newest_still() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let template = failing("2");
+    let options = DeployOptions::default;
+    world.deploy_with(&template, options()).await.unwrap_err();
+    let mut theirs = plain.get("web", 1).await?;
+    theirs.revision = 3;
+    theirs.set_status(Status::PendingUpgrade, "helm's");
+    let mut spec = world.spec(&template, options());
+    let (render, runtime, storage) = (
+        spec.render,
+        tokio::runtime::Handle::current(),
+        plain.clone(),
+    );
+    spec.render = Arc::new(move |request| {
+        // It is rendered once more for another revision.
+        let created = runtime.block_on(storage.create(&theirs));
+        assert!(created.is_ok() || request.release.revision > 2);
+        render(request)
+    });
+    let refused = release::deploy(&world.cluster, &world.storage, &spec).await;
+    assert!(matches!(refused, Err(DeployError::Locked)), "{refused:?}");
+    assert_eq!(
+        world.history().await?,
+        ["1 deployed", "2 failed", "3 pending-upgrade"]
+    );
     Ok(())
 }
