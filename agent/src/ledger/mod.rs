@@ -31,9 +31,7 @@ use state::LedgerState;
 
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
-pub use proof::{
-    OwnedRecords, Proof, RecordOwner, is_settled, named_bundle, owned_records, shows_deployed,
-};
+pub use proof::{OwnedRecords, Proof, named_bundle};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
 pub use upstream::{ContinuityBreak, UpstreamState};
 

@@ -68,7 +68,7 @@ fn named(record: &Release) -> Option<(&str, &str)> {
 
 /// Whose a stored record is, seen from a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordOwner {
+pub(super) enum RecordOwner {
     /// It is one that was written for the bundle's release: the ledger has its digest.
     Written {
         /// It was deployed once, whatever came after.
@@ -90,7 +90,7 @@ pub enum RecordOwner {
 
 impl RecordOwner {
     /// Whose a record is that lies under the name of `revision`.
-    pub fn of(
+    pub(super) fn of(
         record: &Release,
         revision: i64,
         entry: &LedgerEntry,
@@ -123,7 +123,7 @@ impl RecordOwner {
 
 /// Whether a record shows that the release was deployed for the bundle, though the ledger may know of attempts only. Of one whose removal was
 /// cut off counts what it was before.
-pub fn shows_deployed(owner: RecordOwner, record: &Release) -> bool {
+pub(super) fn shows_deployed(owner: RecordOwner, record: &Release) -> bool {
     let before = record.status_before_removal();
     match owner {
         RecordOwner::Named => true,
@@ -149,7 +149,7 @@ pub enum OwnedRecords {
 
 /// Whether records, the newest first, show whose the release is, whatever the older ones are: the first that says anything is one that
 /// was deployed for the bundle, or names it.
-pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
+pub(super) fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
     use RecordOwner::{Claim, Ended, Foreign, Named, Unreadable, Written};
     let says_nothing = |owner: &RecordOwner| {
         let has_failed = *owner == Written { is_deployed: false };
@@ -161,7 +161,7 @@ pub fn is_settled(records: &[(i64, RecordOwner)]) -> bool {
 }
 
 /// What of a release is the bundle's that the ledger has it for. `records` are its revisions, the newest first.
-pub fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
+pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> OwnedRecords {
     let records = records.iter().copied();
     let records: Vec<_> = records
         .filter(|(_, owner)| *owner != RecordOwner::Claim)

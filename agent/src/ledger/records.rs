@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use release::BoxError;
-use release::storage::{DigestStore, KnownDigest, Storage};
+use release::storage::{DigestStore, KnownDigest, Storage, StorageError};
 
 use crate::client::identity::DeploymentClient;
+use crate::ledger::proof::{OwnedRecords, RecordOwner, is_settled, owned_records, shows_deployed};
 use crate::ledger::{Ledger, LedgerEntry, Notes, ReleaseKey};
 
 /// Whose records they are.
@@ -42,6 +43,46 @@ pub fn records(
             replaced: Mutex::default(),
             theirs: Mutex::default(),
         }))
+}
+
+/// What of a release's records is the bundle's that the ledger has it for, and whether none of that was ever deployed.
+///
+/// # Errors
+/// They cannot be read; of damaged ones only if all are.
+pub async fn owned(
+    storage: &Storage,
+    name: &str,
+    entry: &LedgerEntry,
+    system_namespace: &str,
+) -> Result<(OwnedRecords, bool), StorageError> {
+    let history = storage.history(name).await?;
+    let mut is_attempt = entry.is_attempt;
+    let mut records = Vec::new();
+    let mut damage = None;
+    for revision in history.iter().rev().map(|head| head.revision) {
+        let owner = match storage.get_unverified(name, revision).await {
+            Ok(record) => {
+                let owner = RecordOwner::of(&record, revision, entry, system_namespace);
+                is_attempt &= !shows_deployed(owner, &record);
+                owner
+            }
+            Err(StorageError::NotFound) => continue,
+            Err(failed @ StorageError::Decode { .. }) => {
+                damage.get_or_insert(failed);
+                RecordOwner::Unreadable
+            }
+            Err(failed) => return Err(failed),
+        };
+        records.push((revision, owner));
+        if !entry.is_attempt && is_settled(&records) {
+            // The others change nothing.
+            break;
+        }
+    }
+    match (owned_records(entry, &records), damage) {
+        (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
+        (owned, _) => Ok((owned, is_attempt)),
+    }
 }
 
 struct LedgerDigests {

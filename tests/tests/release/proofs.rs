@@ -20,6 +20,8 @@ use crate::world::{Template, World, config_map};
 #[derive(Debug, Default)]
 pub(crate) struct Digests {
     entry: Mutex<Option<LedgerEntry>>,
+    /// The bundle whose records are read and written.
+    bundle: Mutex<String>,
     stored: Mutex<Vec<i64>>,
     /// The next digest is noted and cannot be written.
     fails: AtomicBool,
@@ -27,9 +29,11 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Those of these revisions are known, and that one is gone.
-    pub(crate) fn begin(&self, noted: &[(i64, String)], gone: Option<i64>) {
+    /// Those of these revisions are known of a bundle's release, and that one is gone.
+    pub(crate) fn begin(&self, bundle: &str, noted: &[(i64, String)], gone: Option<i64>) {
+        *self.bundle() = bundle.to_owned();
         let known = LedgerEntry {
+            bundle: bundle.to_owned(),
             revisions: Some(Notes::default()),
             ..LedgerEntry::default()
         };
@@ -41,6 +45,31 @@ impl Digests {
             Some(gone) => known.noting(gone, "gone".to_owned()).without(gone),
             None => known,
         });
+    }
+
+    /// As the ledger has it.
+    pub(crate) fn as_known(&self) -> LedgerEntry {
+        self.entry().clone().unwrap_or_default()
+    }
+
+    /// The release is another bundle's, which waited for it.
+    pub(crate) fn hand_over(&self, to: &str, is_attempt: bool) {
+        *self.bundle() = to.to_owned();
+        let handed = self.as_known().handed_to(to);
+        *self.entry() = Some(LedgerEntry {
+            is_attempt,
+            ..handed
+        });
+    }
+
+    /// A revision that somebody else wrote is believed.
+    pub(crate) fn adopt(&self, revision: i64, record: &Release) {
+        let known = self.as_known();
+        *self.entry() = Some(known.noting(revision, release::storage::digest(record)));
+    }
+
+    fn bundle(&self) -> MutexGuard<'_, String> {
+        self.bundle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn entry(&self) -> MutexGuard<'_, Option<LedgerEntry>> {
@@ -58,7 +87,10 @@ impl Digests {
 impl DigestStore for Digests {
     fn known(&self, _: &str, revision: i64) -> KnownDigest {
         let entry = self.entry();
-        let known = entry.as_ref().map(|entry| entry.known_digest("", revision));
+        let bundle = self.bundle().clone();
+        let known = entry
+            .as_ref()
+            .map(|entry| entry.known_digest(&bundle, revision));
         known.unwrap_or(KnownDigest::Unknown)
     }
 
@@ -107,7 +139,7 @@ impl DigestStore for Digests {
         let mut entry = self.entry();
         *entry = entry
             .take()
-            .map(|entry| entry.restoring("", revision, None));
+            .map(|entry| entry.restoring(&self.bundle(), revision, None));
     }
 }
 

@@ -1,15 +1,19 @@
 //! The table of situations (`release/src/state/situations.txt`) walked on a real API server: for each status of the newest record, each
-//! history below it and each writer whose answers differ, the real records and objects are made, a deploy, an attempt that is undone and a
-//! removal run, and what became of each object is read from the server.
+//! history below it and each writer whose answers differ, the real records and objects are made, each operation is run (a deploy, an attempt
+//! that is undone, a correction, a removal, an adoption of what another agent deployed, a hand-over), and what became of each object is read
+//! from the server. What goes before an operation is what the agent asks: whose the records are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agent::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
+use agent::controllers::bundle_deployment::correct;
+use agent::ledger::{OwnedRecords, Proof, records};
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use release::model::{Release, Status};
 use release::storage::Storage;
@@ -22,7 +26,12 @@ use crate::world::{Template, World, config_map};
 const TABLE: &str = include_str!("../../../release/src/state/situations.txt");
 
 /// Worlds that are made at a time.
-const AT_A_TIME: usize = 6;
+const AT_A_TIME: usize = 8;
+
+/// The bundle that has the release, one that waits for it, and the namespace of their agent.
+const BUNDLE: &str = "owner";
+const HEIR: &str = "heir";
+const SYSTEM: &str = "cattle-fleet-system";
 
 /// Who wrote the newest record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +123,23 @@ const SHAPES: [Shape; 12] = [
     shape("forged-in-place", &[(1, "deployed")], 2, Writer::InPlace),
 ];
 
+impl Shape {
+    /// How whoever wrote the newest revision writes objects: Helm 3 merges on the client's side, and so records no way of applying.
+    fn is_merged(&self) -> bool {
+        self.name.starts_with("helm-3")
+    }
+
+    /// The field manager of what the newest revision brought.
+    fn manager(&self) -> &'static str {
+        match self.writer {
+            Writer::Us | Writer::InPlace => "fleetagent",
+            Writer::Other("helm-controller", _) => "helm-controller",
+            Writer::Other("kubectl-create", _) => "kubectl-create",
+            Writer::Other(..) | Writer::GoAgent => "helm",
+        }
+    }
+}
+
 /// A row: the newest record's status, its shape, and the cells.
 struct Row {
     status: &'static str,
@@ -149,10 +175,14 @@ fn rows() -> Vec<(Row, Operation)> {
         let Some(shape) = ALL.iter().find(|shape| shape.name == name) else {
             continue;
         };
-        for operation in [Operation::Deploy, Operation::Undo, Operation::Remove] {
+        for operation in Operation::ALL {
             let answers = match operation {
-                Operation::Deploy | Operation::Undo => [other_content, if_it_fails],
+                Operation::Deploy | Operation::Undo | Operation::HandOver => {
+                    [other_content, if_it_fails]
+                }
                 Operation::Remove => [uninstall, status],
+                // What is put right, or believed, is so whatever the record says of itself.
+                Operation::Correct | Operation::Adopt => [""; 2],
             };
             let plain = answers.map(|cell| cell.replace(|one: char| one.is_ascii_digit(), ""));
             if seen.insert((operation, shape.writer, shape.is_readable, plain)) {
@@ -175,7 +205,29 @@ fn rows() -> Vec<(Row, Operation)> {
 enum Operation {
     Deploy,
     Undo,
+    Correct,
+    /// Of a bundle that is gone, or of a former name: both go by what of the records is the bundle's.
     Remove,
+    /// Upstream's status names the newest revision.
+    Adopt,
+    /// To a bundle that waits for it and then deploys.
+    HandOver,
+}
+
+impl Operation {
+    const ALL: [Self; 6] = [
+        Self::Deploy,
+        Self::Undo,
+        Self::Correct,
+        Self::Remove,
+        Self::Adopt,
+        Self::HandOver,
+    ];
+
+    /// Whether it waits for what is going, if a record has that.
+    fn waits(self) -> bool {
+        matches!(self, Self::Undo | Self::Correct | Self::Adopt)
+    }
 }
 
 /// Objects under the names that say what they are to the release.
@@ -197,8 +249,7 @@ fn recorded(is_newest: bool, value: &str, operation: Operation) -> String {
     let keep = format!("  annotations: {{{KEEP}: keep}}\n  name: keep");
     let names = ["ours", "keep", "dropped", "adopted"].map(|name| config_map(name, value));
     let mut maps = names.concat().replace("  name: keep", &keep);
-    if operation != Operation::Undo {
-        // What is gone back to waits for what is going.
+    if !operation.waits() {
         maps += &config_map("leaving", value);
     }
     // The newest names what is others' too: who writes records may name anything.
@@ -225,7 +276,10 @@ fn desired(is_install: bool) -> String {
 impl Scene {
     async fn new(row: &Row, operation: Operation) -> Result<Self> {
         let mut world = World::new().await?;
-        world.kubectl(&["create", "namespace", &world.namespace])?;
+        let namespace = json!({"metadata": {"name": world.namespace}});
+        Api::<Namespace>::all(world.client.clone())
+            .create(&PostParams::default(), &serde_json::from_value(namespace)?)
+            .await?;
         let (plain, book) = (world.storage.clone(), Arc::new(Digests::default()));
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
         for name in OBJECTS {
@@ -247,7 +301,19 @@ impl Scene {
                 "leaving" => map["metadata"]["finalizers"] = json!(["example.com/stays"]),
                 _ => {}
             }
-            let manager = owner.map_or("kubectl", |_| "fleetagent");
+            let manager = match owner {
+                None => "kubectl",
+                Some(_) if name == "brought" => row.shape.manager(),
+                Some(_) => "fleetagent",
+            };
+            if name == "brought" && row.shape.is_merged() {
+                let merging = PostParams {
+                    field_manager: Some(manager.to_owned()),
+                    ..PostParams::default()
+                };
+                maps.create(&merging, &serde_json::from_value(map)?).await?;
+                continue;
+            }
             maps.patch(name, &PatchParams::apply(manager), &Patch::Apply(&map))
                 .await?;
         }
@@ -263,6 +329,9 @@ impl Scene {
         for (revision, status) in below.iter().chain([&(newest, row.status)]) {
             let is_newest = *revision == newest;
             let mut record = record(&world, (*revision, status), is_newest, operation);
+            if is_newest && row.shape.is_merged() {
+                record.apply_method = release::ApplyMethod::Unset;
+            }
             if is_newest && writer == Writer::GoAgent {
                 let mut chart = record.chart.as_deref().cloned().unwrap_or_default();
                 chart.metadata.annotations = Some(by_an_agent().into_iter().collect());
@@ -304,7 +373,11 @@ impl Scene {
                 .patch(&name, &parameters, &Patch::Merge(&damage))
                 .await?;
         }
-        book.begin(&noted, (writer == Writer::InPlace).then_some(newest));
+        book.begin(
+            BUNDLE,
+            &noted,
+            (writer == Writer::InPlace).then_some(newest),
+        );
         world.storage = plain.with_digests(Arc::clone(&book) as _);
         let mut scene = Self {
             world,
@@ -354,6 +427,40 @@ impl Scene {
         Ok(())
     }
 
+    /// Nobody wrote to any.
+    async fn is_all_untouched(&self) -> Result<()> {
+        for name in OBJECTS {
+            self.is_untouched(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts right what differs from a revision, as far as its record is believed, as a bundle with `correctDrift` does. Whether it is.
+    async fn correct(&self, revision: i64) -> Result<bool> {
+        let world = &self.world;
+        let Ok(release) = world.storage.get("web", revision).await else {
+            return Ok(false);
+        };
+        if !world.storage.proves("web", revision, &release) {
+            return Ok(false);
+        }
+        let desired = correct::objects(&world.cluster, &release).await?;
+        let due: Vec<_> = desired.iter().map(objects::Object::key).collect();
+        correct::apply(&world.cluster, &release, &desired, &due, false).await?;
+        for name in ["ours", "keep", "dropped", "adopted", "brought", "unmarked"] {
+            self.is_there(name).await?;
+            let value = self.value(name).await?;
+            ensure!(value == revision.to_string(), "{name} says {value}");
+        }
+        Ok(true)
+    }
+
+    /// What of the release is the bundle's, and whether none of it was deployed.
+    async fn owned(&self) -> Result<(OwnedRecords, bool)> {
+        let entry = self.book.as_known();
+        Ok(records::owned(&self.world.storage, "web", &entry, SYSTEM).await?)
+    }
+
     /// Nobody wrote to it.
     async fn is_untouched(&self, name: &str) -> Result<()> {
         let now = self.found(name).await?.map(|found| (found.0, found.1));
@@ -366,7 +473,12 @@ impl Scene {
 }
 
 fn by_an_agent() -> BTreeMap<String, String> {
-    BTreeMap::from([("example.com/agent".to_owned(), "ours".to_owned())])
+    let all = [
+        (ANNOTATION_AGENT_NAMESPACE, SYSTEM),
+        (ANNOTATION_BUNDLE_ID, BUNDLE),
+    ];
+    all.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// A record that tells of a revision with a hook for its removal.
@@ -439,8 +551,14 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             DeployOptions::default()
         }
     };
+    if operation == Operation::HandOver {
+        let (owned, is_attempt) = scene.owned().await?;
+        ensure!(owned == OwnedRecords::Whole, "{owned:?}");
+        scene.book.hand_over(HEIR, is_attempt);
+        scene.is_all_untouched().await?;
+    }
     match operation {
-        Operation::Deploy => {
+        Operation::Deploy | Operation::HandOver => {
             let done = world
                 .deploy_with(&Template::new(&manifest), options(false))
                 .await;
@@ -462,6 +580,28 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
                 }
                 let dropped = scene.value("dropped").await?;
                 ensure!(base.is_none() || dropped == "none", "dropped is left");
+            }
+        }
+        Operation::Correct => {
+            let is_believed = scene.correct(row.shape.newest).await?;
+            let is_ours = !is_theirs && row.shape.is_readable;
+            ensure!(is_believed == is_ours, "believed: {is_believed}");
+            if !is_believed {
+                scene.is_all_untouched().await?;
+            }
+        }
+        Operation::Adopt => {
+            let (newest, entry) = (row.shape.newest, scene.book.as_known());
+            let record = plain.get_unverified("web", newest).await.ok();
+            let proof = record.as_ref().and_then(|record| {
+                Proof::named(record, BUNDLE, SYSTEM).filter(|_| entry.may_believe(newest))
+            });
+            let is_agents = row.shape.writer == Writer::GoAgent;
+            ensure!(proof.is_some() == is_agents, "adopted: {proof:?}");
+            scene.is_all_untouched().await?;
+            if let Some(record) = record.filter(|_| is_agents) {
+                scene.book.adopt(newest, &record);
+                ensure!(scene.correct(newest).await?, "it is believed from now on");
             }
         }
         Operation::Undo => {
@@ -491,7 +631,12 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             }
         }
         Operation::Remove => {
-            let spec = UninstallSpec::new("web", &world.namespace);
+            let (owned, is_attempt) = scene.owned().await?;
+            ensure!(owned == OwnedRecords::Whole, "{owned:?}");
+            let spec = UninstallSpec {
+                is_attempt,
+                ..UninstallSpec::new("web", &world.namespace)
+            };
             release::uninstall(&world.cluster, &world.storage, &spec).await?;
             ensure!(plain.history("web").await?.is_empty(), "records are left");
             // Who removes does not ask whether a record that nothing vouches for is another agent's.
@@ -514,10 +659,9 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             );
         }
     }
-    if is_waiting && operation != Operation::Remove {
-        for name in OBJECTS {
-            scene.is_untouched(name).await?;
-        }
+    let deploys = [Operation::Deploy, Operation::Undo, Operation::HandOver];
+    if is_waiting && deploys.contains(&operation) {
+        scene.is_all_untouched().await?;
     }
     for name in ["keep", "adopted"] {
         scene.is_there(name).await?;
@@ -547,6 +691,10 @@ async fn no_situation_touches_what_is_not_proven_to_be_the_releases() -> Result<
         wrong.len(),
         wrong.join("\n")
     );
-    ensure!(count > 80, "{count} walks are too few for a table");
+    ensure!(count > 120, "{count} walks are too few for a table");
+    for wanted in Operation::ALL {
+        let walked = rows.iter().filter(|(_, operation)| *operation == wanted);
+        ensure!(walked.count() >= 7, "{wanted:?} is hardly walked");
+    }
     Ok(())
 }

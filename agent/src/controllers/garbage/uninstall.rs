@@ -6,17 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use release::action::{UninstallSpec, uninstall};
-use release::storage::{Storage, StorageError};
+use release::storage::Storage;
 
 use super::RemovalError;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
-use crate::ledger::{
-    Ledger, LedgerEntry, OwnedRecords, Proof, RecordOwner, ReleaseKey, is_settled, owned_records,
-    records, shows_deployed,
-};
+use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
@@ -82,12 +79,13 @@ impl Uninstaller {
             release: key.to_string(),
             source,
         };
-        let (owned, is_attempt) = match self.owned(&storage, key, entry).await {
-            Ok(found) => found,
-            // In a namespace that is gone with its rights an account may not even look.
-            Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
-            Err(source) => return Err(failed(source)),
-        };
+        let (owned, is_attempt) =
+            match records::owned(&storage, &key.name, entry, &self.system_namespace).await {
+                Ok(found) => found,
+                // In a namespace that is gone with its rights an account may not even look.
+                Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
+                Err(source) => return Err(failed(source)),
+            };
         if let Some(proof) = Proof::of_records(&owned) {
             return Ok(Found::Owned(Box::new(OwnedRelease {
                 proof,
@@ -105,43 +103,6 @@ impl Uninstaller {
             deleted.map_err(failed)?;
         }
         Ok(Found::Returned)
-    }
-
-    /// What of the records is the bundle's, and whether none of that was ever deployed.
-    async fn owned(
-        &self,
-        storage: &Storage,
-        key: &ReleaseKey,
-        entry: &LedgerEntry,
-    ) -> Result<(OwnedRecords, bool), StorageError> {
-        let history = storage.history(&key.name).await?;
-        let mut is_attempt = entry.is_attempt;
-        let mut records = Vec::new();
-        let mut damage = None;
-        for revision in history.iter().rev().map(|head| head.revision) {
-            let owner = match storage.get_unverified(&key.name, revision).await {
-                Ok(record) => {
-                    let owner = RecordOwner::of(&record, revision, entry, &self.system_namespace);
-                    is_attempt &= !shows_deployed(owner, &record);
-                    owner
-                }
-                Err(StorageError::NotFound) => continue,
-                Err(failed @ StorageError::Decode { .. }) => {
-                    damage.get_or_insert(failed);
-                    RecordOwner::Unreadable
-                }
-                Err(failed) => return Err(failed),
-            };
-            records.push((revision, owner));
-            if !entry.is_attempt && is_settled(&records) {
-                // The others change nothing.
-                break;
-            }
-        }
-        match (owned_records(entry, &records), damage) {
-            (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
-            (owned, _) => Ok((owned, is_attempt)),
-        }
     }
 
     /// Uninstalls a release and forgets it. Its objects stay where the bundle wished so, and always those of the agent itself.
