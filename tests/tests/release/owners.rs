@@ -480,7 +480,7 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
         leaving,
     ]);
     assert!(
-        left? != "" || world.uid_of("persistentvolumeclaim/data").is_err(),
+        !left?.is_empty() || world.uid_of("persistentvolumeclaim/data").is_err(),
         "it succeeded"
     );
     Ok(())
