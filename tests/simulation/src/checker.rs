@@ -69,8 +69,8 @@ pub struct Checker {
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
     /// Hooks that succeeded, by place, revision of their release and content.
     hooks: BTreeSet<(Id, i64, String)>,
-    /// How often the agent created an object, and since when.
-    creations: BTreeMap<Id, (u64, Instant)>,
+    /// How often a life of the agent created an object, and since when: back-offs end with a life.
+    creations: BTreeMap<(Id, Option<u32>), (u64, Instant)>,
     /// Revisions a release got since this was last taken.
     pub revisions: BTreeMap<ReleaseKey, u64>,
     /// Writes of the agent by object, since this was last taken.
@@ -376,8 +376,8 @@ impl Checker {
     }
 
     /// An object is created anew when somebody deleted it, not again and again.
-    fn count_creation(&mut self, id: &Id) {
-        let known = self.creations.entry(id.clone());
+    fn count_creation(&mut self, id: &Id, life: Option<u32>) {
+        let known = self.creations.entry((id.clone(), life));
         let (count, since) = known.or_insert_with(|| (0, Instant::now()));
         *count += 1;
         if *count > MOST_CREATIONS + since.elapsed().as_secs() / 60 {
@@ -432,9 +432,10 @@ impl Checker {
                 continue;
             }
             let born = origin.as_ref().map_or(0, |origin| origin.born);
-            // Undone is what was created since the last success: where that was asked for, and where a first install meets what is another's.
+            // Undone is what was created since the last success: where that was asked for, and where an install, the first or one after all
+            // records are gone, meets what is another's.
             let deployed = self.deployed.get(&owner).copied().unwrap_or(0);
-            let is_undo = born == deployed && (desired.atomic || deployed == 0);
+            let is_undo = born == deployed && (desired.atomic || !self.has_deployed(&owner));
             if is_undo || desired.force {
                 continue;
             }
@@ -719,7 +720,7 @@ impl Audit for Checker {
                 if let Some(owner) = Self::owner(after) {
                     self.account(write, &owner);
                     if !Self::is_hook(after) {
-                        self.count_creation(&write.id);
+                        self.count_creation(&write.id, write.who.agent());
                     }
                 }
             }

@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use crate::checker::{Checker, RECORD, Violation};
-use crate::desired::{ACCOUNTS, Desired, NAMESPACES, ObjectKind, bundle_name};
+use crate::desired::{ACCOUNTS, BUNDLES, Desired, NAMESPACES, ObjectKind, bundle_name};
 use crate::logs;
 use crate::network::Network;
 use crate::plan::Plan;
@@ -231,6 +231,8 @@ fn remembered(world: &World) {
             "accounts_read_for" => ACCOUNTS.len() * NAMESPACES.len(),
             "read_records" => records,
             "releases" => bundles + records,
+            // A day long, of whichever bundle: one that comes back has not failed less.
+            "postponed_attempts" => BUNDLES,
             "watched_kinds" => bundles * ObjectKind::ALL.len(),
             // Each is told once in a while, and there are few texts.
             "waiting_events" | "written_events" => 100,
