@@ -8,6 +8,8 @@ pub const HOLES: &[&str] = &[
     // A permission that is given while nothing is held lets the next loss through.
     "deletes what upstream lost",
     "no good revision",
+    // Somebody's helm deploys a release while an atomic attempt at it fails: the undo takes all of it.
+    "deletes what is wanted",
     // Who claims a release in vain prunes what others wrote.
     "history of others purged",
     // A held removal is looked at every ten seconds, as long as it is held.
