@@ -33,7 +33,7 @@ pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
-pub use upstream::{ContinuityBreak, UpstreamState};
+pub use upstream::{ContinuityBreak, SeenBefore, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
@@ -340,12 +340,18 @@ impl Ledger {
         state.upstream.as_ref().map_or(0, |seen| seen.version)
     }
 
+    /// The last heartbeat that upstream is known to have taken, in seconds since 1970. To be asked before upstream is.
+    pub fn seen_heartbeat(&self) -> Option<i64> {
+        let state = self.lock();
+        state.upstream.as_ref().and_then(|seen| seen.reported)
+    }
+
     /// How often upstream turned out not to be the one seen before. A watch that began earlier gets no events any more.
     pub fn breaks(&self) -> u64 {
         self.lock().breaks
     }
 
-    /// Compares upstream with the one seen before, when `floor` was its version. After a break, every bundle that is not
+    /// Compares upstream with the one seen before, as it was known when it was asked. After a break, every bundle that is not
     /// `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
     ///
     /// # Errors
@@ -354,10 +360,10 @@ impl Ledger {
     pub async fn check_continuity(
         &self,
         now: UpstreamState,
-        floor: u64,
+        before: SeenBefore,
         listed: &BTreeSet<String>,
     ) -> kube::Result<Option<ContinuityBreak>> {
-        let (found, must_write) = self.lock().check_continuity(now, floor, listed);
+        let (found, must_write) = self.lock().check_continuity(now, before, listed);
         if must_write {
             self.flush(None).await?;
         }

@@ -36,6 +36,16 @@ pub struct UpstreamState {
     pub reported: Option<i64>,
 }
 
+/// What was known of upstream when it was asked. What it says may be older than what is known by the time it is heard: an event came, a
+/// heartbeat was taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenBefore {
+    /// Highest resourceVersion.
+    pub version: u64,
+    /// When it last took a report of this agent.
+    pub reported: Option<i64>,
+}
+
 impl UpstreamState {
     /// Whether `now`, seen later, is a continuation; why not otherwise.
     pub fn continues(&self, now: &Self) -> Result<(), ContinuityBreak> {
