@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
-use objects::Object;
+use objects::{Object, Resource};
 use tokio::time::sleep;
 
 use super::client::Cluster;
@@ -220,8 +220,8 @@ pub(crate) async fn is_name_taken(
 }
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what
-/// does not, and what another release marked, is left alone, as is what asks to be kept and what holds more than itself. Helm deletes whatever
-/// has the name.
+/// does not, and what another release marked, is left alone, as is what holds more than itself and what asks to be kept. Of what runs
+/// nothing is kept: it would not run again, and its template cannot be changed. Helm deletes whatever has the name.
 pub(crate) async fn delete_hook(
     cluster: &Cluster,
     owner: &Owner,
@@ -239,7 +239,7 @@ pub(crate) async fn delete_hook(
         let Some(proof) = owner.hook(&live) else {
             return Ok(Removal::NotOwned);
         };
-        if is_kept(&live) || holds_more(object) {
+        if (is_kept(&live) && !runs(object)) || holds_more(object) {
             return Ok(Removal::Kept);
         }
         match cluster.delete(object, &proof).await {
@@ -253,4 +253,13 @@ pub(crate) async fn delete_hook(
             Err(error) => return Err(failed(error)),
         }
     }
+}
+
+/// Whether an object does its work once, and is in the way of the next time.
+fn runs(object: &Object) -> bool {
+    let Resource { group, kind, .. } = &*object.resource;
+    matches!(
+        (group.as_str(), kind.as_str()),
+        ("batch", "Job") | ("", "Pod")
+    )
 }

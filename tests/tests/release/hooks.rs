@@ -81,6 +81,31 @@ async fn a_job_that_failed_before_an_upgrade_runs_again_until_it_passes() -> Res
     Ok(())
 }
 
+/// A wish to be kept, as charts put it on all they have, does not keep a hook from running: the Job of the last time makes way.
+#[tokio::test]
+async fn a_job_that_asks_to_be_kept_runs_again() -> Result<()> {
+    let world = World::new().await?;
+    let with = |image: &str, event: &str| {
+        let migrate = job("migrate").replace("image: busybox", &format!("image: {image}"));
+        let mut template = Template::new(&config_map("a", image)).hook("migrate", event, &migrate);
+        let manifest = &mut template.hooks[0].manifest;
+        *manifest = manifest.replace(
+            "annotations: {",
+            "annotations: {helm.sh/resource-policy: keep, ",
+        );
+        template
+    };
+    let mut uids = Vec::new();
+    for (image, event) in [("busybox", "pre-install"), ("busybox:2", "pre-upgrade")] {
+        let done = world.deploy_with(&with(image, event), options()).await?;
+        let phase = &done.release.hooks[0].last_run.phase;
+        assert_eq!(phase, HookExecution::SUCCEEDED);
+        uids.push(world.uid("job/migrate")?);
+    }
+    assert_ne!(uids[0], uids[1], "it ran again");
+    Ok(())
+}
+
 /// A Job that fails after the objects were applied leaves them, and the release comes right with it.
 #[tokio::test]
 async fn a_job_that_failed_after_the_install_runs_again_with_the_install() -> Result<()> {
