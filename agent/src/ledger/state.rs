@@ -143,8 +143,13 @@ impl LedgerEntry {
 
     /// The newest revision that was ever written for the bundle, where it is proven that the release is its own; else 0.
     pub fn newest_owned(&self) -> i64 {
-        let newest = self.revisions.as_ref().and_then(Notes::newest);
+        let newest = self.newest_written();
         newest.filter(|_| !self.is_attempt).unwrap_or_default()
+    }
+
+    /// The newest revision that was ever written for the bundle. `None` if none is known.
+    pub fn newest_written(&self) -> Option<i64> {
+        self.revisions.as_ref().and_then(Notes::newest)
     }
 
     /// The newest revision that ever had a digest here, whoever wrote it.

@@ -246,6 +246,8 @@ pub struct UninstallSpec {
     pub keep_resources: bool,
     /// It was never deployed: no attempt that fails takes anything, so only what it created goes.
     pub is_attempt: bool,
+    /// Only revisions up to this one count, as if there were no others: what is above is of who has the release next. `None` for all.
+    pub up_to: Option<i64>,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -262,6 +264,7 @@ impl UninstallSpec {
             namespace: namespace.into(),
             keep_resources: false,
             is_attempt: false,
+            up_to: None,
             keep_history: false,
             disable_hooks: false,
             timeout: None,

@@ -59,7 +59,8 @@ pub(super) async fn uninstall_locked(
         name: spec.name.clone(),
         source,
     };
-    let history = storage.history(&spec.name).await.map_err(load)?;
+    let mut history = storage.history(&spec.name).await.map_err(load)?;
+    history.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
     let mut done = Uninstalled {
         existed: !history.is_empty(),
         ..Uninstalled::default()

@@ -258,6 +258,25 @@ async fn an_object_stored_with_keep_is_kept_without_its_live_annotation() -> Res
     Ok(())
 }
 
+/// A release whose objects stay is forgotten up to what its bundle wrote; what another one deploys meanwhile is its own.
+#[tokio::test]
+async fn what_the_next_owner_wrote_outlives_the_records_below() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    let spec = UninstallSpec {
+        keep_resources: true,
+        up_to: Some(1),
+        ..UninstallSpec::new(&world.name, &world.namespace)
+    };
+    for _ in 0..2 {
+        release::uninstall(&world.cluster, &world.storage, &spec).await?;
+        assert_eq!(world.history().await?, ["2 deployed"]);
+        assert_eq!(world.value("a").await?, "2");
+    }
+    Ok(())
+}
+
 /// Whose manifest cannot be read nobody knows the objects of: the record is not thrown away over them.
 #[tokio::test]
 async fn a_release_with_an_unreadable_manifest_is_not_purged() -> Result<()> {

@@ -392,9 +392,10 @@ impl Collector {
             }
         };
         if release.keeps {
-            // An upgrade of what is to stay would drop what the next one has not.
-            let done = self.uninstaller.uninstall(key, entry, &release, removal);
-            done.await?;
+            let left = self
+                .uninstaller
+                .leave_objects(key, entry, &release, &next_owner);
+            left.await?;
             self.queue.wake(&next_owner, ReconcileKind::Full);
             return Ok(());
         }

@@ -116,6 +116,38 @@ impl Uninstaller {
         release: &OwnedRelease,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
+        if self.delete(key, entry, release, None).await? {
+            self.leave_copies(key, entry, release, removal).await?;
+        }
+        self.forget(key).await
+    }
+
+    /// Forgets a release whose objects stay, so that its next owner installs: an upgrade would drop what that one has not. A deploy of the
+    /// next owner that was under way meanwhile keeps its records and what the ledger has of them.
+    ///
+    /// # Errors
+    /// As [`Self::uninstall`].
+    pub(super) async fn leave_objects(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        release: &OwnedRelease,
+        next_owner: &str,
+    ) -> Result<(), RemovalError> {
+        let newest = entry.newest_written();
+        self.delete(key, entry, release, newest).await?;
+        let given_up = self.ledger.give_up(key, &entry.bundle, Some(next_owner));
+        given_up.await.map_err(RemovalError::Ledger)
+    }
+
+    /// Deletes what a release has, as far as it is to go, and its records up to a revision. `false` if its namespace is gone.
+    async fn delete(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        release: &OwnedRelease,
+        up_to: Option<i64>,
+    ) -> Result<bool, RemovalError> {
         let ReleaseKey { namespace, name } = key;
         let keeps = release.keeps;
         tracing::info!(
@@ -129,9 +161,10 @@ impl Uninstaller {
         let mut spec = UninstallSpec::new(name, namespace);
         spec.keep_resources = keeps;
         spec.is_attempt = release.is_attempt;
+        spec.up_to = up_to;
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
-            Err(_) if self.is_gone(namespace).await => return self.forget(key).await,
+            Err(_) if self.is_gone(namespace).await => return Ok(false),
             Err(failed) => {
                 let name = name.clone();
                 let source = match SensitiveData::of_records(&release.storage, &name).await {
@@ -144,8 +177,7 @@ impl Uninstaller {
         if !done.not_owned.is_empty() {
             tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
         }
-        self.leave_copies(key, entry, release, removal).await?;
-        self.forget(key).await
+        Ok(true)
     }
 
     /// Removes the copies of upstream resources that only this bundle needs, unless its objects are to stay.
