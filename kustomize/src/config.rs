@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
+use golib::budget::Budget;
 use serde_json::Value;
 
 use crate::decode::{Decoder, go_slices, go_structs};
@@ -36,6 +37,23 @@ go_structs! {
         var_reference: "varReference" = FsSlice,
         images: "images" = FsSlice,
         replicas: "replicas" = FsSlice,
+    }
+}
+
+/// Where a file of configurations has texts; what is embedded, such as a kind, is none on the way to JSON.
+fn is_text(path: &[&str]) -> bool {
+    let is = |path: &str, name: &str| path.eq_ignore_ascii_case(name);
+    match path {
+        [specs, field] => {
+            let is_known = TransformerConfig::known()
+                .into_iter()
+                .any(|known| is(specs, known));
+            is_known && !is(specs, "nameReference") && is(field, "path")
+        }
+        [references, specs, field] => {
+            is(references, "nameReference") && is(specs, "fieldSpecs") && is(field, "path")
+        }
+        _ => false,
     }
 }
 
@@ -286,7 +304,8 @@ impl TransformerConfig {
         let mut added = Self::default();
         for path in paths {
             let text = loader.load(path)?;
-            let value = golib::yaml::decode_strict(&text)?;
+            let decoder = golib::yaml::Decoder::new().strict().texts(&is_text);
+            let value = decoder.decode(&text, &mut Budget::default())?;
             let mut own: Self = if value.is_null() {
                 Self::default()
             } else {

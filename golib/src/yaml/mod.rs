@@ -169,6 +169,7 @@ pub struct Decoder<'k> {
     floats: bool,
     keep: Option<Keep<'k>>,
     apart: Option<Apart<'k>>,
+    texts: Option<Keep<'k>>,
 }
 
 impl<'k> Decoder<'k> {
@@ -209,6 +210,26 @@ impl<'k> Decoder<'k> {
     pub fn extract(self, wanted: Keep<'k>, take: &'k dyn Fn(&[&str], Value)) -> Self {
         Self {
             apart: Some(Apart { wanted, take }),
+            ..self
+        }
+    }
+
+    /// Infinite floats and those that are no number are text (`+Inf`) where a struct has one, as `Unmarshal` into it reads
+    /// them. `texts` is asked with the keys that lead to such a float, lists left out.
+    ///
+    /// ```
+    /// use golib::{budget::Budget, yaml::Decoder};
+    ///
+    /// let texts = |path: &[&str]| path == ["items", "name"];
+    /// let decoder = Decoder::new().texts(&texts);
+    /// let read = decoder.decode(b"items: [{name: -.inf}]", &mut Budget::default())?;
+    /// assert_eq!(read, serde_json::json!({"items": [{"name": "-Inf"}]}));
+    /// assert!(decoder.decode(b"items: [{size: -.inf}]", &mut Budget::default()).is_err());
+    /// # Ok::<(), golib::yaml::Error>(())
+    /// ```
+    pub fn texts(self, texts: Keep<'k>) -> Self {
+        Self {
+            texts: Some(texts),
             ..self
         }
     }
@@ -255,7 +276,8 @@ impl<'k> Decoder<'k> {
             Err(Stop::TooLarge(error)) => Err(error.into()),
             Err(Stop::NotPlain) => {
                 *budget = before;
-                let value = read(&input, self.strict, budget)?.into_json(Target::Any)?;
+                let target = self.texts.map_or(Target::Any, Target::Texts);
+                let value = read(&input, self.strict, budget)?.into_json(target)?;
                 Ok(if self.floats {
                     json::floats(value)
                 } else {

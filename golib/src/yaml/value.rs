@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
-use super::Error;
+use super::{Error, Keep};
 use crate::strconv::{format_float, quote};
 
 /// A value as yaml.v2 puts it into an `any`.
@@ -100,11 +100,13 @@ impl Drop for Raw {
 }
 
 /// How the target of a decode retypes scalars, as sigs.k8s.io/yaml does on the way to JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+#[derive(Clone, Copy)]
+pub(super) enum Target<'k> {
     Any,
     /// A map of strings: its numbers and booleans become text.
     Strings,
+    /// A struct with texts at these places: floats there that JSON lacks become text.
+    Texts(Keep<'k>),
 }
 
 impl Raw {
@@ -130,12 +132,12 @@ impl Raw {
     }
 
     /// As `YAMLToJSON` does: keys become text, and the first float in key order that JSON lacks is an error.
-    pub(super) fn into_json(self, target: Target) -> Result<Value, Error> {
+    pub(super) fn into_json(self, target: Target<'_>) -> Result<Value, Error> {
         let mut unsupported = None;
         let mut frames: Vec<JsonFrame> = Vec::new();
         let mut current = self;
         loop {
-            let in_strings = target == Target::Strings && frames.len() == 1;
+            let in_strings = matches!(target, Target::Strings) && frames.len() == 1;
             let mut done = match &mut current {
                 Self::Null => Value::Null,
                 Self::Bool(value) if in_strings => value.to_string().into(),
@@ -147,6 +149,9 @@ impl Raw {
                 Self::Uint(value) => (*value).into(),
                 Self::Float(value) => match Number::from_f64(*value) {
                     Some(number) => number.into(),
+                    None if matches!(target, Target::Texts(is_text) if is_text(&keys_of(&frames))) => {
+                        format_float(*value, b'g', -1, 32).into()
+                    }
                     None => {
                         unsupported.get_or_insert(*value);
                         Value::Null
@@ -296,6 +301,15 @@ impl JsonFrame {
             }
         }
     }
+}
+
+/// The keys that lead into the innermost collection.
+fn keys_of(frames: &[JsonFrame]) -> Vec<&str> {
+    let keys = frames.iter().filter_map(|frame| match frame {
+        JsonFrame::Object(_, _, key) => Some(key.as_str()),
+        JsonFrame::Array(..) => None,
+    });
+    keys.collect()
 }
 
 fn json_key(key: Key, value: &Raw) -> Result<String, Error> {

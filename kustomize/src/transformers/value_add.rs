@@ -1,5 +1,6 @@
 //! `ValueAddTransformer`: one text put into, or into the path in, fields of objects.
 
+use golib::budget::Budget;
 use golib::yaml::node::{Kind, Node};
 
 use super::{Transformer, ValueAddConfig, ValueAddFile, ValueAddTarget};
@@ -18,7 +19,8 @@ pub(super) fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<T
     }
     let mut targets = config.targets;
     if !config.target_file.is_empty() {
-        let file = golib::yaml::decode(&loader.load(&config.target_file)?)?;
+        let decoder = golib::yaml::Decoder::new().texts(&is_text);
+        let file = decoder.decode(&loader.load(&config.target_file)?, &mut Budget::default())?;
         targets.extend(unmarshal::<ValueAddFile>(&file)?.targets);
     }
     if targets.is_empty() {
@@ -36,6 +38,20 @@ pub(super) fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<T
         }
     }
     Ok(Transformer::ValueAdd(value, targets))
+}
+
+/// Where a file of targets has texts; what is embedded, such as a selector's name, is none on the way to JSON.
+fn is_text(path: &[&str]) -> bool {
+    let is = |path: &str, name: &str| path.eq_ignore_ascii_case(name);
+    match path {
+        [targets, field] => is(targets, "targets") && is(field, "fieldPath"),
+        [targets, selector, field] => {
+            is(targets, "targets")
+                && is(selector, "selector")
+                && (is(field, "annotationSelector") || is(field, "labelSelector"))
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn add_values(
