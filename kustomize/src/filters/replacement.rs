@@ -159,14 +159,10 @@ fn select_source<'a>(map: &'a ResMap, source: &SourceSelector) -> Result<(usize,
 
 /// A part of a text, if one is asked for.
 fn refined(options: Option<&FieldOptions>, node: &Node) -> Result<Option<Node>> {
-    let Some(options) = options.filter(|options| !options.delimiter.is_empty()) else {
+    expect_scalar(options, node.kind == Kind::Scalar)?;
+    let Some(options) = delimited(options) else {
         return Ok(None);
     };
-    if node.kind != Kind::Scalar {
-        return Err(Error::new(
-            "delimiter option can only be used with scalar nodes",
-        ));
-    }
     let text = fns::value_of(node);
     let parts: Vec<&str> = text.split(&options.delimiter).collect();
     let part = usize::try_from(options.index)
@@ -356,6 +352,9 @@ fn copy_value(
         if found.is_empty() && matcher.ignored == 0 {
             return Err(Error::new(problem));
         }
+        if !matcher.ignores_scalars_only {
+            expect_scalar(options, false)?;
+        }
         for place in found {
             let value = value.read(target);
             fns::expect_depth(place.len() + value.depth())?;
@@ -371,18 +370,28 @@ fn copy_value(
     Ok(())
 }
 
+fn delimited(options: Option<&FieldOptions>) -> Option<&FieldOptions> {
+    options.filter(|options| !options.delimiter.is_empty())
+}
+
+/// A part of something that is no text cannot be set.
+fn expect_scalar(options: Option<&FieldOptions>, is_scalar: bool) -> Result<()> {
+    if delimited(options).is_some() && !is_scalar {
+        return Err(Error::new(
+            "delimiter option can only be used with scalar nodes",
+        ));
+    }
+    Ok(())
+}
+
 fn set_value(
     options: Option<&FieldOptions>,
     target: &mut Node,
     mut value: Node,
     build: &Build<'_>,
 ) -> Result<()> {
-    if let Some(options) = options.filter(|options| !options.delimiter.is_empty()) {
-        if target.kind != Kind::Scalar {
-            return Err(Error::new(
-                "delimiter option can only be used with scalar nodes",
-            ));
-        }
+    expect_scalar(options, target.kind == Kind::Scalar)?;
+    if let Some(options) = delimited(options) {
         let mut parts: Vec<&str> = target.value.split(&options.delimiter).collect();
         build.work(parts.len() / 16)?;
         let text = fns::value_of(&value).to_owned();
@@ -425,8 +434,9 @@ fn at_mut<'a>(node: &'a mut Node, place: &[usize]) -> Option<&'a mut Node> {
 
 struct Matcher<'a> {
     create: Option<Kind>,
-    /// Matches inside of texts, which setting leaves as they are.
+    /// Matches inside of texts, which setting checks and leaves as they are.
     ignored: usize,
+    ignores_scalars_only: bool,
     build: &'a Build<'a>,
 }
 
@@ -435,6 +445,7 @@ impl<'a> Matcher<'a> {
         Self {
             create,
             ignored: 0,
+            ignores_scalars_only: true,
             build,
         }
     }
@@ -482,7 +493,7 @@ impl<'a> Matcher<'a> {
             if is_null(node) {
                 // What is put into null is not written.
                 let found = self.inside(&mut made, rest)?;
-                self.ignored += found.len();
+                self.ignore(&made, &found);
                 return Ok(Vec::new());
             }
             fns::set_field(node, name, Some(made))?;
@@ -515,7 +526,7 @@ impl<'a> Matcher<'a> {
         // The node is made like what is then changed.
         node.clone_from(&made);
         let found = self.inside(&mut made, rest)?;
-        self.ignored += found.len();
+        self.ignore(&made, &found);
         Ok(Vec::new())
     }
 
@@ -537,8 +548,16 @@ impl<'a> Matcher<'a> {
             )));
         };
         let inner = self.find(&mut data, rest)?;
-        self.ignored += inner.len();
+        self.ignore(&data, &inner);
         Ok(Vec::new())
+    }
+
+    fn ignore(&mut self, node: &Node, places: &[Place]) {
+        self.ignored += places.len();
+        // An alias is a kind of its own in Go, whatever it stands for.
+        let mut matches = places.iter().filter_map(|place| at(node, place));
+        self.ignores_scalars_only &=
+            matches.all(|node| node.kind == Kind::Scalar && !node.was_alias);
     }
 
     fn index(&mut self, node: &mut Node, first: &str, rest: &[String]) -> Result<Vec<Place>> {
