@@ -29,6 +29,28 @@ pub(crate) fn unmarshal<T: Read>(value: &Value) -> Result<T> {
     read.map_err(|error| error.context("error unmarshaling JSON: while decoding JSON"))
 }
 
+/// A part of a kustomization file as its generator or transformer gets it: kustomize hands it over as YAML, whose line
+/// breaks U+0085, U+2028 and U+2029 are other text when they are read again.
+pub(crate) fn handed_over<T: Read + Write>(part: T) -> Result<T> {
+    let Some(value) = part.write().filter(has_odd_breaks) else {
+        return Ok(part);
+    };
+    let text = golib::yaml::encode(&value)?;
+    unmarshal(&golib::yaml::decode(text.as_bytes())?)
+}
+
+fn has_odd_breaks(value: &Value) -> bool {
+    let has = |text: &str| text.contains(['\u{85}', '\u{2028}', '\u{2029}']);
+    match value {
+        Value::String(text) => has(text),
+        Value::Array(items) => items.iter().any(has_odd_breaks),
+        Value::Object(entries) => entries
+            .iter()
+            .any(|(key, value)| has(key) || has_odd_breaks(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// Reads one document.
 pub(crate) struct Decoder {
     /// Fields that are not known are an error.

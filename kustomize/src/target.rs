@@ -7,7 +7,7 @@ use golib::yaml::node::Kind;
 use serde_json::Value;
 
 use crate::config::{FieldSpec, TransformerConfig};
-use crate::decode::{go_structs, unmarshal};
+use crate::decode::{go_structs, handed_over, unmarshal};
 use crate::error::{Context as _, Error, Result};
 use crate::factory;
 use crate::filters::fieldspec::{self, Create};
@@ -343,13 +343,13 @@ impl<'a> Target<'a> {
             let mut args = args.clone();
             args.args.options = GeneratorOptions::merged(args.args.options.as_ref(), global);
             let origin = self.origin_of_builtin("ConfigMapGenerator");
-            generators.push((Generator::ConfigMap(args), origin));
+            generators.push((Generator::ConfigMap(handed_over(args)?), origin));
         }
         for args in &own.secret_generator {
             let mut args = args.clone();
             args.args.options = GeneratorOptions::merged(args.args.options.as_ref(), global);
             let origin = self.origin_of_builtin("SecretGenerator");
-            generators.push((Generator::Secret(args), origin));
+            generators.push((Generator::Secret(handed_over(args)?), origin));
         }
         if let Some(chart) = own.helm_charts.first() {
             return Err(Error::new(format!(

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::affixes::Affix;
 use crate::config::{FieldSpec, TransformerConfig};
-use crate::decode::{PatchStrategicMerge, Write as _, go_structs, unmarshal};
+use crate::decode::{PatchStrategicMerge, Write as _, go_structs, handed_over, unmarshal};
 use crate::error::{Context as _, Error, Result};
 use crate::filters::fieldspec::{self, Create};
 use crate::filters::imagetag::Updater;
@@ -192,31 +192,33 @@ pub(crate) fn of_kustomization(
             paths,
             patches: String::new(),
         };
-        let made = patches::strategic(&step, loader);
+        let made = handed_over(step.clone()).and_then(|step| patches::strategic(&step, loader));
         steps.push((kind, configured(kind, || step.write(), made)?));
     }
     for patch in &own.patches {
         let kind = "PatchTransformer";
-        let made = patches::patch_step(patch.clone(), loader);
+        let made = handed_over(patch.clone()).and_then(|patch| patches::patch_step(patch, loader));
         steps.push((kind, configured(kind, || patch.write(), made)?));
     }
     if !own.namespace.is_empty() {
-        let step = NamespaceConfig {
+        let mut step = handed_over(NamespaceConfig {
             metadata: ObjectMeta {
                 namespace: own.namespace.clone(),
                 ..ObjectMeta::default()
             },
-            field_specs: config.namespace.to_vec(),
             ..NamespaceConfig::default()
-        };
+        })?;
+        step.field_specs = config.namespace.to_vec();
         steps.push(("NamespaceTransformer", namespace_step(step)?));
     }
     if !own.name_prefix.is_empty() {
-        let step = Transformer::Prefix(own.name_prefix.clone(), config.name_prefix.to_vec());
+        let prefix = affix("prefix", &own.name_prefix)?;
+        let step = Transformer::Prefix(prefix, config.name_prefix.to_vec());
         steps.push(("PrefixTransformer", step));
     }
     if !own.name_suffix.is_empty() {
-        let step = Transformer::Suffix(own.name_suffix.clone(), config.name_suffix.to_vec());
+        let suffix = affix("suffix", &own.name_suffix)?;
+        let step = Transformer::Suffix(suffix, config.name_suffix.to_vec());
         steps.push(("SuffixTransformer", step));
     }
     let common_labels = own.common_labels.clone().unwrap_or_default();
@@ -243,23 +245,26 @@ pub(crate) fn of_kustomization(
             let build = loader.build;
             build.grow_by(specs.len() * (size_of::<FieldSpec>() + 64))?;
             build.work(specs.len() * specs.len() / 128)?;
-            let step = LabelConfig {
+            let mut step = handed_over(LabelConfig {
                 labels: label.pairs.clone(),
-                field_specs: specs,
-            };
+                ..LabelConfig::default()
+            })?;
+            step.field_specs = specs;
             steps.push(("LabelTransformer", Transformer::Labels(step)));
         }
-        let step = LabelConfig {
+        let mut step = handed_over(LabelConfig {
             labels: common_labels,
-            field_specs: config.common_labels.to_vec(),
-        };
+            ..LabelConfig::default()
+        })?;
+        step.field_specs = config.common_labels.to_vec();
         steps.push(("LabelTransformer", Transformer::Labels(step)));
     }
     if !own.common_annotations.is_empty() {
-        let step = AnnotationConfig {
+        let mut step = handed_over(AnnotationConfig {
             annotations: own.common_annotations.clone(),
-            field_specs: config.common_annotations.to_vec(),
-        };
+            ..AnnotationConfig::default()
+        })?;
+        step.field_specs = config.common_annotations.to_vec();
         steps.push(("AnnotationsTransformer", Transformer::Annotations(step)));
     }
     for patch in own.patches_json6902.iter().flatten() {
@@ -269,25 +274,27 @@ pub(crate) fn of_kustomization(
             path: patch.path.clone(),
             json_op: patch.patch.clone(),
         };
-        let made = patches::json6902(step.clone(), loader);
+        let made = handed_over(step.clone()).and_then(|step| patches::json6902(step, loader));
         steps.push((kind, configured(kind, || step.write(), made)?));
     }
     for replica in &own.replicas {
         let bytes = config.replicas.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let step = ReplicaConfig {
+        let mut step = handed_over(ReplicaConfig {
             replica: replica.clone(),
-            field_specs: config.replicas.to_vec(),
-        };
+            ..ReplicaConfig::default()
+        })?;
+        step.field_specs = config.replicas.to_vec();
         steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
     }
     for image in &own.images {
         let bytes = config.images.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let step = ImageConfig {
+        let mut step = handed_over(ImageConfig {
             image: image.clone(),
-            field_specs: config.images.to_vec(),
-        };
+            ..ImageConfig::default()
+        })?;
+        step.field_specs = config.images.to_vec();
         steps.push(("ImageTagTransformer", Transformer::Images(step)));
     }
     if !own.replacements.is_empty() {
@@ -295,7 +302,7 @@ pub(crate) fn of_kustomization(
         let step = ReplacementConfig {
             replacements: own.replacements.clone(),
         };
-        let made = replacements(step.clone(), loader);
+        let made = handed_over(step.clone()).and_then(|step| replacements(step, loader));
         let config = || {
             let replacements = step.replacements.write()?;
             Some(
@@ -312,6 +319,12 @@ pub(crate) fn of_kustomization(
 fn namespace_step(config: NamespaceConfig) -> Result<Transformer> {
     let subjects = Subjects::parse(&config.subjects)?;
     Ok(Transformer::Namespace(config, subjects))
+}
+
+/// A prefix or suffix of the kustomization file, which stands at `name` in its transformer's configuration.
+fn affix(name: &str, text: &str) -> Result<String> {
+    let config = handed_over(Texts::from([(name.to_owned(), text.to_owned())]))?;
+    Ok(config.into_values().collect())
 }
 
 fn prefix(config: &Value) -> Result<Transformer> {
