@@ -147,7 +147,19 @@ fn is_meant(want: &Answer, got: &Answer) -> bool {
         is_secret || got.contains("\nSecret.") && is_cut("\n**** Too many possible referral");
     let is_repeated_key =
         want.contains("already defined at line") && without_lines(want) == without_lines(got);
+    // Of several objects with an ambiguous reference Go tells of any: it walks a map of them.
+    let ambiguous = |text: &str| {
+        let (reference, problem) = text
+            .strip_prefix("updating name reference in '")?
+            .split_once("': considering field '")?;
+        let (_, referrer) = reference.split_once("' field of '")?;
+        let is_ambiguous = problem.contains("]: found multiple possible referrals: ");
+        is_ambiguous.then(|| referrer.to_owned())
+    };
+    let is_other_referrer =
+        matches!((ambiguous(want), ambiguous(got)), (Some(want), Some(got)) if want != got);
     is_repeated_key
+        || is_other_referrer
         || is_cut("produces ID conflict")
         || is_cut(": nodes unequal")
         || is_cut(": lists have different number of entries")
