@@ -456,7 +456,8 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
         .await?;
     let before = world.uid_of("persistentvolumeclaim/data")?;
     let without = || Template::new(&config_map("a", "2"));
-    let endless = without().hook("endless", "post-upgrade", &job("endless"));
+    let endless = job("endless").replace("image: busybox", "image: busybox:never");
+    let endless = without().hook("endless", "post-upgrade", &endless);
     for atomic in [false, true] {
         let brief = DeployOptions {
             timeout: Some(Duration::from_secs(1)),
