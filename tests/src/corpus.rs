@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::skipped;
 use crate::tools::cache;
 
 /// The chart whose presence stands for all of them.
@@ -24,9 +25,16 @@ pub fn chart(name: &str) -> Result<Vec<u8>> {
     anyhow::bail!("chart {file} is not here: run `make corpus`")
 }
 
-/// Whether the published charts are here at all. A test that needs them says so when they are not, and passes.
-pub fn is_present() -> bool {
-    directories().is_ok_and(|all| all.iter().any(|d| d.join(ONE_OF_THEM).is_file()))
+/// Whether the published charts are here. Where they are not, it is told that `what` was not tested; who asks passes.
+pub fn is_present_for(what: &str) -> bool {
+    let is_present =
+        directories().is_ok_and(|all| all.iter().any(|d| d.join(ONE_OF_THEM).is_file()));
+    if !is_present {
+        skipped::tell(&format!(
+            "{what}: the published charts are not here, `make corpus` fetches them"
+        ));
+    }
+    is_present
 }
 
 /// All published charts, in the order of their names; none when they are not here.

@@ -26,6 +26,7 @@ pub mod recording;
 pub mod registry;
 pub mod repository;
 pub mod signed;
+pub mod skipped;
 pub mod soak;
 pub mod story;
 pub mod tokens;

@@ -20,6 +20,7 @@ mod texts;
 mod tree;
 mod types;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -303,9 +304,10 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn generated_kustomizations_are_built_alike() {
     let Some(program) = program() else {
-        eprintln!(
-            "SKIPPED: the real kustomize is not built (run `make tools`), nothing was compared with it"
-        );
+        // Past the harness, which keeps back what a test that passes prints.
+        let told =
+            "SKIPPED: the real kustomize is not built (`make tools`), nothing was compared with it";
+        writeln!(std::io::stderr(), "{told}").ok();
         return;
     };
     let seed = setting("SEED").unwrap_or(1);
@@ -363,6 +365,10 @@ fn generated_kustomizations_are_built_alike() {
     eprintln!(
         "seed {seed}: {count} kustomizations, {built} of them built, {} different",
         found.len()
+    );
+    assert!(
+        count < 100 || built >= count / 4,
+        "{built} of {count} were built: the others compare nothing but errors"
     );
     assert!(
         found.is_empty(),

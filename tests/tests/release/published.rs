@@ -248,8 +248,7 @@ impl Drop for Journey {
 
 #[tokio::test]
 async fn published_charts_survive_every_action() -> Result<()> {
-    if !corpus::is_present() {
-        eprintln!("SKIPPED: the published charts are not here; `make corpus` fetches them");
+    if !corpus::is_present_for("published charts through every action") {
         return Ok(());
     }
     let travel =
