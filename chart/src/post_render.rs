@@ -217,7 +217,7 @@ pub(crate) fn apply(
     let hooks = sorted.hooks.into_iter().map(|hook| Piece {
         path: hook.path,
         content: hook.manifest,
-        object: None,
+        object: hook.object,
     });
     let hooks: Vec<Piece> = hooks.collect();
     let mut pieces = match strategy == Strategy::Separate && !hooks.is_empty() {
@@ -230,7 +230,7 @@ pub(crate) fn apply(
     let manifests = sorted.manifests.into_iter().map(|manifest| Piece {
         path: manifest.path,
         content: manifest.content,
-        object: None,
+        object: manifest.object,
     });
     let manifests = manifest::join(manifests);
     if !manifests.is_empty() {
@@ -534,6 +534,20 @@ mod tests {
             let read = yaml::decode(pieces[0].content.as_bytes()).ok();
             assert_eq!(pieces[0].object, read, "{object} {:?}", pieces[0].content);
         }
+    }
+
+    #[test]
+    fn hooks_keep_what_was_read_of_them() {
+        let hook =
+            "kind: Job\nmetadata:\n  annotations: {helm.sh/hook: pre-install}\nspec: {a: 1.0}\n";
+        let pieces = rendered(&[("t/a.yaml", hook)]);
+        let sorted = manifest::sort_pieces(pieces, INSTALL_ORDER, &mut Vec::new()).unwrap();
+        let [hook] = sorted.hooks.as_slice() else {
+            panic!("{sorted:?}")
+        };
+        let read = yaml::decode(hook.manifest.as_bytes()).ok();
+        assert!(read.is_some());
+        assert_eq!(hook.object, read);
     }
 
     #[test]

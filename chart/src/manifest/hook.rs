@@ -1,6 +1,8 @@
 //! Hooks: documents that are run at certain moments of a release instead of being part of it.
 
-use super::Head;
+use serde_json::Value;
+
+use super::{Head, Piece};
 
 /// Annotation that makes a document a hook: a comma-separated list of events.
 pub const HOOK_ANNOTATION: &str = "helm.sh/hook";
@@ -22,6 +24,8 @@ pub struct Hook {
     pub path: String,
     /// The document.
     pub manifest: String,
+    /// All it says, where a post-renderer had it read: what reading `manifest` gives.
+    pub object: Option<Value>,
     /// When it runs.
     pub events: Vec<HookEvent>,
     /// Order within an event, ascending.
@@ -89,7 +93,7 @@ impl HookEvent {
 }
 
 impl Hook {
-    pub(super) fn new(path: String, document: String, head: &Head, events: Vec<HookEvent>) -> Self {
+    pub(super) fn new(piece: Piece, head: &Head, events: Vec<HookEvent>) -> Self {
         let policies = |annotation| {
             head.annotations
                 .get(annotation)
@@ -100,8 +104,9 @@ impl Hook {
         Self {
             name: head.name.clone(),
             kind: head.kind.clone(),
-            path,
-            manifest: document,
+            path: piece.path,
+            manifest: piece.content,
+            object: piece.object,
             events,
             weight: weight
                 .and_then(|text| golib::strconv::atoi(text).ok())

@@ -225,20 +225,15 @@ pub(crate) fn sort_pieces(
 fn sorted(heads: Vec<Head>, pieces: impl Iterator<Item = Piece>, order: &[&str]) -> Sorted {
     let mut sorted = Sorted::default();
     for (piece, head) in pieces.zip(heads) {
-        let Piece {
-            path,
-            content,
-            object,
-        } = piece;
         match head.annotations.get(HOOK_ANNOTATION) {
             None => sorted.manifests.push(Manifest {
-                path,
-                content,
+                path: piece.path,
+                content: piece.content,
                 head,
-                object,
+                object: piece.object,
             }),
             Some(events) => sorted.hooks.extend(
-                HookEvent::parse_list(events).map(|events| Hook::new(path, content, &head, events)),
+                HookEvent::parse_list(events).map(|events| Hook::new(piece, &head, events)),
             ),
         }
     }

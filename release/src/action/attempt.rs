@@ -14,7 +14,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::DeployError;
-use super::hooks::HookRun;
+use super::hooks::{HookObjects, HookRun};
 use super::previous::{PreviousObjects, prune, supersede};
 use super::retained::Retained;
 use super::{DeployOptions, install};
@@ -78,6 +78,7 @@ pub(super) struct Attempt<'a> {
     pub(super) read: BTreeMap<i64, Release>,
     /// The desired objects, with their owner's marks.
     pub(super) objects: Vec<Object>,
+    pub(super) hooks: HookObjects,
     /// Those that may be somebody else's, each as it was found; what was not looked at shows when it is created.
     pub(super) open: HashMap<ObjectKey, Option<Value>>,
     /// Those that a stored revision has.
@@ -242,12 +243,13 @@ impl Attempt<'_> {
         if self.options.disable_hooks {
             return Ok(());
         }
-        let run = HookRun {
+        let mut run = HookRun {
             cluster: self.cluster,
             storage: self.storage,
             timeout: self.options.limit(),
             resumed: self.resumed,
             on_started: self.on_hooks,
+            objects: &mut self.hooks,
         };
         run.event(&mut self.release, event)
             .await

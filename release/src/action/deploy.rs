@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
 use super::error::DeployError;
-use super::hooks::carried_on;
+use super::hooks::{HookObjects, carried_on};
 use super::previous::{Pruning, previous_objects, read_if_possible, stored_objects, supersede};
 use super::retained::Retained;
 use super::uninstall::Extent;
@@ -304,6 +304,7 @@ async fn prepare<'a>(
     if is_known {
         look.at(&unproven, &mut open).await.map_err(refused)?;
     }
+    let mut hooks = HookObjects::read(std::mem::take(&mut rendered.hook_objects));
     let mut release = pending_release(
         spec,
         plan,
@@ -322,6 +323,7 @@ async fn prepare<'a>(
         }
         resumed = began;
         release.hooks.clone_from(&unfinished.hooks);
+        hooks = HookObjects::default();
         if let (Some(info), Some(said)) = (&mut release.info, carried_on(unfinished)) {
             info.description = said;
         }
@@ -384,6 +386,7 @@ async fn prepare<'a>(
         created: Vec::new(),
         is_carried_out: false,
         objects,
+        hooks,
         previous,
         apply,
         resumed,

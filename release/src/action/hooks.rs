@@ -6,12 +6,14 @@
 //!
 //! Mirrors `pkg/action/hooks.go`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chart::Time;
-use objects::Object;
-use objects::manifest::{build, documents};
+use objects::manifest::{build, documents, read_documents};
+use objects::{BuildError, Object};
+use serde_json::Value;
 
 use super::error::HookError;
 use crate::kube::{
@@ -31,6 +33,29 @@ pub(super) struct HookRun<'a> {
     pub(super) resumed: Option<Time>,
     /// Called once a hook is there.
     pub(super) on_started: Option<&'a (dyn Fn() + Send + Sync)>,
+    pub(super) objects: &'a mut HookObjects,
+}
+
+/// What the hooks of a release say, by their position in it. Each is read once: by its rendering, or when it is first asked for.
+#[derive(Default)]
+pub(super) struct HookObjects {
+    read: Vec<Option<Value>>,
+    built: HashMap<usize, Arc<[Object]>>,
+}
+
+impl HookObjects {
+    /// Of hooks that rendering has read.
+    pub(super) fn read(read: Vec<Option<Value>>) -> Self {
+        let built = HashMap::new();
+        Self { read, built }
+    }
+
+    fn documents(&mut self, index: usize, hook: &Hook) -> Result<Vec<Value>, BuildError> {
+        match self.read.get_mut(index).and_then(Option::take) {
+            Some(object) => read_documents(vec![object]),
+            None => documents(&hook.manifest),
+        }
+    }
 }
 
 /// How far a hook got before its operation was cut off.
@@ -102,7 +127,7 @@ impl HookRun<'_> {
     /// A hook that was started goes on in the cluster; a resumed operation waits for it instead of
     /// starting another one.
     pub(super) async fn event(
-        &self,
+        &mut self,
         release: &mut Release,
         event: HookEvent,
     ) -> Result<(), HookError> {
@@ -162,7 +187,7 @@ impl HookRun<'_> {
     /// Ends a first event all of whose hooks have ended well: what of them is to be deleted may be there still, but
     /// for those that the second event has started again.
     async fn finish_first(
-        &self,
+        &mut self,
         release: &Release,
         order: &[usize],
         event: HookEvent,
@@ -179,7 +204,7 @@ impl HookRun<'_> {
     }
 
     async fn one(
-        &self,
+        &mut self,
         release: &mut Release,
         index: usize,
         event: HookEvent,
@@ -255,18 +280,21 @@ impl HookRun<'_> {
     }
 
     async fn objects(
-        &self,
+        &mut self,
         release: &Release,
         index: usize,
         event: HookEvent,
-    ) -> Result<Vec<Object>, HookError> {
+    ) -> Result<Arc<[Object]>, HookError> {
+        if let Some(built) = self.objects.built.get(&index) {
+            return Ok(Arc::clone(built));
+        }
         let hook = &release.hooks[index];
         let failed = |source| HookError::Build {
             event: event.as_str(),
             path: hook.path.clone(),
             source,
         };
-        let documents = documents(&hook.manifest).map_err(failed)?;
+        let documents = self.objects.documents(index, hook).map_err(failed)?;
         let discovery = self
             .cluster
             .discovery_of(&documents, &[])
@@ -276,12 +304,14 @@ impl HookRun<'_> {
         for object in &mut objects {
             unnote(&mut object.body);
         }
-        Ok(objects)
+        let built = Arc::from(objects);
+        self.objects.built.insert(index, Arc::clone(&built));
+        Ok(built)
     }
 
     /// Deletes a hook's objects if `policy` is one of its own, and waits until they are gone.
     async fn delete(
-        &self,
+        &mut self,
         release: &Release,
         index: usize,
         policy: HookDeletePolicy,
@@ -340,7 +370,7 @@ impl HookRun<'_> {
     }
 
     async fn clean_up_after_failure(
-        &self,
+        &mut self,
         release: &Release,
         earlier: &[usize],
         failed: usize,
@@ -384,6 +414,22 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn a_hook_that_rendering_has_read_is_not_read_again() {
+        let hook = Hook {
+            manifest: "kind: [".to_owned(),
+            ..Hook::default()
+        };
+        let map = serde_json::json!({"kind": "ConfigMap"});
+        let list = serde_json::json!({"kind": "List", "items": [map, map]});
+        let mut hooks = HookObjects::read(vec![None, Some(list)]);
+        assert_eq!(hooks.documents(1, &hook), Ok(vec![map.clone(), map]));
+        for unread in [0, 2] {
+            let failed = hooks.documents(unread, &hook).unwrap_err();
+            assert!(matches!(failed, BuildError::Yaml { .. }), "{failed}");
+        }
+    }
 
     #[rstest]
     #[case::never_ran("", 0, &["pre-install"], Progress::Due)]

@@ -104,6 +104,8 @@ pub struct Rendered {
     pub objects: Option<Vec<Value>>,
     /// The hooks, in kind order.
     pub hooks: Vec<Hook>,
+    /// What they say, in their order, where rendering had to read them; may be shorter.
+    pub hook_objects: Vec<Option<Value>>,
     /// The rendered `NOTES.txt`.
     pub notes: String,
 }
@@ -112,12 +114,18 @@ impl Rendered {
     /// What a rendering gave, with the values it was given.
     pub fn new(rendered: chart::rendered::Rendered, config: Map<String, Value>) -> Self {
         let manifests = rendered.manifests.into_iter();
+        let read = |mut hook: chart::manifest::Hook| {
+            let object = hook.object.take();
+            (Hook::from(hook), object)
+        };
+        let (hooks, hook_objects) = rendered.hooks.into_iter().map(read).unzip();
         Self {
             chart: Arc::new(rendered.chart),
             config,
             manifest: rendered.manifest,
             objects: manifests.map(|manifest| manifest.object).collect(),
-            hooks: rendered.hooks.into_iter().map(Hook::from).collect(),
+            hooks,
+            hook_objects,
             notes: rendered.notes,
         }
     }

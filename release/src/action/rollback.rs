@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
+use super::hooks::HookObjects;
 use super::previous::{
     PreviousObjects, Pruning, read_if_possible, stored_objects, unfinished_objects,
 };
@@ -178,6 +179,7 @@ pub(super) async fn rollback_locked(
         apply: apply_options(&spec.options, &history, current.as_ref()),
         read: current.into_iter().map(|one| (one.revision, one)).collect(),
         objects,
+        hooks: HookObjects::default(),
         open,
         recorded,
         outdated: Vec::new(),

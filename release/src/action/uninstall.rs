@@ -12,7 +12,7 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::UninstallError;
-use super::hooks::{HookRun, carried_on};
+use super::hooks::{HookObjects, HookRun, carried_on};
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
 use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, take_back};
 use crate::model::{HookEvent, Release, Status};
@@ -116,7 +116,7 @@ pub(super) async fn uninstall_locked(
         .update(&release)
         .await
         .map_err(UninstallError::Purge)?;
-    let run = HookRun {
+    let mut run = HookRun {
         cluster,
         storage,
         timeout: spec
@@ -125,6 +125,7 @@ pub(super) async fn uninstall_locked(
             .unwrap_or(DEFAULT_TIMEOUT),
         resumed: was_cut_off.then_some(began),
         on_started: None,
+        objects: &mut HookObjects::default(),
     };
     if runs_hooks {
         run.event(&mut release, HookEvent::PreDelete)

@@ -98,6 +98,7 @@ impl World {
                     manifest: manifest.clone(),
                     objects: None,
                     hooks: hooks.clone(),
+                    hook_objects: Vec::new(),
                     notes: "Thanks".to_owned(),
                 })
             }),

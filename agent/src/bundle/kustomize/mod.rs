@@ -89,17 +89,17 @@ impl Kustomization {
         &self,
         rendered: Vec<RenderedDocument>,
     ) -> Result<Vec<BuiltObject>, String> {
-        let secret_texts: Vec<String> = rendered
+        let secret_nodes: Vec<Node> = rendered
             .iter()
             .filter(|document| document.may_be_secret())
-            .map(|document| document.node.to_yaml())
+            .map(|document| document.node.clone())
             .collect();
         self.build_unredacted(rendered).map_err(|error| {
             let files = self.files.iter();
             let mut secrets = Secrets::of_files(files.map(|(name, content)| (&**name, &**content)));
-            secret_texts
+            secret_nodes
                 .iter()
-                .for_each(|text| secrets.add(text.as_bytes()));
+                .for_each(|node| secrets.add(node.to_yaml().as_bytes()));
             secrets.redact(&error.to_string())
         })
     }
