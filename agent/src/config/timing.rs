@@ -46,7 +46,7 @@ intervals! {
     dependency_retry = Duration::from_secs(15);
     /// When a forbidden namespace update is tried again.
     namespace_retry = Duration::from_secs(2 * 60);
-    /// When overwritten objects are installed anew, and the first pause after that, as after a hook that failed; it grows to that of an undo.
+    /// When overwritten objects are installed anew, and the first pause after that and after a deploy that had run hooks.
     overwrite_retry = Duration::from_secs(5);
     /// First pause after a failed reconcile.
     backoff_min = Duration::from_millis(5);
@@ -54,9 +54,9 @@ intervals! {
     backoff_max = Duration::from_secs(60);
     /// First pause after an attempt that was undone (`atomic`), before the same content is tried again.
     undo_retry = Duration::from_secs(2 * 60);
-    /// The longest of these pauses.
+    /// The longest of these pauses, and of those after a hook that failed.
     undo_retry_max = Duration::from_secs(60 * 60);
-    /// The longest pause between two answers to somebody who changes a release.
+    /// The longest pause between two answers to somebody who changes a release, and after a deploy that failed when its hooks had run.
     answer_retry_max = Duration::from_secs(5 * 60);
     /// How long the templates of a bundle may take.
     render_limit = Duration::from_secs(2 * 60);

@@ -104,6 +104,14 @@ pub enum DeployError {
     },
 }
 
+impl DeployError {
+    /// Whether a hook ran and did not end well, rather than could not be run.
+    pub fn is_failed_hook(&self) -> bool {
+        let ended = |hook: &HookError| matches!(hook, HookError::Wait(WaitError::NotReady { .. }));
+        matches!(self, Self::Hook { source, .. } if ended(source))
+    }
+}
+
 /// A file of `crds/` cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {

@@ -395,9 +395,10 @@ impl Deployer {
             if let Some(known) = known {
                 secrets.add_release(known);
             }
+            let is_failed_hook = cause.is_failed_hook();
             let mut halt = halt(cause).redacted(&secrets);
             if has_run_hooks.load(Ordering::Relaxed) {
-                halt.cause = halt.cause.after_hooks();
+                halt.cause = halt.cause.after_hooks(is_failed_hook);
             }
             halt
         })?;

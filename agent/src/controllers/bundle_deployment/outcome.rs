@@ -71,6 +71,8 @@ pub enum Cause {
     Undone(Reason),
     /// Deploy, after hooks of it had been run; what that failed at.
     AfterHooks(Reason),
+    /// Deploy, as a hook of it ran and did not end well; what that failed at.
+    HookEnded(Reason),
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Write the ledger.
@@ -103,10 +105,11 @@ impl Cause {
         )
     }
 
-    /// The same of a deploy that had run hooks. What was undone waits longer anyway.
+    /// The same of a deploy that had run hooks, one of which may be what failed. What was undone waits longer anyway.
     #[must_use]
-    pub fn after_hooks(self) -> Self {
+    pub fn after_hooks(self, is_failed_hook: bool) -> Self {
         match self {
+            Self::Deploy(reason) if is_failed_hook => Self::HookEnded(reason),
             Self::Deploy(reason) => Self::AfterHooks(reason),
             other => other,
         }
@@ -117,6 +120,7 @@ impl Cause {
         match self {
             Self::Undone(_) => Some(Waiting::Undone),
             Self::AfterHooks(_) => Some(Waiting::AfterHooks),
+            Self::HookEnded(_) => Some(Waiting::HookEnded),
             _ => None,
         }
     }
@@ -127,8 +131,10 @@ impl Cause {
 pub enum Waiting {
     /// The last attempt at this content was undone.
     Undone,
-    /// The last attempt at this content had run hooks when it failed.
+    /// The last attempt at this content had run hooks when something else failed.
     AfterHooks,
+    /// A hook failed in the last attempt at this content.
+    HookEnded,
     /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
     Answered,
 }
@@ -140,7 +146,9 @@ impl Waiting {
             Self::Undone => {
                 "the last attempt at this deployment failed, and has been rolled back due to rollback-on-failure being set"
             }
-            Self::AfterHooks => "the last attempt at this deployment failed, and had run hooks",
+            Self::AfterHooks | Self::HookEnded => {
+                "the last attempt at this deployment failed, and had run hooks"
+            }
             Self::Answered => {
                 "the release, or what it overwrites, is changed by others again and again"
             }
@@ -280,7 +288,10 @@ impl Halt {
                 "cannot label the namespace",
             ),
             Cause::ReleaseName => (deployed, Reason::ApplyFailed, "the name of the release"),
-            Cause::Deploy(reason) | Cause::AfterHooks(reason) | Cause::Undone(reason)
+            Cause::Deploy(reason)
+            | Cause::AfterHooks(reason)
+            | Cause::HookEnded(reason)
+            | Cause::Undone(reason)
                 if shown_as_not_ready(reason) =>
             {
                 (
@@ -289,9 +300,10 @@ impl Halt {
                     "cannot install",
                 )
             }
-            Cause::Deploy(reason) | Cause::AfterHooks(reason) | Cause::Undone(reason) => {
-                (deployed, reason, "failed deploying bundle")
-            }
+            Cause::Deploy(reason)
+            | Cause::AfterHooks(reason)
+            | Cause::HookEnded(reason)
+            | Cause::Undone(reason) => (deployed, reason, "failed deploying bundle"),
             // The next reconcile is of the spec that came meanwhile.
             Cause::Superseded => {
                 return Effect {
@@ -722,8 +734,8 @@ mod tests {
     #[case(Cause::ReleaseName, &["Deployed=False m"], Some((Reason::ApplyFailed, "the name of the release: m")), Requeue::RETRY)]
     #[case(Cause::Deploy(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::RETRY)]
     #[case(Cause::Undone(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
-    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::IDLE)]
-    #[case(Cause::AfterHooks(Reason::HookFailed), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::Deploy(Reason::ApplyFailed).after_hooks(false), &["Deployed=False m"], Some((Reason::ApplyFailed, "failed deploying bundle: m")), Requeue::IDLE)]
+    #[case(Cause::Deploy(Reason::HookFailed).after_hooks(true), &["Deployed=False m"], Some((Reason::HookFailed, "failed deploying bundle: m")), Requeue::IDLE)]
     #[case(Cause::Superseded, &[], None, Requeue::full_after(Duration::ZERO))]
     #[case(Cause::Ledger, &[], Some((Reason::ApplyFailed, "cannot write the ledger: m")), Requeue::RETRY)]
     #[case(Cause::FormerRelease, &[], Some((Reason::RemovalFailed, "cannot remove a former release: m")), Requeue::RETRY)]

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
+use crate::config::Timing;
 use crate::controllers::bundle_deployment::outcome::{Halt, Waiting, tried_again};
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
@@ -17,19 +18,25 @@ fn is_atomic(bundle: &BundleDeployment) -> bool {
     helm.is_some_and(|helm| helm.atomic)
 }
 
+/// Pauses after an attempt at content of this kind.
+fn pauses(timing: &Timing, waiting: Waiting) -> Pauses {
+    let first = match waiting {
+        Waiting::Undone => timing.undo_retry,
+        Waiting::AfterHooks | Waiting::HookEnded | Waiting::Answered => timing.overwrite_retry,
+    };
+    let longest = match waiting {
+        // Until then nobody knows what the objects are compared with.
+        Waiting::Answered => timing.answer_retry_max,
+        // What failed may be well again any moment: another bundle's webhook, a quota.
+        Waiting::AfterHooks => timing.answer_retry_max,
+        Waiting::Undone | Waiting::HookEnded => timing.undo_retry_max,
+    };
+    Pauses { first, longest }
+}
+
 impl Reconciler {
-    /// Pauses after an attempt at content of this kind.
     fn pauses(&self, waiting: Waiting) -> Pauses {
-        let first = match waiting {
-            Waiting::Undone => self.timing.undo_retry,
-            Waiting::AfterHooks | Waiting::Answered => self.timing.overwrite_retry,
-        };
-        let longest = match waiting {
-            // Until then nobody knows what the objects are compared with.
-            Waiting::Answered => self.timing.answer_retry_max,
-            Waiting::Undone | Waiting::AfterHooks => self.timing.undo_retry_max,
-        };
-        Pauses { first, longest }
+        pauses(&self.timing, waiting)
     }
 
     /// What is about to be tried, if that has to be known before: with other values the same spec may well go, and an object that was only
@@ -70,7 +77,8 @@ impl Reconciler {
         let postponed = self.context.ledger.postponed(state.bundle.name());
         let content = match is_atomic(&state.bundle) {
             true => Waiting::Undone,
-            false => Waiting::AfterHooks,
+            // How long it was to wait stands in the ledger.
+            false => Waiting::HookEnded,
         };
         let answer = reason
             .is_answer()
@@ -129,4 +137,33 @@ impl Reconciler {
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::bundle_deployment::outcome::Cause;
+    use crate::report::events::Reason;
+    use rstest::rstest;
+
+    /// A webhook of another bundle that is not up yet is no verdict on the content.
+    #[rstest]
+    #[case::a_hook(true, 60 * 60)]
+    #[case::something_else_after_hooks(false, 5 * 60)]
+    fn only_a_failed_hook_is_left_for_an_hour(#[case] is_hook: bool, #[case] longest: u64) {
+        let cause = Cause::Deploy(Reason::ApplyFailed).after_hooks(is_hook);
+        let waiting = cause.waiting().unwrap();
+        let (tried, mut postponed, mut now) = (content(), Postponed::default(), 0);
+        for _ in 0..20 {
+            let pauses = pauses(&Timing::default(), waiting);
+            postponed = postponed.after(tried.clone(), now, pauses, 0.0);
+            let wait = postponed.wait(&tried, now, pauses).unwrap();
+            assert!(wait.left.as_secs() <= longest, "{wait:?}");
+            now = wait.until;
+        }
+    }
+
+    fn content() -> Tried {
+        Tried::content(&BundleDeployment::default(), None, None)
+    }
 }
