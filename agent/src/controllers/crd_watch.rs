@@ -39,12 +39,27 @@ struct Retries {
     /// Something changed while they were due.
     is_changed: bool,
     last: Option<Instant>,
+    has_begun: bool,
+    /// What is due is so since the watch began.
+    is_beginning: bool,
 }
 
 impl Retries {
+    /// The definitions were listed. The first time that is no change, but holds what was made before anybody watched.
+    fn list(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.is_beginning = true;
+            self.due = RETRIES.map(|pause| now + pause).into();
+        } else if !self.is_beginning {
+            self.change(now);
+        }
+    }
+
     /// Something changed. What is due already stays so, however many changes come.
     fn change(&mut self, now: Instant) {
-        if !self.due.is_empty() {
+        if std::mem::take(&mut self.is_beginning) {
+            self.due = RETRIES.map(|pause| now + pause).into();
+        } else if !self.due.is_empty() {
             self.is_changed = true;
         } else if self.last.is_some_and(|last| now < last + STORM) {
             self.due.push_back(now + STORM_RETRY);
@@ -59,7 +74,10 @@ impl Retries {
 
     fn done(&mut self, now: Instant) {
         self.due.pop_front();
-        self.last = Some(now);
+        if !self.is_beginning {
+            self.last = Some(now);
+        }
+        self.is_beginning &= !self.due.is_empty();
         if self.due.is_empty() && std::mem::take(&mut self.is_changed) {
             self.due.push_back(now + STORM_RETRY);
         }
@@ -129,10 +147,8 @@ impl CrdWatch {
             tokio::select! {
                 biased;
                 Some(event) = changes.next() => match event {
-                    // Also after a list: it holds what was made before the watch began.
-                    Ok(watcher::Event::Apply(_) | watcher::Event::InitDone) => {
-                        retries.change(Instant::now());
-                    }
+                    Ok(watcher::Event::Apply(_)) => retries.change(Instant::now()),
+                    Ok(watcher::Event::InitDone) => retries.list(Instant::now()),
                     Ok(_) => {}
                     Err(failed) => {
                         tracing::debug!(error = %error::chain(&failed), "watching definitions");
@@ -186,6 +202,40 @@ mod tests {
             }
         }
         (count, first.unwrap())
+    }
+
+    /// A bundle is there first, and its definitions come a while later, with another bundle.
+    #[test]
+    fn definitions_that_come_later_are_answered_at_once() {
+        let begun = Instant::now();
+        for after in [1, 5, 8, 30, 65] {
+            let mut retries = Retries::default();
+            // Of definitions, and of API services.
+            retries.list(begun);
+            retries.list(begun + Duration::from_millis(100));
+            let change = begun + Duration::from_secs(after);
+            while let Some(due) = retries.next().filter(|due| *due < change) {
+                retries.done(due);
+            }
+            retries.change(change);
+            let next = retries.next().unwrap();
+            assert_eq!(next, change + RETRIES[0], "after {after} s");
+        }
+    }
+
+    #[test]
+    fn watches_that_break_off_again_and_again_hasten_nothing() {
+        let begun = Instant::now();
+        let (mut retries, mut count) = (Retries::default(), 0);
+        for second in 0..600 {
+            let now = begun + Duration::from_secs(second);
+            retries.list(now);
+            while retries.next().is_some_and(|due| due <= now) {
+                retries.done(now);
+                count += 1;
+            }
+        }
+        assert!(count <= 45, "{count}");
     }
 
     #[test]
