@@ -96,6 +96,14 @@ impl Health {
         self.note(side, false);
     }
 
+    /// A request failed that the agent cannot do without.
+    pub fn missed(&self, side: Side, failed: &kube::Error) {
+        match is_answer(failed) {
+            true => self.refused(side),
+            false => self.trouble(side),
+        }
+    }
+
     /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
     /// that is refused: that is looked into within seconds.
     pub fn failed(&self, side: Side, failed: &kube::Error) {

@@ -604,8 +604,10 @@ async fn a_hold_annotation_stops_deploys_until_it_is_removed() -> Result<()> {
     };
     agent.apply(&bundle("web", "one")).await?;
     agent.apply(&bundle("gone", "one")).await?;
+    agent.apply(&bundle("misled", "one")).await?;
     agent.wait_ready("web").await?;
     agent.wait_ready("gone").await?;
+    agent.wait_ready("misled").await?;
     let hold = |value: &str| {
         let annotation = json!({ "fleet.cattle.io/hold-deploys": value });
         config_map(&agent, "fleet-site", json!({}), annotation)
@@ -621,6 +623,20 @@ async fn a_hold_annotation_stops_deploys_until_it_is_removed() -> Result<()> {
     agent.apply(&bundle("web", "two")).await?;
     agent
         .wait_deploy_error("web", |message| message == "held by site: until Monday")
+        .await?;
+    // A status that names another release, whoever wrote it, hides nothing that is held up.
+    let lie = json!({ "status": { "release": format!("{target}/web:1") } });
+    agent
+        .bundle_deployments()?
+        .patch_status("misled", &PatchParams::default(), &Patch::Merge(&lie))
+        .await?;
+    let woken = json!({ "metadata": { "labels": { "example.com/round": "1" } } });
+    agent
+        .bundle_deployments()?
+        .patch("misled", &PatchParams::default(), &Patch::Merge(&woken))
+        .await?;
+    agent
+        .wait_deploy_error("misled", |message| message == "held by site: until Monday")
         .await?;
     agent.delete("gone").await?;
     let maps = agent.objects("v1", "ConfigMap", &target);

@@ -73,6 +73,16 @@ pub enum RemovalError {
     DownstreamResources(#[source] Redacted),
 }
 
+impl RemovalError {
+    /// What upstream did not answer, or refused, without which nothing is ever removed.
+    pub fn of_upstream(&self) -> Option<&kube::Error> {
+        match self {
+            Self::List(failed) | Self::Compare(failed) => Some(failed),
+            _ => None,
+        }
+    }
+}
+
 /// Removes what is proven to be orphaned.
 ///
 /// # Expected flow

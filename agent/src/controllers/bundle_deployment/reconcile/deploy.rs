@@ -26,9 +26,10 @@ use crate::values;
 /// How soon a source is asked again that did not answer when a change was deployed.
 const OWED_RETRY: Duration = Duration::from_secs(60);
 
-/// Whether a record is one of this release.
-fn is_of(record: &Release, key: &ReleaseKey) -> bool {
-    record.namespace == key.namespace && record.name == key.name
+/// What is deployed of the release that is wanted. A status may name another one, whoever wrote it: that one is not deployed.
+fn wanted<'r>(stored: Option<&'r Release>, bundle: &BundleDeployment) -> Option<&'r Release> {
+    let key = claims::desired(bundle);
+    stored.filter(|record| record.namespace == key.namespace && record.name == key.name)
 }
 
 /// Whether a change of what values come from leads to a deploy.
@@ -68,7 +69,8 @@ impl Reconciler {
         let stored = self.stored(state, impersonated).await;
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
         let overwritten = self.is_overwritten(state.bundle.name());
-        let facts = state.deploy_facts(filled, stored.as_ref(), false, overwritten);
+        let wanted = wanted(stored.as_ref(), &state.bundle);
+        let facts = state.deploy_facts(filled, wanted, false, overwritten);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
             state.report.deploy_held(hold);
@@ -95,10 +97,7 @@ impl Reconciler {
             Halt::at(cause)(failed)
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
-        // A status may name another release than the one that is wanted, whoever wrote it: that one is not deployed.
-        let wanted = stored
-            .as_ref()
-            .filter(|stored| is_of(stored, &claims::desired(&state.bundle)));
+        let wanted = wanted(stored.as_ref(), &state.bundle);
         let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => self.changed_source(state, impersonated, wanted).await,

@@ -37,7 +37,7 @@ use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, RemovalError, Verdict};
+use crate::controllers::garbage::{Collector, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
@@ -364,8 +364,8 @@ impl Reconciler {
             // All that is held is looked at together.
             Ok(Verdict::Held(_)) => Requeue::IDLE,
             Err(failed) => {
-                if matches!(failed, RemovalError::List(_)) {
-                    self.context.health.trouble(Side::Upstream);
+                if let Some(failed) = failed.of_upstream() {
+                    self.context.health.missed(Side::Upstream, failed);
                 }
                 let error = error::chain(&failed);
                 tracing::error!(name, error, "failed to clean up missing bundledeployment");
