@@ -78,15 +78,36 @@ impl SensitiveData {
 
     /// Everything in a release that a user gave, and what stands in its Secrets: what a correction or a removal may quote.
     pub fn of_release(release: &Release) -> Self {
-        let mut secrets = match &release.chart {
+        let mut secrets = Self::of_given(release);
+        secrets.add_secrets(release);
+        secrets
+    }
+
+    /// Everything in a release that a user gave.
+    pub fn of_given(release: &Release) -> Self {
+        match &release.chart {
             Some(chart) => Self::of_values(&release.config, chart),
             None => Self::of_values(&release.config, &Chart::default()),
-        };
-        secrets.add_manifest(&release.manifest);
-        for hook in &release.hooks {
-            secrets.add_manifest(&hook.manifest);
         }
-        secrets
+    }
+
+    /// What stands in the Secrets of a release, those of its hooks among them.
+    pub fn add_secrets(&mut self, release: &Release) {
+        self.add_manifest(&release.manifest);
+        for hook in &release.hooks {
+            self.add_manifest(&hook.manifest);
+        }
+    }
+
+    /// What a user gave where everybody reads it is no secret.
+    #[must_use]
+    pub fn without(mut self, shown: &serde_json::Map<String, Value>) -> Self {
+        let mut known = Self::default();
+        shown.values().for_each(|value| known.add_value(value));
+        for given in &mut self.given {
+            given.texts.retain(|text| !known.texts.contains(text));
+        }
+        self
     }
 
     /// The same of all revisions that are kept of a release.
@@ -214,6 +235,21 @@ impl SensitiveData {
 
     /// The text without any of it.
     pub fn redact(&self, text: &str) -> String {
+        self.found_in(text).redact(text)
+    }
+
+    /// The same of every text in a value, its keys and numbers among them.
+    pub fn redact_value(&self, value: &mut Value) {
+        let mut texts = String::new();
+        collect(value, &mut texts);
+        let found = self.found_in(&texts);
+        if !found.0.is_empty() {
+            found.redact_value(value);
+        }
+    }
+
+    /// What of it stands in a text.
+    fn found_in(&self, text: &str) -> Found<'_> {
         // What stands in the text is looked for first: it is short, and a chart's templates are not.
         let stands = |secret: &&String| text.contains(secret.as_str());
         let given = self.given.iter().flat_map(|given| {
@@ -237,9 +273,60 @@ impl SensitiveData {
         let mut found: Vec<&str> = known.map(String::as_str).chain(unread).collect();
         // The longest first: one may contain another.
         found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        found
-            .iter()
-            .fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
+        Found(found)
+    }
+}
+
+/// The secrets that stand in a text.
+struct Found<'s>(Vec<&'s str>);
+
+impl Found<'_> {
+    fn redact(&self, text: &str) -> String {
+        let secrets = self.0.iter();
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
+    }
+
+    fn redact_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.redact(text),
+            Value::Number(number) => {
+                let text = number.to_string();
+                let redacted = self.redact(&text);
+                if redacted != text {
+                    *value = Value::String(redacted);
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
+            Value::Object(fields) => {
+                let all = std::mem::take(fields).into_iter();
+                fields.extend(all.map(|(key, mut field)| {
+                    self.redact_value(&mut field);
+                    (self.redact(&key), field)
+                }));
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+}
+
+/// Every text of a value, a line each.
+fn collect(value: &Value, texts: &mut String) {
+    let mut add = |text: &str| {
+        texts.push_str(text);
+        texts.push('\n');
+    };
+    match value {
+        Value::String(text) => add(text),
+        Value::Number(number) => add(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                texts.push_str(key);
+                texts.push('\n');
+                collect(field, texts);
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
     }
 }
 

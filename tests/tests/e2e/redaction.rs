@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::audit::Mark;
 use testbed::bed::Bed;
@@ -84,6 +84,7 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
     .await?;
     for (name, text) in [
         ("good", format!("password: {}\n", canary("from"))),
+        ("rotated", format!("password: {}\n", canary("before"))),
         ("no-map", canary("no-map")),
         (
             "no-yaml",
@@ -123,21 +124,33 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
     let shown = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shown\ndata:\n  url: db://{{ .Values.password }}@db\n";
     let shown = chart(&agent, "shown", shown, &[]).helm("valuesFrom", from("good"));
     agent.apply(&shown).await?;
-    for ready in ["healthy", "from", "shown"] {
+    // Deployed with what the Secret says no more.
+    let kept = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kept\ndata:\n  url: db://{{ .Values.password }}@db\n";
+    let kept = chart(&agent, "kept", kept, &[])
+        .helm("valuesFrom", from("rotated"))
+        .annotation("fleet.cattle.io/watch-values", "false");
+    agent.apply(&kept).await?;
+    for ready in ["healthy", "from", "shown", "kept"] {
         agent.wait_ready(ready).await?;
     }
+    agent
+        .objects("v1", "Secret", &namespace)
+        .delete("rotated", &DeleteParams::default())
+        .await?;
     // What it should be is shown, without what came from a Secret.
     let edit = json!({ "data": { "url": "edited" } });
-    agent
-        .objects("v1", "ConfigMap", &namespace)
-        .patch("shown", &PatchParams::default(), &Patch::Merge(&edit))
-        .await?;
-    agent
-        .wait_for("shown", "to be modified", |bundle| {
-            let modified = bundle["status"]["modifiedStatus"].to_string();
-            modified.contains("db://") && modified.contains("@db")
-        })
-        .await?;
+    for name in ["shown", "kept"] {
+        agent
+            .objects("v1", "ConfigMap", &namespace)
+            .patch(name, &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        agent
+            .wait_for(name, "to be modified", |bundle| {
+                let modified = bundle["status"]["modifiedStatus"].to_string();
+                modified.contains("db://") && modified.contains("@db")
+            })
+            .await?;
+    }
 
     let plain = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n";
     let failing = [

@@ -11,8 +11,8 @@ use std::time::Duration;
 use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use objects::ObjectKey;
 use objects::conflict::{FieldConflict, Outcome};
-use objects::{Object, ObjectKey};
 use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
@@ -43,7 +43,6 @@ use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
-use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.
@@ -620,22 +619,6 @@ impl Deployer {
     ) -> Option<String> {
         let digest = self.values.digest_now(impersonated, bundle).await;
         digest.ok().flatten()
-    }
-
-    /// What is secret in the objects of a bundle: the data of its Secrets, and of those that its values come from.
-    ///
-    /// # Errors
-    /// One of these cannot be read.
-    pub async fn secrets(
-        &self,
-        impersonated: &DeploymentClient,
-        bundle: &BundleDeployment,
-        objects: &[Object],
-    ) -> Result<SensitiveData, InputError> {
-        let mut secrets = self.values.secrets(impersonated, bundle).await?;
-        let objects = objects.iter();
-        objects.for_each(|object| secrets.add_object(&object.body));
-        Ok(secrets)
     }
 
     /// Whether what a bundle's values come from is not what it was deployed with.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use templating::SystemHost;
 
 use super::outcome::InputError;
-use crate::api::{ANNOTATION_FACTS, BundleDeployment, HelmOptions};
+use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentSpec, HelmOptions};
 use crate::client::identity::DeploymentClient;
 use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
@@ -175,30 +175,6 @@ impl ValuesReader {
         Ok(digest.finish())
     }
 
-    /// What is secret of the values of a bundle, as far as it comes from Secrets.
-    ///
-    /// # Errors
-    /// One of them is missing or unreadable.
-    pub async fn secrets(
-        &self,
-        impersonated: &DeploymentClient,
-        bundle: &BundleDeployment,
-    ) -> Result<SensitiveData, InputError> {
-        let mut secrets = SensitiveData::default();
-        let references = values::references(&bundle.spec.options);
-        let references = references.into_iter();
-        for reference in references.filter(|one| one.kind == ReferenceKind::Secret) {
-            // Not noted as read: what it says now may not be deployed yet.
-            let (content, _) = read(impersonated, &reference).await?;
-            let content = content.unwrap_or_default();
-            match golib::yaml::decode(&content) {
-                Ok(values) => secrets.add_value(&values),
-                Err(_) => secrets.add_content(&content),
-            }
-        }
-        Ok(secrets)
-    }
-
     /// The content of a reference's key, read with the bundle's rights; `None` if there is no such key.
     async fn read(
         &self,
@@ -227,6 +203,29 @@ impl ValuesReader {
             .map(|stored| stored.values)
             .map_err(|failed| InputError::NotYet(error::chain(&failed)))
     }
+}
+
+/// What a bundle's objects, as they were deployed, may show that is secret: the data of the Secrets among them, and of its values all that
+/// does not stand in its spec, where some came from Secrets. What these say by now is another matter.
+pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData {
+    let references = values::references(&spec.options);
+    let reads_secrets = references
+        .iter()
+        .any(|one| one.kind == ReferenceKind::Secret);
+    let chart = release.chart.as_ref();
+    let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
+    // Facts may come from the Secret of the site.
+    let has_facts = annotations.is_some_and(|all| all.contains_key(ANNOTATION_FACTS));
+    let mut secrets = match reads_secrets || has_facts {
+        true => {
+            let helm = spec.options.helm.as_ref();
+            let shown = values::inline(helm.and_then(|helm| helm.values.as_ref()));
+            SensitiveData::of_given(release).without(&shown)
+        }
+        false => SensitiveData::default(),
+    };
+    secrets.add_secrets(release);
+    secrets
 }
 
 /// A digest of what values come from.
@@ -281,4 +280,52 @@ async fn read(
             )
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chart::Chart;
+    use rstest::rstest;
+    use serde_json::json;
+
+    /// Deployed with a password that the Secret has no more, and with an image that the spec says.
+    #[rstest]
+    #[case::of_a_secret(json!([{"secretKeyRef": {"name": "s"}}]), false, "db://**REDACTED**@db")]
+    #[case::of_the_site(json!([]), true, "db://**REDACTED**@db")]
+    #[case::of_a_config_map(json!([{"configMapKeyRef": {"name": "m"}}]), false, "db://hunter2-then@db")]
+    fn what_was_secret_when_it_was_deployed_is(
+        #[case] values_from: Value,
+        #[case] has_facts: bool,
+        #[case] url: &str,
+    ) {
+        let spec = json!({"options": {"helm": {"values": {"image": "web:canary"}, "valuesFrom": values_from}}});
+        let spec: BundleDeploymentSpec = serde_json::from_value(spec).unwrap();
+        let mut chart = Chart::default();
+        if has_facts {
+            let annotations = chart.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_FACTS.to_owned(), "digest".to_owned());
+        }
+        let hook = release::model::Hook {
+            manifest: "kind: Secret\nstringData: {a: of-a-hook}\n".to_owned(),
+            ..release::model::Hook::default()
+        };
+        let config = json!({"image": "web:canary", "password": "hunter2-then", "pin": 84_712_345});
+        let release = Release {
+            config: config.as_object().unwrap().clone(),
+            chart: Some(chart.into()),
+            hooks: vec![hook],
+            ..Release::default()
+        };
+        let mut patch = json!({
+            "a": ["db://hunter2-then@db", "web:canary"],
+            "of-a-hook": 84_712_345,
+            "replicas": 3,
+        });
+        secrets(&spec, &release).redact_value(&mut patch);
+        assert_eq!(patch["a"], json!([url, "web:canary"]));
+        assert_eq!(patch["replicas"], 3);
+        let hidden = url.contains("REDACTED");
+        assert_eq!(patch["**REDACTED**"].is_string(), hidden, "{patch}");
+    }
 }

@@ -22,6 +22,7 @@ use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{Holder, OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::rendering::compared_bytes;
 use crate::controllers::bundle_deployment::status::{Observation, READY};
+use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
 };
@@ -145,9 +146,7 @@ impl Reconciler {
             .differences(impersonated.cluster(), &owner, &desired, &rules)
             .await;
         if !differences.is_empty() {
-            let deployer = &self.context.deployer;
-            let secrets = deployer.secrets(impersonated, &bundle, &desired).await;
-            differences.mask(secrets.ok().as_ref());
+            differences.mask(&values::secrets(&bundle.spec, release));
         }
         let former = match live.has_others_than(&desired) {
             true => self.former_objects(&bundle, impersonated, release).await,
