@@ -86,6 +86,14 @@ impl BundleDeployment {
         it
     }
 
+    /// A chart `c` among its files, in folder `chart`: what else is in there, by path and text.
+    pub fn chart(name: &str, files: &[(&str, &str)]) -> Self {
+        let metadata = ("Chart.yaml", "apiVersion: v2\nname: c\nversion: 1.0.0\n");
+        let files = std::iter::once(&metadata).chain(files);
+        let files = files.map(|(path, text)| (format!("chart/{path}"), (*text).into()));
+        Self::content(name, files.collect()).helm("chart", json!("chart"))
+    }
+
     /// Sets `options.helm.<key>`.
     #[must_use]
     pub fn helm(mut self, key: &str, value: Value) -> Self {

@@ -63,13 +63,7 @@ async fn account(agent: &TestAgent<'_>, name: &str, namespace: &str) -> Result<(
 
 /// A chart with one template, deployed with the tenant's account into its namespace.
 fn chart(agent: &TestAgent<'_>, name: &str, template: &str) -> BundleDeployment {
-    let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
-    let files = vec![
-        ("chart/Chart.yaml".to_owned(), metadata.into()),
-        ("chart/templates/t.yaml".to_owned(), template.into()),
-    ];
-    BundleDeployment::content(name, files)
-        .helm("chart", json!("chart"))
+    BundleDeployment::chart(name, &[("templates/t.yaml", template)])
         .option("serviceAccount", json!(TENANT))
         .option("defaultNamespace", json!(target(agent)))
 }

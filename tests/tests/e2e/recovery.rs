@@ -142,27 +142,31 @@ async fn a_credential_is_replaced_only_by_one_that_works() -> Result<()> {
 /// While a credential does not work, the ways out are still looked at: a bootstrap Secret, and that the credential is deleted.
 #[tokio::test]
 async fn a_credential_that_does_not_work_blocks_no_other_registration() -> Result<()> {
-    let agent = with_kept(Bed::shared().await?).await?;
-    let break_it = async || -> Result<Value> {
+    for is_deleted in [false, true] {
+        let agent = with_kept(Bed::shared().await?).await?;
         let broken = json!({ "kubeconfig": "apiVersion: v1\nkind: Config\n" });
         agent.secret("fleet-agent", broken).await?;
-        wait_event(&agent, "CredentialRefused", "").await?;
-        credential(&agent).await
-    };
-    let another = async |before: Value| {
+        wait_event(&agent, "CredentialRefused", "does not work").await?;
+        let before = credential(&agent).await?;
+        if is_deleted {
+            let secrets = agent.objects("v1", "Secret", &agent.system_namespace);
+            secrets
+                .delete("fleet-agent", &DeleteParams::default())
+                .await?;
+            wait_event(&agent, "CredentialRefused", "cannot register again").await?;
+        }
+        agent.bootstrap(|_| ()).await?;
         wait_until("another credential", PATIENCE, async || {
             match credential(&agent).await.map_err(|e| e.to_string())? {
                 now if now != before => Ok(()),
                 _ => Err("the old one".to_owned()),
             }
         })
-        .await
-    };
-    let before = break_it().await?;
-    agent.bootstrap(|_| ()).await?;
-    another(before).await?;
-    deploy(&agent, "after", 1).await?;
-    drift_is_corrected(&agent, "kept").await
+        .await?;
+        deploy(&agent, "after", 1).await?;
+        drift_is_corrected(&agent, "kept").await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -40,19 +40,8 @@ fn chart(
     template: &str,
     files: &[(&str, &str)],
 ) -> BundleDeployment {
-    let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\n";
-    let mut all = vec![
-        ("chart/Chart.yaml".to_owned(), metadata.into()),
-        ("chart/templates/t.yaml".to_owned(), template.into()),
-    ];
-    all.extend(
-        files
-            .iter()
-            .map(|(path, text)| (format!("chart/{path}"), (*text).into())),
-    );
-    BundleDeployment::content(name, all)
-        .helm("chart", json!("chart"))
-        .option("defaultNamespace", json!(target(agent)))
+    let files = [&[("templates/t.yaml", template)], files].concat();
+    BundleDeployment::chart(name, &files).option("defaultNamespace", json!(target(agent)))
 }
 
 fn kustomized(name: &str, kustomization: &str) -> BundleDeployment {

@@ -312,16 +312,21 @@ async fn uid(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
     Ok(found.and_then(|map| map.uid()))
 }
 
+/// The site says what the cluster is called.
+async fn name_cluster(agent: &TestAgent<'_>, name: &str) -> Result<()> {
+    let facts = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
+        "data": { "facts": format!("name: {name}\n") },
+    });
+    apply(&agent.downstream, facts).await.map(drop)
+}
+
 /// Who waits is known by what its `${ }` say on this cluster, also by an agent that has just begun.
 #[tokio::test]
 async fn a_bundle_whose_name_is_filled_in_gets_what_it_waits_for() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let facts = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
-        "data": { "facts": "name: edge-1\n" },
-    });
-    apply(&agent.downstream, facts).await?;
+    name_cluster(&agent, "edge-1").await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
     let owner = claim(&agent, "zeta").helm("releaseName", json!("shared-edge-1"));
@@ -703,21 +708,11 @@ async fn a_later_revision_of_another_agent_is_entered_for_a_paused_bundle() -> R
 #[tokio::test]
 async fn a_release_is_not_removed_since_facts_were_missing() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    let facts = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
-        "data": { "facts": "name: edge-1\n" },
-    });
-    apply(&agent.downstream, facts).await?;
+    name_cluster(&agent, "edge-1").await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
     let named = map("{{ .Release.Name }}");
-    let files = [
-        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
-        ("templates/map.yaml", named.as_str()),
-    ];
-    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-    let bundle = BundleDeployment::content("alpha", files.to_vec())
+    let bundle = BundleDeployment::chart("alpha", &[("templates/map.yaml", &named)])
         .option("defaultNamespace", json!(target(&agent)))
         .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
         .annotation("fleet.cattle.io/cluster-values", "always");

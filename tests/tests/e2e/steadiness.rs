@@ -70,19 +70,12 @@ fn atomic(agent: &TestAgent<'_>, version: &str) -> BundleDeployment {
     let map = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: swings\ndata:\n  version: {version}\n"
     );
-    let mut files = vec![
-        (
-            "chart/Chart.yaml".to_owned(),
-            b"apiVersion: v2\nname: c\nversion: 1.0.0\n".to_vec(),
-        ),
-        ("chart/templates/map.yaml".to_owned(), map.into_bytes()),
-    ];
+    let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: swings\nspec:\n  ports:\n  - port: 100000\n";
+    let mut files = vec![("templates/map.yaml", map.as_str())];
     if version == "bad" {
-        let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: swings\nspec:\n  ports:\n  - port: 100000\n";
-        files.push(("chart/templates/service.yaml".to_owned(), service.into()));
+        files.push(("templates/service.yaml", service));
     }
-    BundleDeployment::content("swings", files)
-        .helm("chart", json!("chart"))
+    BundleDeployment::chart("swings", &files)
         .helm("atomic", json!(true))
         .release("swings", &target(agent))
 }
@@ -160,16 +153,7 @@ async fn values_that_were_merely_touched_start_no_other_attempt() -> Result<()> 
     });
     apply(&agent.downstream, map).await?;
     let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: swings\nspec:\n  ports:\n  - port: {{ .Values.port }}\n";
-    let files = [
-        (
-            "chart/Chart.yaml",
-            "apiVersion: v2\nname: c\nversion: 1.0.0\n",
-        ),
-        ("chart/templates/service.yaml", service),
-    ];
-    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-    let bundle = BundleDeployment::content("swings", files.to_vec())
-        .helm("chart", json!("chart"))
+    let bundle = BundleDeployment::chart("swings", &[("templates/service.yaml", service)])
         .helm("atomic", json!(true))
         .helm(
             "valuesFrom",
@@ -260,22 +244,16 @@ async fn a_release_that_others_keep_changing_is_answered_ever_more_rarely() -> R
     anyhow::bail!("answered each time: {}", status().await?)
 }
 
-/// A hook that does not end well may be a migration: it is not run again every few seconds.
+/// A hook that does not end well may be a migration: whatever wakes its bundle, it does not run again before its time.
 #[tokio::test]
 async fn a_hook_that_fails_runs_ever_more_rarely() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    hasty(&mut agent).await?;
+    agent.grant().await?;
+    // The first pause, which is doubled after each further failure, outlasts the test.
+    let timing = format!("{HASTE},overwrite-retry=10m");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
     let hook = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations:\n    helm.sh/hook: pre-install,pre-upgrade\nspec:\n  containers:\n  - name: c\n    image: none\n  nodeName: nowhere\n  restartPolicy: Never\n";
-    let files = [
-        (
-            "chart/Chart.yaml",
-            "apiVersion: v2\nname: c\nversion: 1.0.0\n",
-        ),
-        ("chart/templates/hook.yaml", hook),
-    ];
-    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
-    let bundle = BundleDeployment::content("migrated", files.to_vec())
-        .helm("chart", json!("chart"))
+    let bundle = BundleDeployment::chart("migrated", &[("templates/hook.yaml", hook)])
         .helm("timeoutSeconds", json!(1))
         .release("migrated", &target(&agent));
     agent.apply(&bundle).await?;
@@ -284,6 +262,16 @@ async fn a_hook_that_fails_runs_ever_more_rarely() -> Result<()> {
             conditions(bundle).contains("tried again at 20")
         })
         .await?;
+    let pods = agent.objects("v1", "Pod", &target(&agent));
+    let ran = async || -> Result<_> {
+        let metadata = pods.get("migrates").await?.metadata;
+        Ok((metadata.uid, metadata.deletion_timestamp))
+    };
+    let once = ran().await?;
+    for round in 0..4 {
+        wake(&agent, "migrated", &round.to_string()).await?;
+    }
+    ensure!(ran().await? == once, "{}", agent.agent_log_tail(30));
     Ok(())
 }
 
@@ -417,19 +405,7 @@ async fn credentials_that_are_still_to_come_are_waited_for() -> Result<()> {
 }
 
 fn rendering(agent: &TestAgent<'_>, name: &str, template: &str) -> BundleDeployment {
-    let files = vec![
-        (
-            "chart/Chart.yaml".to_owned(),
-            b"apiVersion: v2\nname: c\nversion: 1.0.0\n".to_vec(),
-        ),
-        (
-            "chart/templates/t.yaml".to_owned(),
-            template.as_bytes().to_vec(),
-        ),
-    ];
-    BundleDeployment::content(name, files)
-        .helm("chart", json!("chart"))
-        .release(name, &target(agent))
+    BundleDeployment::chart(name, &[("templates/t.yaml", template)]).release(name, &target(agent))
 }
 
 /// Looks for an object that is not there, for hours.
