@@ -32,11 +32,19 @@ pub(crate) fn unmarshal<T: Read>(value: &Value) -> Result<T> {
 /// A part of a kustomization file as its generator or transformer gets it: kustomize hands it over as YAML, whose line
 /// breaks U+0085, U+2028 and U+2029 are other text when they are read again.
 pub(crate) fn handed_over<T: Read + Write>(part: T) -> Result<T> {
-    let Some(value) = part.write().filter(has_odd_breaks) else {
-        return Ok(part);
-    };
+    match part.write().filter(has_odd_breaks) {
+        Some(value) => unmarshal(&written_and_read(value)?),
+        None => Ok(part),
+    }
+}
+
+/// As [`handed_over`], what a file says of a generator or transformer.
+pub(crate) fn written_and_read(value: Value) -> Result<Value> {
+    if !has_odd_breaks(&value) {
+        return Ok(value);
+    }
     let text = golib::yaml::encode(&value)?;
-    unmarshal(&golib::yaml::decode(text.as_bytes())?)
+    Ok(golib::yaml::decode(text.as_bytes())?)
 }
 
 fn has_odd_breaks(value: &Value) -> bool {

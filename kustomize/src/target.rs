@@ -7,7 +7,7 @@ use golib::yaml::node::Kind;
 use serde_json::Value;
 
 use crate::config::{FieldSpec, TransformerConfig};
-use crate::decode::{go_structs, handed_over, unmarshal};
+use crate::decode::{go_structs, handed_over, unmarshal, written_and_read};
 use crate::error::{Context as _, Error, Result};
 use crate::factory;
 use crate::filters::fieldspec::{self, Create};
@@ -534,9 +534,10 @@ fn plugin_config(resource: &Resource) -> Result<Value> {
         if !GENERATORS.contains(&&*gvk.kind) && !transformers::KINDS.contains(&&*gvk.kind) {
             return Err(unknown_builtin(resource));
         }
-        return resource
-            .to_value()
-            .with_context(|| format!("marshalling yaml from res {}", resource.cur_id()));
+        let config = resource.to_value();
+        return written_and_read(
+            config.with_context(|| format!("marshalling yaml from res {}", resource.cur_id()))?,
+        );
     }
     Err(Error::new(format!(
         "external plugins disabled; unable to load external plugin '{}'",

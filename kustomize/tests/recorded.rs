@@ -7,14 +7,34 @@ use std::path::Path;
 
 use kustomize::{Limits, MemoryFiles, Options};
 
-/// Where we say something else on purpose.
-const DIFFERENT: [&str; 3] = [
+/// Where we say something else on purpose, and what.
+const DIFFERENT: [(&str, Result<&str, &str>); 5] = [
     // What a Secret is to hold is not shown.
-    "fields/secret_literal_wrong.txt",
+    (
+        "fields/secret_literal_wrong.txt",
+        Err("loading KV pairs: literal sources: invalid literal source, expected key=value"),
+    ),
     // We name the field and the chart.
-    "plugins/helm.txt",
+    (
+        "plugins/helm.txt",
+        Err(
+            "helmCharts are not inflated here, and the kustomization has chart \"minecraft\": must specify --enable-helm",
+        ),
+    ),
     // Go shows the objects in conflict, of a Secret its content too.
-    "namespace/conflict_of_secrets.txt",
+    (
+        "namespace/conflict_of_secrets.txt",
+        Err(
+            "namespace transformation produces ID conflict: [Secret.v1.[noGrp]/a.prod Secret.v1.[noGrp]/a.prod]",
+        ),
+    ),
+    // Go compares a condition with the comment behind a value too.
+    (
+        "replacements/condition_and_comment.txt",
+        Ok("    value: first\n  - name: web\n    value: settings\n"),
+    ),
+    // Go panics.
+    ("structure/crds_empty.txt", Ok("  name: a\n")),
 ];
 
 struct Case {
@@ -150,6 +170,17 @@ fn recorded_cases_are_built_alike() {
         count += 1;
         let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
         let case = parse(&text);
+        if let Some((name, ours)) = DIFFERENT.iter().find(|(name, _)| path.ends_with(name)) {
+            let found = build(&case);
+            assert_ne!(found, case.wanted, "{name} is built alike");
+            let is_it = match (&found, ours) {
+                (Ok(found), Ok(end)) => found.ends_with(end),
+                (Err(found), Err(text)) => found == text,
+                _ => false,
+            };
+            assert!(is_it, "{name}: {found:?}");
+            continue;
+        }
         // Where Go panics an error is enough.
         if case
             .wanted
@@ -180,7 +211,7 @@ fn recorded_cases_are_built_alike() {
         {
             continue;
         }
-        if found != wanted && !DIFFERENT.iter().any(|name| path.ends_with(name)) {
+        if found != wanted {
             let name = path.strip_prefix(&root).unwrap().display();
             failures.push(format!(
                 "==== {name}\n-- wanted\n{wanted:#?}\n-- found\n{found:#?}\n"

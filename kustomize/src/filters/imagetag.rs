@@ -120,14 +120,8 @@ fn split(image: &str) -> (&str, &str, &str) {
     let tag = image[from..].find(':').map(|at| at + from);
     match (tag, digest) {
         (None, None) => (image, "", ""),
-        (tag, Some(at)) if tag.is_none_or(|tag| at < tag) => {
-            (&image[..at], "", image[at..].trim_start_matches('@'))
-        }
-        (Some(at), Some(digest)) => (
-            &image[..at],
-            &image[at + 1..digest],
-            image[digest..].trim_start_matches('@'),
-        ),
+        (tag, Some(at)) if tag.is_none_or(|tag| at < tag) => (&image[..at], "", &image[at + 1..]),
+        (Some(at), Some(digest)) => (&image[..at], &image[at + 1..digest], &image[digest + 1..]),
         (Some(at), None) => (&image[..at], &image[at + 1..], ""),
         (None, Some(_)) => (image, "", ""),
     }

@@ -1,7 +1,7 @@
 //! Fields that hold the name of another object, which may have changed (`filters/nameref`,
 //! `accumulator/namereferencetransformer.go`).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -55,14 +55,27 @@ pub(crate) fn transform(
                 target,
                 path,
                 build,
+                ambiguous: Cell::default(),
             };
-            fieldspec::apply_anyway(path, false, None, &mut node, &mut |node| {
+            let applied = fieldspec::apply_anyway(path, false, None, &mut node, &mut |node| {
                 filter.set(node, &mut is_changed)
-            })
-            .with_context(|| {
-                let id = map.resources()[at].cur_id();
-                format!("updating name reference in '{path}' field of '{id}'")
-            })?;
+            });
+            if let Err(error) = applied {
+                let found = filter.ambiguous.take();
+                let id = map.resources()[at].cur_id().to_string();
+                let error = match found {
+                    None => error,
+                    // The referrer is shown with what was updated before.
+                    Some(found) => {
+                        map.resources_mut()[at].set_node(node);
+                        let text = format!("{error}\n{}", referrals.shown(at, &found, map));
+                        error.reworded(text)
+                    }
+                };
+                return Err(error.context(format!(
+                    "updating name reference in '{path}' field of '{id}'"
+                )));
+            }
             // The next one may look at it, or show it.
             if is_changed {
                 build.work(node.count() / 8)?;
@@ -96,11 +109,28 @@ impl Referrals {
         Ok(())
     }
 
-    /// An object as it would be shown now.
-    fn noted(&self, at: usize, map: &ResMap) -> Result<Resource> {
-        let mut resource = map.resources()[at].clone();
-        resource.note_referrers(&self.by_object.borrow()[at])?;
-        Ok(resource)
+    /// A referrer, and the objects that it may refer to, as they are now.
+    fn shown(&self, referrer: usize, found: &[usize], map: &ResMap) -> String {
+        let text = |at: usize| {
+            let resource = &map.resources()[at];
+            if resource.kind() == "Secret" {
+                // What a Secret holds is not for messages.
+                return format!("{}\n", resource.cur_id());
+            }
+            let mut noted = resource.clone();
+            let noted = noted
+                .note_referrers(&self.by_object.borrow()[at])
+                .map(|()| noted);
+            noted.and_then(|noted| noted.to_yaml()).unwrap_or_default()
+        };
+        let mut shown = format!(
+            "\n**** Too many possible referral targets to referrer:\n{}\n",
+            text(referrer)
+        );
+        for (number, &at) in found.iter().enumerate() {
+            shown += &format!("--- possible referral {number}:\n{}\n", text(at));
+        }
+        shown
     }
 }
 
@@ -157,6 +187,8 @@ struct Filter<'a> {
     target: &'a Gvk,
     path: &'a str,
     build: &'a Build<'a>,
+    /// The objects that a reference may mean, where they are several.
+    ambiguous: Cell<Option<Vec<usize>>>,
 }
 
 impl Filter<'_> {
@@ -304,35 +336,15 @@ impl Filter<'_> {
         if found.iter().all(is_same) {
             return Ok(Some(first));
         }
-        Err(self.ambiguous(&found))
-    }
-
-    fn ambiguous(&self, found: &[usize]) -> Error {
-        let ids: Vec<String> = found
+        let ids = found
             .iter()
-            .map(|&at| self.resource(at).cur_id().to_string())
-            .collect();
-        let text = |at: usize| match self.resource(at).kind() {
-            // What a Secret holds is not for messages.
-            "Secret" => format!("{}\n", self.resource(at).cur_id()),
-            _ => {
-                let noted = self.referrals.noted(at, self.map);
-                noted
-                    .and_then(|resource| resource.to_yaml())
-                    .unwrap_or_default()
-            }
-        };
-        let mut details = format!(
-            "\n**** Too many possible referral targets to referrer:\n{}\n",
-            text(self.referrer)
-        );
-        for (number, &at) in found.iter().enumerate() {
-            details += &format!("--- possible referral {number}:\n{}\n", text(at));
-        }
-        Error::new(format!(
-            "found multiple possible referrals: {}\n{details}",
+            .map(|&at| self.resource(at).cur_id().to_string());
+        let ids: Vec<String> = ids.collect();
+        self.ambiguous.set(Some(found));
+        Err(Error::new(format!(
+            "found multiple possible referrals: {}",
             ids.join(", ")
-        ))
+        )))
     }
 }
 

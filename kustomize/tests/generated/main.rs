@@ -169,6 +169,26 @@ fn is_meant(want: &Answer, got: &Answer) -> bool {
         || is_quoting
 }
 
+/// Go compares a condition in a path (`[name=b]`) with the comment behind a value too, which we do not keep: without comments the answers
+/// must be the same.
+fn is_of_comments(case: &Case, got: &Answer, reference: &mut Reference) -> bool {
+    let has_condition = |text: &String| text.contains('[') && text.contains('=');
+    let mut bare = case.clone();
+    for text in bare.files.values_mut() {
+        *text = text.replace(" # behind", "").replace("# a comment", "");
+    }
+    let has_comments = bare.files != case.files;
+    let is_replaced = case.files.values().any(|text| text.contains("fieldPaths"));
+    has_comments
+        && is_replaced
+        && case.files.values().any(has_condition)
+        && ours(&bare) == *got
+        && reference
+            .ask(&bare)
+            .map_err(|error| without_pointers(&error))
+            == *got
+}
+
 /// Lines are counted in a text that has our input's comments in Go.
 fn without_lines(text: &str) -> String {
     let words = text
@@ -201,7 +221,7 @@ fn look_often(case: &Case, reference: &mut Reference, asked: usize) -> Option<(A
         .ask(case)
         .map_err(|error| without_pointers(&error));
     for _ in 0..asked {
-        if got == want || is_meant(&want, &got) {
+        if got == want || is_meant(&want, &got) || is_of_comments(case, &got, reference) {
             return None;
         }
         want = reference
