@@ -33,7 +33,7 @@ pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
 pub use proof::{OwnedRecords, Proof, named_bundle};
 pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
-pub use upstream::{ContinuityBreak, SeenBefore, UpstreamState};
+pub use upstream::{ContinuityBreak, UpstreamState};
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
@@ -351,8 +351,8 @@ impl Ledger {
         self.lock().breaks
     }
 
-    /// Compares upstream with the one seen before, as it was known when it was asked. After a break, every bundle that is not
-    /// `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked. After a break, every bundle that is
+    /// not `listed` is lost: its absence is no proof from now on. Bundles that are listed are not.
     ///
     /// # Errors
     /// It cannot be written. Then the break is remembered in memory, and written with the next
@@ -360,10 +360,10 @@ impl Ledger {
     pub async fn check_continuity(
         &self,
         now: UpstreamState,
-        before: SeenBefore,
+        seen_version: u64,
         listed: &BTreeSet<String>,
     ) -> kube::Result<Option<ContinuityBreak>> {
-        let (found, must_write) = self.lock().check_continuity(now, before, listed);
+        let (found, must_write) = self.lock().check_continuity(now, seen_version, listed);
         if must_write {
             self.flush(None).await?;
         }
@@ -375,9 +375,25 @@ impl Ledger {
         self.has_asked.send_replace(false);
     }
 
-    /// It has said so, or that it says nothing.
-    pub fn asked_upstream(&self) {
+    /// It has answered: `taken` is the last heartbeat that it remembers, 0 for none, nothing where it does not say; `sent` is what
+    /// [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat overwrites the
+    /// proof.
+    ///
+    /// # Errors
+    /// It cannot be written. Then the break is remembered in memory, and upstream is to be asked again.
+    pub async fn asked_upstream(&self, taken: Option<i64>, sent: Option<i64>) -> kube::Result<()> {
+        let is_broken = match (&mut self.lock().upstream, taken) {
+            (Some(upstream), Some(taken)) => {
+                upstream.remembers(taken, sent);
+                upstream.broken.is_some()
+            }
+            _ => false,
+        };
+        if is_broken {
+            self.flush(None).await?;
+        }
         self.has_asked.send_replace(true);
+        Ok(())
     }
 
     /// Waits until it has, `limit` at most: what it remembers is gone with the next heartbeat.
@@ -406,7 +422,7 @@ impl Ledger {
     pub fn saw_version(&self, version: Option<&str>) {
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if let (Some(upstream), Some(version)) = (&mut self.lock().upstream, version) {
-            upstream.version = upstream.version.max(version);
+            upstream.sees(version);
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::notes::Notes;
 use super::postponed::AllPostponed;
-use super::upstream::{ContinuityBreak, SeenBefore, UpstreamState};
+use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
 
 /// A release by its namespace and name; a name is unique in its namespace.
@@ -491,19 +491,18 @@ impl LedgerState {
         }
     }
 
-    /// Compares upstream with the one seen before, as it was known when it was asked; bundles it does not list are lost after a
-    /// break. What was found, and whether there is anything to write.
+    /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked; bundles it does not list are lost
+    /// after a break. What was found, and whether there is anything to write.
     pub(super) fn check_continuity(
         &mut self,
         now: UpstreamState,
-        seen: SeenBefore,
+        seen_version: u64,
         listed: &BTreeSet<String>,
     ) -> (Option<ContinuityBreak>, bool) {
         let before = self.upstream.clone();
         let found = before.as_ref().and_then(|before| {
             let before = UpstreamState {
-                version: seen.version,
-                reported: seen.reported,
+                version: seen_version,
                 ..before.clone()
             };
             before.continues(&now).err()
@@ -521,10 +520,10 @@ impl LedgerState {
         }
         self.breaks += u64::from(found.is_some());
         let mut upstream = now;
+        upstream.reported = before.as_ref().and_then(|before| before.reported);
         if let (Some(before), None) = (&before, found) {
             upstream.version = upstream.version.max(before.version);
             upstream.has_own |= before.has_own;
-            upstream.reported = upstream.reported.max(before.reported);
         }
         // A version alone is not worth a write.
         let is_worth_a_write = before
@@ -630,39 +629,29 @@ mod tests {
         }
     }
 
-    fn seen(version: u64) -> SeenBefore {
-        SeenBefore {
-            version,
-            reported: None,
-        }
-    }
-
-    /// The answer to what upstream remembers is kept where the list after it fails; heartbeats go on.
+    /// Upstream forgot a report, and no list came before it took the next one.
     #[test]
-    fn a_heartbeat_after_the_answer_is_none_that_upstream_forgot() {
-        let with = |reported: Option<i64>| UpstreamState {
-            reported,
-            ..upstream(7)
-        };
+    fn a_break_that_was_found_before_a_list_leaves_what_it_does_not_name_lost() {
         let mut state = LedgerState {
-            upstream: Some(with(Some(100))),
+            upstream: Some(UpstreamState {
+                reported: Some(100),
+                ..upstream(7)
+            }),
             ..LedgerState::default()
         };
-        state.set(&key("a"), entry("deleted_meanwhile"));
-        let asked = |reported| SeenBefore {
-            version: 7,
-            reported: Some(reported),
-        };
-        state.upstream = Some(with(Some(160)));
+        state.set(&key("a"), entry("newer"));
+        let seen = state.upstream.as_mut().unwrap();
+        seen.remembers(50, Some(100));
+        seen.reported = Some(160);
         let none = BTreeSet::new();
-        let (found, _) = state.check_continuity(with(Some(100)), asked(100), &none);
-        assert_eq!(found, None);
-        assert_eq!(state.of_bundle("deleted_meanwhile")[0].1.lost, None);
-        // What was known last counts for the next answer.
-        let reported = state.upstream.as_ref().unwrap().reported;
-        assert_eq!(reported, Some(160));
-        let (found, _) = state.check_continuity(with(Some(100)), asked(160), &none);
-        assert_eq!(found, Some(ContinuityBreak::Restored));
+        let (found, must_write) = state.check_continuity(upstream(8), 7, &none);
+        assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
+        assert_eq!(state.of_bundle("newer")[0].1.lost, found);
+        let seen = state.upstream.clone().unwrap();
+        assert_eq!((seen.broken, seen.reported), (None, Some(160)));
+        // It is told once.
+        let (found, _) = state.check_continuity(upstream(9), 8, &none);
+        assert_eq!((found, state.breaks), (None, 1));
     }
 
     #[test]
@@ -856,17 +845,14 @@ mod tests {
         state.set(&key("a"), entry("listed"));
         state.set(&key("b"), entry("unlisted"));
         let listed = BTreeSet::from(["listed".to_owned()]);
-        assert_eq!(
-            state.check_continuity(upstream(7), seen(0), &listed).0,
-            None
-        );
-        let (found, must_write) = state.check_continuity(upstream(6), seen(7), &listed);
+        assert_eq!(state.check_continuity(upstream(7), 0, &listed).0, None);
+        let (found, must_write) = state.check_continuity(upstream(6), 7, &listed);
         assert_eq!((found, must_write), (Some(ContinuityBreak::Restored), true));
         let lost = |state: &LedgerState| state.of_bundle("unlisted")[0].1.lost;
         assert_eq!(lost(&state), found);
         assert_eq!(state.of_bundle("listed")[0].1.lost, None);
         let both = BTreeSet::from(["listed".to_owned(), "unlisted".to_owned()]);
-        assert_eq!(state.check_continuity(upstream(8), seen(6), &both).0, None);
+        assert_eq!(state.check_continuity(upstream(8), 6, &both).0, None);
         assert_eq!((lost(&state), state.breaks), (None, 1));
     }
 }

@@ -34,16 +34,10 @@ pub struct UpstreamState {
     /// it was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<i64>,
-}
-
-/// What was known of upstream when it was asked. What it says may be older than what is known by the time it is heard: an event came, a
-/// heartbeat was taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SeenBefore {
-    /// Highest resourceVersion.
-    pub version: u64,
-    /// When it last took a report of this agent.
-    pub reported: Option<i64>,
+    /// A break that was found before a list could tell which bundles are lost by it. The next heartbeat and the next event overwrite what
+    /// proved it, so it is kept, across restarts too, until there is such a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<ContinuityBreak>,
 }
 
 impl UpstreamState {
@@ -53,14 +47,35 @@ impl UpstreamState {
             return Err(ContinuityBreak::Elsewhere);
         }
         let (before, after) = (self.version, now.version);
-        if before != 0 && after != 0 && (after < before || after - before > LEAP) {
+        let is_older = before != 0 && after != 0 && after < before;
+        if is_older || is_leap(before, after) {
             return Err(ContinuityBreak::Restored);
         }
-        if now.reported.is_some() && now.reported < self.reported {
-            return Err(ContinuityBreak::Restored);
-        }
-        Ok(())
+        self.broken.map_or(Ok(()), Err)
     }
+
+    /// Takes in the version of an event.
+    pub fn sees(&mut self, version: u64) {
+        if is_leap(self.version, version) {
+            self.broken = Some(ContinuityBreak::Restored);
+        }
+        self.version = self.version.max(version);
+    }
+
+    /// Takes in when upstream itself says that it last took a report of this agent, in seconds since 1970, 0 for never. `sent` is what
+    /// [`Self::reported`] was before upstream was asked: a report that it took after its answer is none that it forgot.
+    pub fn remembers(&mut self, taken: i64, sent: Option<i64>) {
+        if Some(taken) < sent {
+            self.broken = Some(ContinuityBreak::Restored);
+        }
+        if self.reported == sent {
+            self.reported = Some(taken);
+        }
+    }
+}
+
+fn is_leap(before: u64, after: u64) -> bool {
+    before != 0 && after.saturating_sub(before) > LEAP
 }
 
 #[cfg(test)]
@@ -73,10 +88,12 @@ mod tests {
             server: server.into(),
             namespace: "cluster-a".into(),
             version,
-            has_own: false,
             reported: Some(100),
+            ..UpstreamState::default()
         }
     }
+
+    const BUMPED: u64 = 1_000_000_007;
 
     #[rstest]
     #[case::same_moment(upstream("a", 7), Ok(()))]
@@ -85,10 +102,8 @@ mod tests {
     #[case::another_server(upstream("b", 8), Err(ContinuityBreak::Elsewhere))]
     #[case::another_namespace(UpstreamState { namespace: "cluster-b".into(), ..upstream("a", 8) }, Err(ContinuityBreak::Elsewhere))]
     #[case::an_old_backup(upstream("a", 6), Err(ContinuityBreak::Restored))]
-    #[case::an_old_backup_that_was_written_to(UpstreamState { reported: Some(99), ..upstream("a", 8) }, Err(ContinuityBreak::Restored))]
-    #[case::reports_that_cannot_be_read(UpstreamState { reported: None, ..upstream("a", 8) }, Ok(()))]
     #[case::a_backup_whose_revisions_were_bumped(
-        upstream("a", 1_000_000_007),
+        upstream("a", BUMPED),
         Err(ContinuityBreak::Restored)
     )]
     fn an_upstream_continues_or_not(
@@ -96,5 +111,50 @@ mod tests {
         #[case] expected: Result<(), ContinuityBreak>,
     ) {
         assert_eq!(upstream("a", 7).continues(&now), expected);
+    }
+
+    /// What proves a break is gone with the next report or event; that there was one is not.
+    #[rstest]
+    #[case::an_older_report(|seen: &mut UpstreamState| seen.remembers(99, Some(100)), true)]
+    #[case::no_report_at_all(|seen: &mut UpstreamState| seen.remembers(0, Some(100)), true)]
+    #[case::the_same_report(|seen: &mut UpstreamState| seen.remembers(100, Some(100)), false)]
+    #[case::a_report_whose_answer_was_lost(|seen: &mut UpstreamState| seen.remembers(101, Some(100)), false)]
+    #[case::a_report_that_was_under_way(|seen: &mut UpstreamState| { seen.reported = Some(160); seen.remembers(100, Some(100)); }, false)]
+    #[case::the_first_question(|seen: &mut UpstreamState| seen.remembers(50, None), false)]
+    #[case::bumped_revisions_in_an_event(|seen: &mut UpstreamState| seen.sees(BUMPED), true)]
+    #[case::the_next_event(|seen: &mut UpstreamState| seen.sees(8), false)]
+    #[case::the_first_event(|seen: &mut UpstreamState| { seen.version = 0; seen.sees(BUMPED); }, false)]
+    fn a_break_that_was_found_stays(
+        #[case] happens: fn(&mut UpstreamState),
+        #[case] is_found: bool,
+    ) {
+        let mut seen = upstream("a", 7);
+        happens(&mut seen);
+        // Upstream goes on, and takes the next report.
+        let version = seen.version + 1;
+        seen.sees(version);
+        let (sent, taken) = (seen.reported, seen.reported.unwrap_or_default() + 60);
+        seen.remembers(taken, sent);
+        let expected = if is_found {
+            Err(ContinuityBreak::Restored)
+        } else {
+            Ok(())
+        };
+        assert_eq!(seen.continues(&upstream("a", version + 1)), expected);
+        assert_eq!(
+            seen.continues(&upstream("b", version + 1)),
+            Err(ContinuityBreak::Elsewhere)
+        );
+    }
+
+    #[test]
+    fn a_report_that_was_taken_meanwhile_is_the_last_one() {
+        let mut seen = upstream("a", 7);
+        seen.reported = Some(160);
+        seen.remembers(100, Some(100));
+        assert_eq!(seen.reported, Some(160));
+        seen.remembers(100, Some(160));
+        assert_eq!(seen.broken, Some(ContinuityBreak::Restored));
+        assert_eq!(seen.reported, Some(100));
     }
 }

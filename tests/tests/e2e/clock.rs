@@ -2,25 +2,18 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
-use testbed::fleet::controller::{apply, resource};
+use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
-use crate::scene::{deletions, deploy, deploy_own, gone, haste, present};
+use crate::scene::{clusters, deletions, deploy, deploy_own, gone, haste, present};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const ORIGIN: &str = "fleet.cattle.io/upstream";
-
-fn clusters(agent: &TestAgent<'_>) -> Result<(Api<DynamicObject>, String)> {
-    let granted = agent.granted.as_ref().context("just granted")?;
-    let namespace = &granted.cluster_namespace;
-    let api = Api::namespaced_with(agent.upstream.clone(), namespace, &resource("Cluster"));
-    Ok((api, granted.cluster_name.clone()))
-}
 
 /// When the agent reported last, by its own clock.
 async fn last_seen(agent: &TestAgent<'_>) -> Result<Timestamp> {

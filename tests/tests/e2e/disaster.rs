@@ -1,4 +1,4 @@
-//! Nine ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
+//! Ten ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use testbed::bed::Bed;
 use testbed::cluster::{ADMIN, kubeconfig};
-use testbed::fault_proxy::{FaultProxy, is_watch};
+use testbed::fault_proxy::{FaultProxy, is_watch, refusal};
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::Controller;
 use testbed::fleet::crds;
@@ -21,8 +21,8 @@ use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, target, untouched,
-    wait_answered, wait_event, wait_held, wait_readiness, wait_report,
+    app, clusters, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, target,
+    untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
 
 const THIRTY: Duration = Duration::from_secs(30);
@@ -110,13 +110,7 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
     let before = remembered(&agent, "reported").await?;
     plane.save("half").await?;
     let newer = deploy(&agent, "newer", 2).await?;
-    wait_until("a later report", PATIENCE, async || {
-        match remembered(&agent, "reported").await {
-            Ok(at) if at > before + 1 => Ok(()),
-            other => Err(format!("{other:?} after {before}")),
-        }
-    })
-    .await?;
+    wait_reported(&agent, before + 1).await?;
     agent.process()?.kill();
     let known = remembered(&agent, "version").await?;
     plane.restore("half").await?;
@@ -145,6 +139,63 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
     // What is deleted from now on is.
     agent.delete("older-0").await?;
     gone(&agent, &older[..1], THIRTY).await
+}
+
+/// Upstream, just restored, takes a heartbeat before it can list, and the agent is killed then: that upstream had forgotten one still counts.
+#[tokio::test]
+async fn a_restore_that_was_noticed_counts_until_upstream_lists() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let granted = agent.controller.grant_directly(&agent.id).await?;
+    let (url, authority) = (agent.plane.url(), agent.plane.authority());
+    let namespace = &granted.deployment_namespace;
+    let config = kubeconfig(&url, authority, &granted.token, namespace);
+    let upstream = FaultProxy::before(config).await?;
+    agent.grant_at(upstream.url()).await?;
+    let mut env = haste();
+    env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
+    agent.start(env)?;
+    deploy_own(&agent).await?;
+    let apps = deploy(&agent, "app", 2).await?;
+    wait_reported(&agent, 0).await?;
+    agent.process()?.kill();
+    let reported = remembered(&agent, "reported").await?;
+    // What a backup from before the second bundle has.
+    agent.delete("app-1").await?;
+    let (clusters, name) = clusters(&agent)?;
+    let backup = json!({ "status": { "agent": { "lastSeen": "2020-01-01T00:00:00Z" } } });
+    clusters
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&backup))
+        .await?;
+    upstream.refuse(|parts| {
+        let is_list = parts.uri.path().ends_with("/bundledeployments") && !is_watch(parts);
+        let accept = parts.headers.get("accept");
+        let accept = accept.and_then(|value| value.to_str().ok());
+        let names_alone = accept.is_some_and(|accept| accept.contains("PartialObjectMetadata"));
+        let mut query = parts.uri.query().unwrap_or_default().split('&');
+        // Lists of one object ask whether upstream is there.
+        (is_list && names_alone && query.all(|part| part != "limit=1"))
+            .then(|| refusal(503, "ServiceUnavailable", "the server is starting"))
+    });
+    agent.process()?.restart()?;
+    wait_reported(&agent, reported).await?;
+    agent.process()?.kill();
+    upstream.leave();
+    agent.process()?.restart()?;
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    wait_held(&agent, 1).await?;
+    untouched(&agent, &apps).await
+}
+
+/// Waits for a report later than `after`, in seconds since 1970, that the ledger knows of.
+async fn wait_reported(agent: &TestAgent<'_>, after: i64) -> Result<()> {
+    wait_until("a report", PATIENCE, async || {
+        match remembered(agent, "reported").await {
+            Ok(at) if at > after => Ok(()),
+            other => Err(format!("{other:?}, not after {after}")),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(30))
 }
 
 /// A number that the ledger remembers of upstream.

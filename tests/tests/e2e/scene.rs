@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use kube::Api;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use testbed::audit::Request;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::controller::apply;
+use testbed::fleet::controller::{apply, resource};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
@@ -33,6 +35,14 @@ pub(crate) fn haste() -> BTreeMap<String, String> {
 /// The namespace apps go to.
 pub(crate) fn target(agent: &TestAgent<'_>) -> String {
     format!("{}-app", agent.id)
+}
+
+/// Upstream's Clusters, and the name of the agent's own.
+pub(crate) fn clusters(agent: &TestAgent<'_>) -> Result<(Api<DynamicObject>, String)> {
+    let granted = agent.granted.as_ref().context("just granted")?;
+    let namespace = &granted.cluster_namespace;
+    let api = Api::namespaced_with(agent.upstream.clone(), namespace, &resource("Cluster"));
+    Ok((api, granted.cluster_name.clone()))
 }
 
 /// A bundle of one ConfigMap of the same name.

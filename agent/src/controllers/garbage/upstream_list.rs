@@ -14,7 +14,7 @@ use super::RemovalError;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
 use crate::controllers::store::Store;
 use crate::error;
-use crate::ledger::{ContinuityBreak, Ledger, SeenBefore, UpstreamState};
+use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 
@@ -30,15 +30,6 @@ pub(super) struct UpstreamList {
     pub(super) has_live_bundles: bool,
 }
 
-/// The last heartbeat of this agent, in seconds since 1970, as both sides knew it at one time.
-#[derive(Clone, Copy, Default)]
-struct Heartbeats {
-    /// The last one that the ledger had.
-    sent: Option<i64>,
-    /// The last one that upstream remembered; none where it does not say.
-    taken: Option<i64>,
-}
-
 /// Lists upstream.
 pub(super) struct Lister {
     upstream: Upstream,
@@ -46,9 +37,9 @@ pub(super) struct Lister {
     ledger: Arc<Ledger>,
     events: Arc<Events>,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
-    /// What upstream said of its last heartbeat when the watch began, if it has answered.
-    answer: Mutex<Option<Heartbeats>>,
-    /// Whether a list was compared with that.
+    /// Whether upstream has said, since the watch began, which heartbeat it remembers.
+    has_answered: Mutex<bool>,
+    /// Whether a list was compared since then.
     is_compared: AtomicBool,
 }
 
@@ -65,7 +56,7 @@ impl Lister {
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
             last: Mutex::default(),
-            answer: Mutex::default(),
+            has_answered: Mutex::default(),
             is_compared: AtomicBool::new(false),
         }
     }
@@ -76,8 +67,8 @@ impl Lister {
     /// As [`Lister::list`].
     pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
         {
-            let mut answer = self.answer.lock().await;
-            *answer = None;
+            let mut has_answered = self.has_answered.lock().await;
+            *has_answered = false;
             self.is_compared.store(false, Ordering::Release);
             self.ledger.asks_upstream();
         }
@@ -92,20 +83,15 @@ impl Lister {
         if self.is_compared.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut answer = self.answer.lock().await;
-        let heartbeats = match *answer {
-            Some(heartbeats) => heartbeats,
-            None => {
-                // Before upstream is asked: a heartbeat that it takes after its answer is none that it forgot.
-                let sent = self.ledger.seen_heartbeat();
-                let taken = self.last_heartbeat().await?;
-                Heartbeats { sent, taken }
-            }
-        };
-        *answer = Some(heartbeats);
-        // It is remembered here: the next heartbeat may go out, whatever becomes of the list.
-        self.ledger.asked_upstream();
-        self.fresh(Instant::now(), heartbeats).await?;
+        let mut has_answered = self.has_answered.lock().await;
+        if !*has_answered {
+            let sent = self.ledger.seen_heartbeat();
+            let taken = self.last_heartbeat().await?;
+            let noted = self.ledger.asked_upstream(taken, sent).await;
+            noted.map_err(RemovalError::Ledger)?;
+            *has_answered = true;
+        }
+        self.fresh(Instant::now()).await?;
         self.is_compared.store(true, Ordering::Release);
         Ok(())
     }
@@ -119,7 +105,7 @@ impl Lister {
         not_before: Instant,
     ) -> Result<Arc<UpstreamList>, RemovalError> {
         self.compare().await?;
-        self.fresh(not_before, Heartbeats::default()).await
+        self.fresh(not_before).await
     }
 
     /// When upstream last took a heartbeat of this agent, by its own account; 0 for never, and where the Cluster is gone; none where the rights to
@@ -149,15 +135,10 @@ impl Lister {
         }
     }
 
-    async fn fresh(
-        &self,
-        not_before: Instant,
-        heartbeats: Heartbeats,
-    ) -> Result<Arc<UpstreamList>, RemovalError> {
+    async fn fresh(&self, not_before: Instant) -> Result<Arc<UpstreamList>, RemovalError> {
         // One at a time, so that lists are compared in the order they were made.
         let mut last = self.last.lock().await;
-        if heartbeats.taken.is_none()
-            && let Some((at, list)) = &*last
+        if let Some((at, list)) = &*last
             && at.elapsed() < REUSED_FOR
             && *at >= not_before
         {
@@ -165,10 +146,7 @@ impl Lister {
         }
         let bundles = self.upstream.bundle_deployments::<BundleDeployment>();
         let at = Instant::now();
-        let before = SeenBefore {
-            version: self.ledger.seen_version(),
-            reported: heartbeats.sent,
-        };
+        let seen_version = self.ledger.seen_version();
         let answer = bundles.list_metadata(&ListParams::default()).await;
         let answer = answer.map_err(|failed| {
             if [401, 403, 404]
@@ -199,9 +177,11 @@ impl Lister {
             namespace: self.upstream.namespace.clone(),
             version: version.unwrap_or_default(),
             has_own: list.own_is_listed,
-            reported: heartbeats.taken,
+            ..UpstreamState::default()
         };
-        let found = self.ledger.check_continuity(now, before, &list.listed);
+        let found = self
+            .ledger
+            .check_continuity(now, seen_version, &list.listed);
         let found = found.await;
         if let Some(found) = found.map_err(RemovalError::Ledger)? {
             self.report(found);
