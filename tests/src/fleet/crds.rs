@@ -1,8 +1,9 @@
 //! The definitions of Fleet's kinds that demo and tests install: names, scopes and subresources as upstream, everything else open.
 //!
-//! Fleet's own definitions are stricter; where they lie beside the checkout the tests use those instead (`installed`).
+//! Fleet's own definitions are stricter; where they lie beside the checkout the tests use those instead (`stock_file`).
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::skipped;
 use crate::tools::Tool;
 use crate::wait::wait_until;
 
@@ -71,10 +73,17 @@ fn definition(kind: &str, plural: &str, scope: &str) -> Value {
     })
 }
 
-/// Fleet's own definitions, if they are beside the checkout.
+/// Fleet's own definitions, if they are beside the checkout. Else it is told, once, that tests do with ours.
 pub fn stock_file() -> Option<PathBuf> {
+    static TOLD: Once = Once::new();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fleet/crds.yaml");
-    path.is_file().then_some(path)
+    if !path.is_file() {
+        TOLD.call_once(|| {
+            skipped::tell("Fleet's own definitions of its kinds, which are not beside the checkout")
+        });
+        return None;
+    }
+    Some(path)
 }
 
 /// Installs our definitions and waits until the API server serves them.

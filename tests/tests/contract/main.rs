@@ -6,6 +6,7 @@
 mod adoption;
 mod capabilities;
 mod diffs;
+mod documents;
 mod drift;
 mod namespaces;
 mod options;

@@ -29,9 +29,11 @@ const SECTIONS: [(u32, u32); 14] = [
 /// Says of a statement that it is about the controller, and asks nothing of an agent.
 const UPSTREAM: &str = "upstream";
 /// How names of metrics begin, which look like those of tests.
-const METRICS: [&str; 4] = [
+const METRICS: [&str; 6] = [
     "controller_runtime_",
     "fleet_agent_",
+    "leader_election_",
+    "process_",
     "rest_client_",
     "workqueue_",
 ];
@@ -45,7 +47,7 @@ struct Row {
     changed: String,
 }
 
-fn root() -> Result<&'static Path> {
+pub(crate) fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("the crate is in a workspace")
@@ -174,10 +176,16 @@ fn everything_the_table_names_exists() -> Result<()> {
 }
 
 /// The documents that people read.
-fn documents() -> Result<Vec<(String, String)>> {
-    let mut paths: Vec<PathBuf> = ["ARCHITECTURE.md", "COMPATIBILITY.md", "README.md"]
-        .map(PathBuf::from)
-        .into();
+pub(crate) fn documents() -> Result<Vec<(String, String)>> {
+    let mut paths: Vec<PathBuf> = [
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "COMPATIBILITY.md",
+        "CONTRIBUTING.md",
+        "README.md",
+    ]
+    .map(PathBuf::from)
+    .into();
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         paths.push(Path::new("docs").join(entry?.file_name()));
     }
