@@ -642,7 +642,7 @@ impl<'a> ObjectWriter<'a> {
             lost,
             source,
         };
-        if let Some(lost) = contents(object) {
+        if let Some(lost) = contents(object).or_else(|| dependents(object)) {
             return Err(irreplaceable(lost, refusal));
         }
         const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
@@ -654,8 +654,13 @@ impl<'a> ObjectWriter<'a> {
         };
         let mut note = None;
         let mut looks = 1;
-        while let Some(live) = self.cluster.get_metadata(object).await.map_err(failed)? {
+        while let Some(live) = self.cluster.get(object).await.map_err(failed)? {
             note = adoption(&live);
+            if live.pointer(WHEN_DELETED) == Some(&Value::from("Delete")) {
+                const LOST: &str =
+                    "its volume claims would go with it (persistentVolumeClaimRetentionPolicy)";
+                return Err(irreplaceable(LOST, refusal));
+            }
             if note.is_some() && !self.previous.contains_key(&object.key()) {
                 // An attempt that fails could not give it back.
                 return Err(irreplaceable("it was there before this version", refusal));
@@ -714,6 +719,33 @@ fn contents(object: &Object) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Of a StatefulSet, whether its volume claims go with it.
+const WHEN_DELETED: &str = "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted";
+
+/// Groups whose kinds Kubernetes itself defines, with controllers that make anew what they made for an object.
+const BUILT_IN: [&str; 12] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "extensions",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
+/// What may go with an object because of what somebody's controller keeps for it, in people's words: a database, a cluster. "Field is
+/// immutable" is what rules and webhooks of custom resources say as well.
+fn dependents(object: &Object) -> Option<&'static str> {
+    let is_built_in = BUILT_IN.contains(&object.resource.group.as_str());
+    (!is_built_in)
+        .then_some("recreating a custom resource may delete what its controller keeps for it")
 }
 
 /// What is applied, as text: a tree of it would be kept until the answer is there.

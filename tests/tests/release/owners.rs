@@ -544,6 +544,52 @@ async fn force_recreates_neither_definitions_nor_what_asks_to_be_kept() -> Resul
     Ok(())
 }
 
+/// What a controller keeps for a custom resource goes with it, as a StatefulSet's claims go with it where it says so.
+#[tokio::test]
+async fn force_recreates_no_custom_resource_and_nothing_whose_claims_go_with_it() -> Result<()> {
+    let force = || DeployOptions {
+        force: true,
+        ..DeployOptions::default()
+    };
+    let world = World::new().await?;
+    let rule = "properties: {spec: {type: object, properties: {doors: {type: integer, \
+                x-kubernetes-validations: [{rule: self == oldSelf, message: field is immutable}]}}}}";
+    let anything = "x-kubernetes-preserve-unknown-fields: true";
+    let definition = definition(&world).replace(anything, rule);
+    assert!(definition.contains(rule), "{definition}");
+    let template = |doors| Template::new(&format!("{definition}---\n{}", car(&world, doors)));
+    world.deploy_with(&template(4), force()).await?;
+    let beetle = format!("cars.{}/beetle", group(&world));
+    let before = world.uid_of(&beetle)?;
+    let error = world.deploy_with(&template(3), force()).await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(
+        told.contains("field is immutable") && told.contains("what its controller keeps for it"),
+        "{told}"
+    );
+    assert_eq!(world.uid_of(&beetle)?, before);
+
+    let set = |policy: &str, service: &str| {
+        Template::new(&format!(
+            "---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: db\nspec:\n  replicas: 0\n  serviceName: {service}\n  \
+             persistentVolumeClaimRetentionPolicy: {{whenDeleted: {policy}, whenScaled: Retain}}\n  selector: {{matchLabels: {{app: db}}}}\n  \
+             template:\n    metadata:\n      labels: {{app: db}}\n    spec:\n      containers: [{{name: db, image: db}}]\n"
+        ))
+    };
+    let world = World::new().await?;
+    world.deploy_with(&set("Delete", "a"), force()).await?;
+    let before = world.uid_of("statefulset/db")?;
+    let error = world.deploy_with(&set("Delete", "b"), force()).await;
+    let told = release::error_chain(&error.unwrap_err());
+    assert!(told.contains("volume claims"), "{told}");
+    assert_eq!(world.uid_of("statefulset/db")?, before);
+    // What keeps its claims is recreated.
+    world.deploy_with(&set("Retain", "a"), force()).await?;
+    world.deploy_with(&set("Retain", "b"), force()).await?;
+    assert_ne!(world.uid_of("statefulset/db")?, before);
+    Ok(())
+}
+
 /// A proxy that does something of somebody else's before the first deletion of a ConfigMap reaches the server.
 async fn interrupted(
     world: &mut World,
