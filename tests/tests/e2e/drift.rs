@@ -162,6 +162,26 @@ async fn edited_scaled_and_deleted_objects_are_corrected() -> Result<()> {
     Ok(())
 }
 
+/// What lost its labels is not in the watch any more: that it left is told with the labels it had, and nothing of what follows.
+#[tokio::test]
+async fn an_edited_object_without_labels_is_corrected() -> Result<()> {
+    let (agent, target) = deployed(true).await?;
+    let stripped = json!({ "metadata": { "labels": null, "annotations": null } });
+    edit(&agent, "v1", "ConfigMap", &target, stripped).await?;
+    let edited = json!({ "data": { "greeting": "edited" } });
+    edit(&agent, "v1", "ConfigMap", &target, edited).await?;
+    wait_until("everything to be as the chart says", PATIENCE, async || {
+        let object = agent.object("v1", "ConfigMap", &target, "web").await;
+        let object = object.map_err(|e| e.to_string())?;
+        let object = object.map_or(Value::Null, |object| object.data);
+        match object["data"]["greeting"] == "hello" {
+            true => Ok(()),
+            false => Err(object.to_string()),
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn old_drift_is_corrected_once_correction_is_switched_on() -> Result<()> {
     let (agent, target) = deployed(false).await?;

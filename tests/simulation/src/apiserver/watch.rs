@@ -137,7 +137,13 @@ impl Server {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            watch.push_event(&mut text, sort, &change.stored);
+            match before.filter(|_| sort == "DELETED" && change.sort != sort) {
+                Some(before) => {
+                    let last = as_it_was(before, change.version);
+                    watch.push_event(&mut text, sort, &last);
+                }
+                None => watch.push_event(&mut text, sort, &change.stored),
+            }
             watch.told = change.version;
         }
         watch.since = state.version;
@@ -246,6 +252,14 @@ impl State {
     }
 }
 
+/// What a watch is told of an object that its selector fits no more: the object as it was when it did, with the version of the change
+/// (`convertToWatchEvent` of the API server's watch cache; end-to-end `drift::an_edited_object_without_labels_is_corrected`).
+fn as_it_was(before: &Arc<Value>, version: u64) -> Arc<Stored> {
+    let mut last = before.as_ref().clone();
+    last["metadata"]["resourceVersion"] = version.to_string().into();
+    Stored::new(Arc::new(last), Vec::new(), version)
+}
+
 pub(super) fn is_at(place: &Id, id: &Id) -> bool {
     id.plural == place.plural
         && id.group == place.group
@@ -259,4 +273,60 @@ fn line(event: &Value) -> Bytes {
 fn gone(since: u64, oldest: u64) -> Answer {
     let message = format!("too old resource version: {since} ({oldest})");
     Answer::failure(410, "Expired", &message, &Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Actor, Who};
+    use super::*;
+    use jiff::Timestamp;
+
+    fn events(server: &Server, watch: &mut Watch) -> Vec<Value> {
+        let Next::Part(text) = server.next(watch) else {
+            return Vec::new();
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        let filled = lines.filter(|line| !line.is_empty());
+        filled
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn an_object_that_loses_its_labels_is_told_as_deleted_with_the_labels_it_had() {
+        let server = Server::new("local", false, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let body = json!({"metadata": {"name": "a", "labels": {"set": "1"}}});
+        server.act(
+            Actor::Person,
+            "POST",
+            "/api/v1/namespaces",
+            json!({"metadata": {"name": "default"}}),
+        );
+        server.act(Actor::Person, "POST", maps, body);
+        let who = Who {
+            actor: Actor::Person,
+            account: String::new(),
+        };
+        let uri = "/api/v1/configmaps?labelSelector=set&watch=true";
+        let request = Request::new(who, "GET", uri, Value::Null);
+        let mut watch = server.watch(&request).ok().unwrap();
+        assert_eq!(events(&server, &mut watch)[0]["type"], "ADDED");
+        let stripped = json!({"metadata": {"labels": null}});
+        server.act(Actor::Person, "PATCH", &format!("{maps}/a"), stripped);
+        let told = events(&server, &mut watch);
+        assert_eq!(told[0]["type"], "DELETED");
+        assert_eq!(told[0]["object"]["metadata"]["labels"]["set"], "1");
+        let live = server.get(&Id::new("", "configmaps", "default", "a"));
+        let version = live.unwrap()["metadata"]["resourceVersion"].clone();
+        assert_eq!(told[0]["object"]["metadata"]["resourceVersion"], version);
+        // What happens to it after that is not told.
+        server.act(
+            Actor::Person,
+            "PATCH",
+            &format!("{maps}/a"),
+            json!({"data": {"a": "b"}}),
+        );
+        assert!(events(&server, &mut watch).is_empty());
+    }
 }
