@@ -320,10 +320,12 @@ impl Checker {
 
     /// How many releases are being removed.
     pub fn removals(&self) -> usize {
-        let newest = self.records.values().filter_map(BTreeMap::last_key_value);
-        newest
-            .filter(|(_, status)| *status == "uninstalling")
-            .count()
+        // Not the newest one alone: somebody else may have written above it.
+        let is_leaving = |records: &&BTreeMap<i64, String>| {
+            let mut statuses = records.values();
+            statuses.any(|status| status == "uninstalling")
+        };
+        self.records.values().filter(is_leaving).count()
     }
 
     /// Whether somebody deployed a release, or tried to.

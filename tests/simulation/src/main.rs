@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use simulation::history::run;
 use simulation::plan::Plan;
-use simulation::script::script;
+use simulation::script::{parse, script};
 use simulation::shrink::shrink;
 
 #[global_allocator]
@@ -31,6 +32,9 @@ struct Args {
     /// Only these steps of the history, by number
     #[arg(long, value_delimiter = ',')]
     steps: Vec<usize>,
+    /// A file with a printed history, in place of one by its seed
+    #[arg(long)]
+    script: Option<PathBuf>,
     /// Print everything that takes place
     #[arg(long)]
     verbose: bool,
@@ -64,7 +68,10 @@ fn code(is_well: bool) -> ExitCode {
 }
 
 fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> {
-    let mut plan = Plan::of(args.seed);
+    let mut plan = match &args.script {
+        Some(file) => parse(&std::fs::read_to_string(file)?).map_err(std::io::Error::other)?,
+        None => Plan::of(args.seed),
+    };
     if !args.steps.is_empty() {
         plan = plan.only(&args.steps);
     }
@@ -89,7 +96,7 @@ fn one(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<ExitCode> 
         writeln!(
             out,
             "made small (--seed {} --steps {}):\n{}",
-            args.seed,
+            plan.seed,
             kept_text.join(","),
             script(&plan.only(&kept), &small)
         )?;
