@@ -24,9 +24,8 @@ use tokio::time::Instant;
 
 use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
-use super::plan::DeployReason;
+use super::plan::{self, DeployReason};
 use super::rendering::{OverTurn, Rendering, SensitiveInputs, Turn};
-use super::status::DEPLOYED;
 use super::values::{Filled, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
@@ -350,7 +349,7 @@ impl Deployer {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
                 contested,
-                check_ownership_first: bundle.status.condition(DEPLOYED) == "False",
+                check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
                 wait_for_jobs: helm.wait_for_jobs,

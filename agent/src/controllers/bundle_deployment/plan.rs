@@ -3,7 +3,7 @@
 //! Mirrors the order of `bundledeployment_controller.go` and `internal/cmd/agent/deployer`; the
 //! texts are upstream's.
 
-use super::status::{self, CORRECTIONS_POSTPONED, INSTALLED};
+use super::status::{self, CORRECTIONS_POSTPONED, DEPLOYED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
     ModifiedStatus,
@@ -118,6 +118,14 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
     }
 }
 
+/// Whether the last try of a deploy failed, whichever condition says so: what was in its way is probably still there, and the next one looks
+/// before it writes anything.
+pub fn has_failed(status: &BundleDeploymentStatus) -> bool {
+    [DEPLOYED, INSTALLED]
+        .iter()
+        .any(|condition| status.condition(condition) == "False")
+}
+
 /// Whether live objects are compared with the release: only the deployment that is wanted is.
 pub fn should_monitor(bundle: &BundleDeployment, status: &BundleDeploymentStatus) -> bool {
     bundle.spec.deployment_id == status.applied_deployment_id
@@ -225,6 +233,21 @@ mod tests {
         };
         let reason = deploy_reason(&bundle, facts);
         assert_eq!(reason, Some(DeployReason::Unfinished));
+    }
+
+    #[rstest]
+    #[case::told_as_not_deployed(DEPLOYED, "False", true)]
+    #[case::told_as_not_installed(INSTALLED, "False", true)]
+    #[case::deployed(DEPLOYED, "True", false)]
+    #[case::only_not_monitored(status::MONITORED, "False", false)]
+    fn a_try_after_one_that_failed_looks_before_it_writes(
+        #[case] condition: &str,
+        #[case] told: &str,
+        #[case] expected: bool,
+    ) {
+        let bundle = bundle(json!({"spec": {"deploymentID": "id"},
+            "status": {"conditions": [{"type": condition, "status": told}]}}));
+        assert_eq!(has_failed(&bundle.status), expected);
     }
 
     /// It goes away only where everything is looked at.
