@@ -1,6 +1,6 @@
 //! The BundleDeployments of this cluster as the watch last had them, and what we remember of each.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,6 +54,13 @@ impl Store {
     /// All bundles.
     pub fn all(&self) -> Vec<Arc<BundleDeployment>> {
         self.lock().bundles.values().cloned().collect()
+    }
+
+    /// The names that the server listed, readable or not.
+    pub fn names(&self) -> BTreeSet<String> {
+        let inner = self.lock();
+        let names = inner.bundles.keys().chain(&inner.malformed);
+        names.cloned().collect()
     }
 
     /// Whether the server listed this name, readable or not.

@@ -17,14 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, watch as tokio_watch};
 
 use crate::client::identity::AgentClient;
+use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
 use state::LedgerState;
@@ -58,9 +62,11 @@ const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 /// A method that is dropped while it writes may have written or not; what it asked for is pending and goes out with the next write.
 pub struct Ledger {
     maps: Api<ConfigMap>,
+    /// For the watch, to which its content is nothing.
+    metadata: Api<PartialObjectMeta<ConfigMap>>,
     state: std::sync::Mutex<LedgerState>,
     /// Whether upstream has said what it remembers of the last heartbeat, since it was last asked.
-    has_asked: watch::Sender<bool>,
+    has_asked: tokio_watch::Sender<bool>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
     writing: Mutex<()>,
 }
@@ -100,8 +106,9 @@ impl Ledger {
         };
         Ok(Self {
             maps,
+            metadata: Api::namespaced(agent.client(), namespace),
             state: std::sync::Mutex::new(state),
-            has_asked: watch::Sender::new(false),
+            has_asked: tokio_watch::Sender::new(false),
             writing: Mutex::default(),
         })
     }
@@ -292,6 +299,25 @@ impl Ledger {
         }
     }
 
+    /// Tells each time that the permission to remove what is held is seen on the ConfigMap, by a watch of its metadata. Never ends. Where
+    /// watching is forbidden it tells nothing.
+    pub fn permissions(&self) -> BoxStream<'static, ()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={LEDGER_NAME}"));
+        let events = watch::watch(self.metadata.clone(), config, Broken::Relist);
+        let is_permission = async |event: watcher::Result<Event<_>>| {
+            let map: PartialObjectMeta<ConfigMap> = match event {
+                Ok(Event::InitApply(map) | Event::Apply(map)) => map,
+                Ok(_) => return None,
+                Err(failed) => {
+                    tracing::debug!(error = %error::chain(&failed), "watching the ledger");
+                    return None;
+                }
+            };
+            is_permitted(map.annotations()).then_some(())
+        };
+        events.filter_map(is_permission).boxed()
+    }
+
     /// Reads whether somebody let held removals through, and takes that in: it is for those that are held by now, and ends with them.
     /// Gives their bundles.
     ///
@@ -299,9 +325,7 @@ impl Ledger {
     /// The ConfigMap cannot be read or written.
     pub async fn take_permission(&self) -> kube::Result<BTreeSet<String>> {
         let map = self.maps.get_metadata_opt(LEDGER_NAME).await?;
-        let annotations = map.as_ref().map(|map| map.annotations());
-        let value = annotations.and_then(|all| all.get(RELEASE_HOLD_ANNOTATION));
-        if value.is_none_or(|value| value != "true") {
+        if !map.is_some_and(|map| is_permitted(map.annotations())) {
             return Ok(BTreeSet::new());
         }
         let bundles = self.lock().release_held();
@@ -574,6 +598,12 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether somebody let through what is held.
+fn is_permitted(annotations: &BTreeMap<String, String>) -> bool {
+    let value = annotations.get(RELEASE_HOLD_ANNOTATION);
+    value.is_some_and(|value| value == "true")
 }
 
 /// What the ledger keeps in annotations.

@@ -1,4 +1,4 @@
-//! Which removals are held back: written down, so that what a person lets go later is what was held by then.
+//! Which removals are held back: written down, so that what a person lets go later is what was held by then. And when they are looked at again.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,7 +80,85 @@ impl Held {
         self.waiting().len()
     }
 
+    /// Whether a bundle is to be held, and the ledger could not be written yet.
+    pub(super) fn is_waiting(&self, bundle: &str) -> bool {
+        self.waiting().contains(bundle)
+    }
+
+    /// The bundle is there, or nothing of it is.
+    pub(super) fn forget(&self, bundle: &str) {
+        self.waiting().remove(bundle);
+    }
+
     fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often it is seen, without a question, whether anything changed that held removals depend on.
+pub(super) const GLANCE: Duration = Duration::from_secs(10);
+
+/// The longest pause between two looks while nothing changes. Watches tell of what does; this is for what they miss.
+const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// When held removals are looked at, which is a question to each side: at the first glance that sees another state than the one before, and
+/// then after pauses that double.
+pub(super) struct Looks<S> {
+    seen: Option<S>,
+    pause: Duration,
+    next: Instant,
+}
+
+impl<S> Default for Looks<S> {
+    fn default() -> Self {
+        Self {
+            seen: None,
+            pause: GLANCE,
+            next: Instant::now(),
+        }
+    }
+}
+
+impl<S: PartialEq> Looks<S> {
+    /// Whether to look now, where what is known without a question is `state`.
+    pub(super) fn is_due(&mut self, state: S) -> bool {
+        let now = Instant::now();
+        if self.seen.as_ref() != Some(&state) {
+            self.seen = Some(state);
+            self.pause = GLANCE;
+        } else if now < self.next {
+            return false;
+        } else {
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
+        }
+        self.next = now + self.pause;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_is_looked_at_when_something_changed_and_ever_less_often_while_nothing_does()
+     {
+        let mut looks = Looks::default();
+        let mut glances = async |state: u8, count: usize| {
+            let mut due = Vec::new();
+            for _ in 0..count {
+                due.push(looks.is_due(state));
+                tokio::time::sleep(GLANCE).await;
+            }
+            due
+        };
+        assert_eq!(
+            glances(1, 8).await,
+            [true, true, false, true, false, false, false, true]
+        );
+        let day = glances(1, 24 * 360).await;
+        let looks = day.into_iter().filter(|is_due| *is_due).count();
+        assert!((280..300).contains(&looks), "{looks}");
+        assert_eq!(glances(2, 3).await, [true, true, false]);
     }
 }

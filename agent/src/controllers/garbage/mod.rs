@@ -16,12 +16,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use release::storage::StorageError;
 use tokio::time::Instant;
 
-use held::Held;
+use held::{GLANCE, Held, Looks};
 pub use report::{REPORT_NAME, Report};
 use uninstall::{Found, Removal, Uninstaller};
 use unknown::{Newest, Search};
@@ -44,9 +46,6 @@ use crate::report::redact::Redacted;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
 const FIRST_SEARCH: Duration = Duration::from_secs(10);
-
-/// How often all that is held back is looked at again, and whether somebody let it go.
-const HELD_CHECK: Duration = Duration::from_secs(10);
 
 /// Deletions belong to those that were held for being too many when they come so many grace times after the last of them.
 const WAVE_GRACES: u32 = 6;
@@ -180,12 +179,29 @@ impl Collector {
             }
         };
         let looking = async {
+            let mut looks = Looks::default();
+            let mut permissions = None;
             loop {
-                tokio::time::sleep(HELD_CHECK).await;
+                tokio::select! {
+                    biased;
+                    () = permitted(&mut permissions) => looks = Looks::default(),
+                    () = tokio::time::sleep(GLANCE) => {}
+                }
                 if let Err(failed) = self.lister.compare().await {
                     tracing::debug!(error = %error::chain(&failed), "upstream is not compared yet");
                 }
-                for bundle in self.look_at_held().await {
+                let held = self.held_bundles();
+                if held.is_empty() {
+                    (looks, permissions) = (Looks::default(), None);
+                    continue;
+                }
+                permissions.get_or_insert_with(|| self.ledger.permissions());
+                // Bundles that appear, the agent's own one among them, and others that were deployed: what a verdict is made of.
+                let releases = self.ledger.count(|_| true);
+                if !looks.is_due((held.clone(), self.store.names(), releases)) {
+                    continue;
+                }
+                for bundle in self.look_at_held(held).await {
                     queue.wake(&bundle, ReconcileKind::Full);
                 }
             }
@@ -198,13 +214,15 @@ impl Collector {
         }
     }
 
-    /// Looks at everything that is held back, with one question to each side. Which bundles are not to be held any more.
-    async fn look_at_held(&self) -> BTreeSet<String> {
+    /// Bundles that are held back and were not seen since.
+    fn held_bundles(&self) -> BTreeSet<String> {
         let mut held = self.ledger.bundles(|entry| entry.hold == Some(Hold::Held));
         held.retain(|bundle| !self.store.is_listed(bundle));
-        if held.is_empty() {
-            return held;
-        }
+        held
+    }
+
+    /// Looks at everything that is held back, with one question to each side. Which bundles are not to be held any more.
+    async fn look_at_held(&self, mut held: BTreeSet<String>) -> BTreeSet<String> {
         let mut woken = match self.ledger.take_permission().await {
             Ok(released) => released,
             Err(failed) => {
@@ -251,6 +269,7 @@ impl Collector {
     /// be written, the next deploy fails and says so. One that was lost is back when upstream lists it: what is remembered of it may be older.
     pub async fn is_back(&self, bundle: &BundleDeployment) {
         let name = bundle.name();
+        self.held.forget(name);
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
             tracing::info!(bundle = name, "{text}");
@@ -291,6 +310,7 @@ impl Collector {
     ) -> Result<Verdict, RemovalError> {
         if self.ledger.of_bundle(bundle).is_empty() {
             self.store.forget_deletion(bundle);
+            self.held.forget(bundle);
             return Ok(Verdict::Alive);
         }
         let list = self.lister.list(missing_since).await?;
@@ -321,6 +341,7 @@ impl Collector {
                     self.dispose(key, entry, Removal::OfBundle).await?;
                 }
                 self.store.forget_deletion(bundle);
+                self.held.forget(bundle);
                 self.report.let_go(bundle);
                 self.events
                     .emit(Reason::Removed, bundle, "the bundledeployment was deleted");
@@ -502,6 +523,7 @@ impl Collector {
             seen_deleted: self.store.deleted_since(bundle),
             is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
             lost: releases.iter().find_map(|(_, entry)| entry.lost),
+            went_with_many: self.held.is_waiting(bundle),
             orphans: self.ledger.count(is_orphan),
             releases: self.ledger.count(is_counted),
         }
@@ -613,5 +635,15 @@ impl Collector {
             self.store.desired(&bundle).as_ref() == Some(key)
                 && plan::suspend_reason(&bundle.spec).is_none()
         })
+    }
+}
+
+/// Waits until somebody lets held removals through, where that is watched.
+async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
+    let Some(watched) = permissions else {
+        return std::future::pending().await;
+    };
+    if watched.next().await.is_none() {
+        *permissions = None;
     }
 }

@@ -80,6 +80,8 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) is_begun: bool,
     /// Upstream changed while the bundle was missing.
     pub(super) lost: Option<ContinuityBreak>,
+    /// It went with too many others, and that is not written yet: they may be few by now.
+    pub(super) went_with_many: bool,
     /// Releases whose bundle is not listed, of those that the brake counts: what is held already counts for itself, not against what
     /// goes later.
     pub(super) orphans: usize,
@@ -104,7 +106,7 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
     let Some(since) = facts.seen_deleted else {
         return Verdict::Held(HoldReason::Unseen);
     };
-    if facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
+    if facts.went_with_many || facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
         return Verdict::Held(HoldReason::TooMany);
     }
     if !facts.has_live_bundles && since < SETTLES {
@@ -128,6 +130,7 @@ mod tests {
             seen_deleted: None,
             is_begun: false,
             lost: None,
+            went_with_many: false,
             orphans,
             releases: 12,
         }
@@ -177,6 +180,17 @@ mod tests {
             ..facts(&listed, orphans)
         };
         assert_eq!(judge("a", facts), expected);
+    }
+
+    #[test]
+    fn what_went_with_many_is_held_though_others_are_back() {
+        let listed = BTreeSet::from(["another".to_owned()]);
+        let facts = RemovalFacts {
+            seen_deleted: Some(SETTLES),
+            went_with_many: true,
+            ..facts(&listed, 1)
+        };
+        assert_eq!(judge("a", facts), Verdict::Held(HoldReason::TooMany));
     }
 
     #[test]
