@@ -62,7 +62,7 @@ where
 }
 
 /// Whether the connection ended a watch, not the server.
-fn is_broken(failed: &watcher::Error) -> bool {
+pub fn is_broken(failed: &watcher::Error) -> bool {
     match failed {
         watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
             !matches!(error, kube::Error::Api(_))

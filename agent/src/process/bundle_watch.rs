@@ -57,6 +57,9 @@ impl BundleWatch<'_> {
                     if watch::is_credential_dead(&failed) {
                         return;
                     }
+                    if watch::is_broken(&failed) {
+                        self.collector.doubt_upstream().await;
+                    }
                     if watch::is_refused(&failed) {
                         // The namespace or the type may have been deleted, and its bundles with it: no proof.
                         self.store.forget_deletions();

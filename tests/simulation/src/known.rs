@@ -12,15 +12,9 @@ pub const HOLES: &[&str] = &[
     "deletes what is wanted",
     // Who claims a release in vain prunes what others wrote.
     "history of others purged",
-    // A held removal is looked at every ten seconds, as long as it is held.
-    "no rest",
     // Of two bundles that take one release from each other the loser says that it is ready; one that fails takes again at each try.
     "ready and not so",
     "writes at rest",
-    // Of two bundles that want a release one says nothing after upstream was restored.
-    "silent",
-    // Bundles that are to be held while the ledger cannot be written are removed when they are few, and wait to be marked for ever.
-    "remembers too much",
     // Two first installs at once: the one whose create comes second takes the object.
     "takes what another release has",
 ];

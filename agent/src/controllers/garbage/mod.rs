@@ -295,6 +295,12 @@ impl Collector {
         self.lister.check_continuity().await
     }
 
+    /// Has upstream compared with the one seen before, before anything else it says is proof, and soon. To be called when its connection broke:
+    /// a watch that resumes is told nothing of what a backup lacks.
+    pub async fn doubt_upstream(&self) {
+        self.lister.doubt().await;
+    }
+
     /// Removes the releases of a bundle that is gone, if that is proven. `missing_since` is when it was first missed:
     /// an older list proves nothing.
     ///

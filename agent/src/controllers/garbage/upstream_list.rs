@@ -66,13 +66,17 @@ impl Lister {
     /// # Errors
     /// As [`Lister::list`].
     pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
-        {
-            let mut has_answered = self.has_answered.lock().await;
-            *has_answered = false;
-            self.is_compared.store(false, Ordering::Release);
-            self.ledger.asks_upstream();
-        }
+        self.doubt().await;
         self.compare().await
+    }
+
+    /// What upstream was compared with counts no more: its connection broke, and what answers next may be a backup, whatever version a
+    /// watch goes on from.
+    pub(super) async fn doubt(&self) {
+        let mut has_answered = self.has_answered.lock().await;
+        *has_answered = false;
+        self.is_compared.store(false, Ordering::Release);
+        self.ledger.asks_upstream();
     }
 
     /// Goes on with [`Lister::check_continuity`] where it failed.
