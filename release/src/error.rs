@@ -38,7 +38,7 @@ pub fn error_unquoted(error: &(dyn std::error::Error + 'static)) -> String {
         }
         Some(HookError::Delete(inner)) => return error_unquoted(inner),
         Some(HookError::Storage(inner)) => return error_unquoted(inner),
-        Some(HookError::Wait(inner)) => return error_unquoted(inner),
+        Some(HookError::Wait(inner) | HookError::Former(inner)) => return error_unquoted(inner),
         _ => {}
     }
     let mut words: Vec<String> = Vec::new();

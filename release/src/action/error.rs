@@ -155,6 +155,9 @@ pub enum HookError {
     /// It did not end well.
     #[error(transparent)]
     Wait(WaitError),
+    /// What it ran as before does not go.
+    #[error(transparent)]
+    Former(WaitError),
     /// It cannot be deleted.
     #[error(transparent)]
     Delete(DeleteError),
@@ -295,7 +298,7 @@ impl HookError {
             Self::Build { source, .. } => source.is_no_match(),
             Self::Create { source, .. } => source.is_retryable(),
             // The next attempt runs the hook anew, and it may end well then.
-            Self::Wait(_) => true,
+            Self::Wait(_) | Self::Former(_) => true,
             Self::Delete(source) => source.is_retryable(),
             Self::Foreign { .. } => false,
             Self::Storage(source) => source.is_retryable(),

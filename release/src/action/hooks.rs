@@ -349,7 +349,7 @@ impl HookRun<'_> {
             }
             wait_until_gone(self.cluster, object, self.timeout)
                 .await
-                .map_err(HookError::Wait)?;
+                .map_err(HookError::Former)?;
         }
         Ok(foreign)
     }
