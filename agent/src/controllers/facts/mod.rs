@@ -169,6 +169,15 @@ impl Facts {
 
     /// Takes in the hold annotation of the site's ConfigMap.
     fn site_is(&self, annotation: Option<&str>) {
+    /// The site's ConfigMap may not be read any more: what it said holds on, and where nobody knows, nothing does.
+    fn site_is_hidden(&self) {
+        let hold = self.lock().hold.clone();
+        match hold {
+            HoldState::Unknown => self.site_is(None),
+            hold => tracing::warn!(?hold, "what the site holds may not be read any more"),
+        }
+    }
+
         let state = match annotation {
             None | Some("" | "false") => HoldState::Free,
             Some("true") => HoldState::Held("held by site".to_owned()),

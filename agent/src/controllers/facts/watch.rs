@@ -15,6 +15,23 @@ use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::values::AGENT_MAP;
 
+/// What is seen of an object.
+#[derive(Clone, Copy)]
+enum Seen<'o> {
+    There(&'o ObjectMeta),
+    Gone,
+    Forbidden,
+}
+
+impl<'o> Seen<'o> {
+    fn metadata(self) -> Option<&'o ObjectMeta> {
+        match self {
+            Self::There(metadata) => Some(metadata),
+            Self::Gone | Self::Forbidden => None,
+        }
+    }
+}
+
 impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
     pub(super) async fn watch_cluster(&self) {
@@ -34,7 +51,7 @@ impl Facts {
         };
         let mut known = None;
         self.follow(api, &name, |found| {
-            let found = found.map(facts_of);
+            let found = found.metadata().map(facts_of);
             if known.as_ref() != Some(&found) {
                 known = Some(found);
                 self.changed();
@@ -55,9 +72,16 @@ impl Facts {
         let api =
             Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &self.reader.site.namespace);
         self.follow(api, &self.reader.site.name, |found| {
-            let annotations = found.and_then(|found| found.annotations.as_ref());
-            let hold = annotations.and_then(|all| all.get(HOLD_ANNOTATION));
-            self.site_is(hold.map(String::as_str));
+            match found {
+                Seen::Forbidden => self.site_is_hidden(),
+                Seen::There(_) | Seen::Gone => {
+                    let annotations = found
+                        .metadata()
+                        .and_then(|found| found.annotations.as_ref());
+                    let hold = annotations.and_then(|all| all.get(HOLD_ANNOTATION));
+                    self.site_is(hold.map(String::as_str));
+                }
+            }
             self.changed();
         })
         .await;
@@ -70,13 +94,13 @@ impl Facts {
             .await;
     }
 
-    /// Calls `changed` with the metadata of one object whenever it changes, or with `None` when it is not there. Never ends. Where watching is
-    /// forbidden the object counts as absent, and it is tried again after a long pause.
+    /// Calls `changed` with what is seen of one object whenever that changes. Never ends. Where watching is forbidden it is tried again after a
+    /// long pause.
     async fn follow<K>(
         &self,
         api: Api<PartialObjectMeta<K>>,
         name: &str,
-        mut changed: impl FnMut(Option<&ObjectMeta>),
+        mut changed: impl FnMut(Seen<'_>),
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
         PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
@@ -90,13 +114,13 @@ impl Facts {
                     Ok(watcher::Event::Init) => listed = false,
                     Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found)) => {
                         listed = true;
-                        changed(Some(&found.metadata));
+                        changed(Seen::There(&found.metadata));
                     }
                     Ok(watcher::Event::InitDone) if listed => {}
-                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => changed(None),
+                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => changed(Seen::Gone),
                     Err(failed) if watch::is_forbidden(&failed) => {
                         tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
-                        changed(None);
+                        changed(Seen::Forbidden);
                         break;
                     }
                     Err(failed) => {
