@@ -17,7 +17,9 @@ use crate::bundle;
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
+use crate::public;
 use crate::report::events::{Events, Reason};
+use crate::report::public::{Name, PublicText};
 
 /// Label of these Secrets.
 pub const LABEL: &str = "fleet.cattle.io/source-host";
@@ -147,7 +149,9 @@ impl SourceHosts {
             for (name, secret) in &state.secrets {
                 match bundle::source_hosts(secret) {
                     Ok(hosts) => entries.extend(hosts),
-                    Err(failed) => broken.push((name.clone(), error::chain(&failed))),
+                    Err(failed) => {
+                        broken.push((name.clone(), PublicText::nothing_secret_in(&failed)))
+                    }
                 }
             }
             state.hosts = (!entries.is_empty()).then(|| Arc::new(Hosts::new(entries)));
@@ -155,12 +159,15 @@ impl SourceHosts {
         }
         self.known.notify_waiters();
         for (name, error) in broken {
-            let text = format!(
-                "Secret {}/{name} says nothing of a host: {error}",
-                self.namespace
+            let (namespace, name) = (Name(&self.namespace), Name(&name));
+            let text = public!(
+                "Secret {}/{} says nothing of a host: {}",
+                namespace,
+                name,
+                error
             );
             tracing::warn!("{text}");
-            self.events.emit_for_agent(Reason::SourceFailed, &text);
+            self.events.emit_for_agent(Reason::SourceFailed, text);
         }
     }
 

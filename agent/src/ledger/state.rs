@@ -9,6 +9,7 @@ use super::notes::Notes;
 use super::postponed::AllPostponed;
 use super::upstream::{ContinuityBreak, UpstreamState};
 use crate::api::AGENT_BUNDLE_PREFIX;
+use crate::report::public::Public;
 
 /// A release by its namespace and name; a name is unique in its namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +43,12 @@ impl ReleaseKey {
 impl std::fmt::Display for ReleaseKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Public for ReleaseKey {
+    fn tell(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
     }
 }
 

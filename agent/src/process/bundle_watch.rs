@@ -94,9 +94,6 @@ impl BundleWatch<'_> {
             watcher::Event::InitDone => {
                 let mut wake = self.store.relisted();
                 if let Err(failed) = self.collector.check_continuity().await {
-                    if let Some(failed) = failed.of_upstream() {
-                        self.health.missed(Side::Upstream, failed);
-                    }
                     // Every removal lists again.
                     let error = error::chain(&failed);
                     tracing::warn!(error, "cannot compare upstream with what it was before");

@@ -14,8 +14,10 @@ use crate::client::health::{Health, Side};
 use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
 use crate::error;
+use crate::public;
 use crate::register::{Credential, Registrar};
 use crate::report::events::{Events, Reason};
+use crate::report::public::PublicText;
 
 /// The pause after the last of a growing series, which has no last.
 const RETRY: Duration = Duration::from_secs(5);
@@ -107,15 +109,18 @@ impl CredentialWatch<'_> {
         loop {
             let failed = match self.registrar.has_replacement_of(self.current).await {
                 Ok(is_replaced) => return is_replaced,
-                Err(failed) => error::chain(&failed),
+                Err(failed) => PublicText::nothing_secret_in(&failed),
             };
             tracing::warn!(
-                error = failed,
+                error = %failed,
                 "the new credential does not work, keeping the old one"
             );
             self.events.emit_for_agent(
                 Reason::CredentialRefused,
-                format!("the new credential does not work, the old one is kept: {failed}"),
+                public!(
+                    "the new credential does not work, the old one is kept: {}",
+                    failed
+                ),
             );
             let pause = backoff.next().unwrap_or(RETRY);
             tokio::time::sleep(pause).await;

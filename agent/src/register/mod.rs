@@ -26,7 +26,9 @@ use crate::api::{
 use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
+use crate::public;
 use crate::report::events::{Events, Reason};
+use crate::report::public::{Name, PublicText};
 use bootstrap::Bootstrap;
 pub use credential::{Credential, CredentialError};
 
@@ -253,10 +255,10 @@ impl Registrar {
                 Ok(registered) => return registered,
                 Err(failed) => failed,
             };
-            let text = error::chain(&failed);
-            tracing::error!(error = text, "{logged}");
-            self.events
-                .emit_for_agent(Reason::CredentialRefused, format!("{emitted}: {text}"));
+            let text = PublicText::nothing_secret_in(&failed);
+            tracing::error!(error = %text, "{logged}");
+            let text = public!("{}: {}", emitted, text);
+            self.events.emit_for_agent(Reason::CredentialRefused, text);
             tokio::time::sleep(self.pause(&failed, failures)).await;
             failures += 1;
         }
@@ -468,7 +470,7 @@ impl Registrar {
             .map_err(RegisterError::Store)?;
         self.events.emit_for_agent(
             Reason::Registered,
-            format!("registered with {}", upstream.server),
+            public!("registered with {}", Name(&upstream.server)),
         );
         Ok(upstream)
     }

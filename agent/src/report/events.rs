@@ -24,6 +24,7 @@ use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
 use crate::error;
 use crate::report::metrics::{Entries, Metrics};
+use crate::report::public::PublicText;
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
@@ -281,19 +282,19 @@ impl Events {
     }
 
     /// Emits an Event about a bundle.
-    pub fn emit(&self, reason: Reason, bundle: &str, text: impl Into<String>) {
+    pub fn emit(&self, reason: Reason, bundle: &str, text: impl Into<PublicText>) {
         self.metrics.emitted(reason.as_str());
         let event = PendingEvent {
             reason,
             bundle: bundle.to_owned(),
-            text: cut(text.into(), MAX_TEXT_BYTES),
+            text: text.into().cut(MAX_TEXT_BYTES).to_string(),
         };
         self.lock().take(event, Instant::now());
         self.waiting.notify_one();
     }
 
     /// Emits an Event about the agent.
-    pub fn emit_for_agent(&self, reason: Reason, text: impl Into<String>) {
+    pub fn emit_for_agent(&self, reason: Reason, text: impl Into<PublicText>) {
         self.emit(reason, "", text);
     }
 

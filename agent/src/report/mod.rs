@@ -3,4 +3,5 @@
 
 pub mod events;
 pub mod metrics;
+pub mod public;
 pub mod redact;

@@ -18,6 +18,7 @@ use release::storage::{Storage, StorageError};
 use serde_json::Value;
 
 use crate::error;
+use crate::report::public::PublicText;
 
 /// Shorter texts are no secrets but words, and redacting them would spoil every message.
 const SHORTEST: usize = 6;
@@ -42,6 +43,12 @@ impl Redacted {
         Self(format!(
             "what is wrong is not told, as the release's records cannot be read: {why}"
         ))
+    }
+}
+
+impl From<Redacted> for PublicText {
+    fn from(failed: Redacted) -> Self {
+        Self::of_redacted(failed.0)
     }
 }
 
@@ -133,6 +140,16 @@ impl SensitiveData {
         self.texts.extend(texts);
         self.given.extend(given);
         self.unread.extend(unread);
+    }
+
+    /// An error and its causes, without any of it, to be told.
+    pub fn told(&self, failed: &(dyn std::error::Error + 'static)) -> PublicText {
+        self.tell(&error::chain(failed))
+    }
+
+    /// A text without any of it, to be told.
+    pub fn tell(&self, text: &str) -> PublicText {
+        PublicText::of_redacted(self.redact(text))
     }
 
     /// An error and its causes, without any of it.

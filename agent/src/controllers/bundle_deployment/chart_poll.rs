@@ -11,6 +11,8 @@ use golib::semver::Version;
 use release::model::Release;
 
 use crate::api::{ANNOTATION_CHART_DIGEST, ANNOTATION_CHART_SOURCE, BundleDeployment, CHART_POLL};
+use crate::public;
+use crate::report::public::{Name, PublicText};
 
 /// The shortest interval: what is less counts as this.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -19,7 +21,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What the bundle says is no duration.
-pub fn interval(bundle: &BundleDeployment) -> Result<Option<Duration>, String> {
+pub fn interval(bundle: &BundleDeployment) -> Result<Option<Duration>, PublicText> {
     let Some(text) = bundle.switch(CHART_POLL) else {
         return Ok(None);
     };
@@ -28,7 +30,11 @@ pub fn interval(bundle: &BundleDeployment) -> Result<Option<Duration>, String> {
     match nanoseconds.map(Duration::from_nanos) {
         Some(Duration::ZERO) => Ok(None),
         Some(interval) => Ok(Some(interval.max(SHORTEST))),
-        None => Err(format!("{CHART_POLL} is {text:?}, no duration such as 5m")),
+        None => Err(public!(
+            "{} is \"{}\", no duration such as 5m",
+            CHART_POLL,
+            Name(text)
+        )),
     }
 }
 
@@ -39,7 +45,7 @@ pub enum Found {
     /// A later version, or other content.
     Other,
     /// An earlier version; the text says which.
-    Older(String),
+    Older(PublicText),
     /// The source does not answer.
     Unanswered,
 }
@@ -76,32 +82,46 @@ pub fn older(deployed: &Release, new: &str, digest: &str) -> Option<Found> {
     let (name, old) = (&metadata.name, &metadata.version);
     let is_older = order(old, new) == Some(std::cmp::Ordering::Greater);
     is_older.then(|| {
-        Found::Older(format!(
-            "chart {name} {old} is deployed, and {new} ({digest}) is what its source has now: it stays, as that is older"
+        Found::Older(public!(
+            "chart {} {} is deployed, and {} ({}) is what its source has now: it stays, as that is older",
+            Name(name),
+            Name(old),
+            Name(new),
+            Name(digest)
         ))
     })
 }
 
 /// What to tell of a deploy that has taken a bundle to an older version though it names the same chart as before.
-pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<String> {
+pub fn downgrade(before: Option<&Release>, now: &Release) -> Option<PublicText> {
     let (before, now) = (metadata(before?)?, metadata(now)?);
     let source = |metadata| annotation(metadata, ANNOTATION_CHART_SOURCE);
     let is_same_source = source(before).is_some() && source(before) == source(now);
     let is_older = order(&before.version, &now.version) == Some(std::cmp::Ordering::Greater);
     (is_same_source && is_older).then(|| {
         let (name, old, new) = (&now.name, &before.version, &now.version);
-        format!("chart {name} {new} was deployed in place of {old}, which its source has no more")
+        public!(
+            "chart {} {} was deployed in place of {}, which its source has no more",
+            Name(name),
+            Name(new),
+            Name(old)
+        )
     })
 }
 
 /// What an Event says of the chart a release was made of, if that was fetched.
-pub fn told(release: &Release) -> String {
+pub fn told(release: &Release) -> PublicText {
     let Some(metadata) = metadata(release) else {
-        return String::new();
+        return PublicText::default();
     };
     match annotation(metadata, ANNOTATION_CHART_DIGEST) {
-        Some(digest) => format!(", chart {} {} ({digest})", metadata.name, metadata.version),
-        None => String::new(),
+        Some(digest) => public!(
+            ", chart {} {} ({})",
+            Name(&metadata.name),
+            Name(&metadata.version),
+            Name(digest)
+        ),
+        None => PublicText::default(),
     }
 }
 
@@ -210,9 +230,9 @@ mod tests {
     #[case(Some("5m"), Ok(Some(Duration::from_secs(300))))]
     #[case(Some("1s"), Ok(Some(SHORTEST)))]
     #[case(Some("0"), Ok(None))]
-    #[case(Some("often"), Err("fleet.cattle.io/chart-poll is \"often\", no duration such as 5m".to_owned()))]
-    #[case(Some("-5m"), Err("fleet.cattle.io/chart-poll is \"-5m\", no duration such as 5m".to_owned()))]
-    fn intervals(#[case] label: Option<&str>, #[case] want: Result<Option<Duration>, String>) {
+    #[case(Some("often"), Err("fleet.cattle.io/chart-poll is \"often\", no duration such as 5m".into()))]
+    #[case(Some("-5m"), Err("fleet.cattle.io/chart-poll is \"-5m\", no duration such as 5m".into()))]
+    fn intervals(#[case] label: Option<&str>, #[case] want: Result<Option<Duration>, PublicText>) {
         let labels = label.map(|text| json!({ CHART_POLL: text }));
         let bundle = json!({"metadata": {"labels": labels}});
         assert_eq!(interval(&serde_json::from_value(bundle).unwrap()), want);

@@ -24,6 +24,7 @@ use super::status::CORRECTIONS_POSTPONED;
 use crate::api::{BundleDeploymentStatus, ModifiedStatus};
 use crate::client::identity::DeploymentClient;
 use crate::error;
+use crate::report::public::PublicText;
 
 /// First pause after a correction that did not help, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
@@ -203,7 +204,7 @@ pub async fn delete(
 pub struct Attempts {
     objects: HashMap<ObjectKey, Attempt>,
     /// Why the last one failed.
-    problem: Option<String>,
+    problem: Option<PublicText>,
 }
 
 #[derive(Debug)]
@@ -224,7 +225,7 @@ pub struct Due {
     /// The next of the others after so long.
     pub again: Option<Duration>,
     /// Why the last correction failed, while nothing is due.
-    pub problem: Option<String>,
+    pub problem: Option<PublicText>,
 }
 
 impl Attempts {
@@ -318,8 +319,8 @@ impl Attempts {
     }
 
     /// The correction that was due failed.
-    pub fn failed(&mut self, problem: &str) {
-        self.problem = Some(problem.to_owned());
+    pub fn failed(&mut self, problem: &PublicText) {
+        self.problem = Some(problem.clone());
     }
 
     /// Forgets what has been in order for a while. Whether nothing is left.
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(attempts.due(&[object("a")], at(0)), after(second(5)));
         tokio::time::advance(second(5)).await;
         assert_eq!(attempts.due(&[object("a")], at(0)), at_once(&["a"]));
-        attempts.failed("refused");
+        attempts.failed(&"refused".into());
         let waits = Due {
             problem: Some("refused".into()),
             ..after(second(10))

@@ -40,8 +40,11 @@ use crate::controllers::signature_policy::{PolicyUnusable, SignaturePolicy};
 use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
+use crate::public;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
+use crate::report::public::{Name, PublicText};
+use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
 /// Revisions kept where the bundle does not say.
@@ -71,15 +74,20 @@ pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
 }
 
 /// The halt of a deploy that failed.
-fn halt(cause: DeployError) -> Halt {
+fn halt(cause: DeployError, secrets: &SensitiveData) -> Halt {
     let reason = match error::api_code(&cause) {
         Some(403) => Reason::Forbidden,
         _ => reason(&cause),
     };
-    Halt::at(match &cause {
-        DeployError::Undone { .. } | DeployError::NotUndone { .. } => Cause::Undone(reason),
-        _ => Cause::Deploy(reason),
-    })(cause)
+    let undone = matches!(
+        cause,
+        DeployError::Undone { .. } | DeployError::NotUndone { .. }
+    );
+    let at = match undone {
+        true => Cause::Undone(reason),
+        false => Cause::Deploy(reason),
+    };
+    Halt::at(at, secrets)(cause)
 }
 
 fn reason(cause: &DeployError) -> Reason {
@@ -308,7 +316,7 @@ impl Deployer {
             .cluster()
             .fresh_discovery()
             .await
-            .map_err(|failed| halt(DeployError::Discovery(failed)))?;
+            .map_err(|failed| halt(DeployError::Discovery(failed), &SensitiveData::default()))?;
         let options = &bundle.spec.options;
         let helm = options.helm.clone().unwrap_or_default();
         let rendering = Rendering {
@@ -394,7 +402,7 @@ impl Deployer {
                 secrets.add_release(known);
             }
             let is_failed_hook = cause.is_failed_hook();
-            let mut halt = halt(cause).redacted(&secrets);
+            let mut halt = halt(cause, &secrets);
             if has_run_hooks.load(Ordering::Relaxed) {
                 halt.cause = halt.cause.after_hooks(is_failed_hook);
             }
@@ -424,15 +432,22 @@ impl Deployer {
             name,
             ..
         } = object;
-        let managers = managers.join(", ");
+        let object = public!("{} {}/{}", Name(kind), Name(namespace), Name(name));
+        let managers = managers.iter().map(|manager| public!("{}", Name(manager)));
+        let managers = PublicText::join(managers, ", ");
         let (reason, text) = match outcome {
             Outcome::Taken => (
                 Reason::FieldTaken,
-                format!("{kind} {namespace}/{name}: wrote {field}, which {managers} owned"),
+                public!(
+                    "{}: wrote {}, which {} owned",
+                    object,
+                    Name(field),
+                    managers
+                ),
             ),
             Outcome::Left => (
                 Reason::FieldLeft,
-                format!("{kind} {namespace}/{name}: left {field} to {managers}"),
+                public!("{}: left {} to {}", object, Name(field), managers),
             ),
         };
         self.events.emit(reason, bundle, text);
@@ -470,7 +485,10 @@ impl Deployer {
                 PolicyUnusable::Read(_) => Reason::SourceFailed,
                 _ => Reason::SignatureRefused,
             };
-            Halt::at(Cause::Deploy(reason))(unusable)
+            Halt::new(
+                Cause::Deploy(reason),
+                PublicText::nothing_secret_in(&unusable),
+            )
         })?;
         let source_failed = || InputError::at(Cause::Deploy(Reason::SourceFailed));
         let fetching = self.fetching(bundle, since, &policy).await;
@@ -479,7 +497,7 @@ impl Deployer {
         let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
         let vouched = match &loaded {
             Bundle::Chart(_, Some(verified)) => {
-                Some(format!("the chart is vouched for: {verified}"))
+                Some(public!("the chart is vouched for: {}", *verified))
             }
             _ => None,
         };
@@ -490,7 +508,11 @@ impl Deployer {
             && fetched.is_stale
         {
             let FetchedChart { url, digest, .. } = fetched;
-            let text = format!("{url} does not answer: deploying what it gave before, {digest}");
+            let text = public!(
+                "{} does not answer: deploying what it gave before, {}",
+                *url,
+                Name(digest)
+            );
             self.events
                 .emit(Reason::SourceUnreachable, bundle.name(), text);
         }
@@ -513,7 +535,7 @@ impl Deployer {
             Ok(package) => package.map_err(not_loaded)?,
             // A panic may quote anything.
             Err(_) => {
-                let aborted = InputError::Failed("loading the chart was aborted".to_owned());
+                let aborted = InputError::Failed("loading the chart was aborted".into());
                 return Err(InputError::at(Cause::Deploy(Reason::SourceFailed))(aborted));
             }
         };
@@ -604,7 +626,7 @@ impl Deployer {
             package.map(|package| package.chart.metadata)
         };
         let metadata = impersonated.cluster().host().work(work).await;
-        let aborted = |_| InputError::Failed("loading the chart was aborted".to_owned());
+        let aborted = |_| InputError::Failed("loading the chart was aborted".into());
         let metadata = metadata.map_err(aborted)??;
         let older = chart_poll::older(deployed, &metadata.version, &digest);
         Ok(older.unwrap_or(found))

@@ -20,9 +20,10 @@ use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
 use crate::controllers::queue::Requeue;
-use crate::error;
 use crate::ledger::ReleaseKey;
-use crate::report::events::{self, Reason};
+use crate::public;
+use crate::report::events::Reason;
+use crate::report::public::{Name, PublicText};
 use crate::report::redact::SensitiveData;
 
 /// Why a step got no further.
@@ -30,8 +31,8 @@ use crate::report::redact::SensitiveData;
 pub struct Halt {
     /// What the step could not do.
     pub cause: Cause,
-    /// What went wrong with it; quotes no value and no Secret.
-    pub message: String,
+    /// What went wrong with it.
+    pub message: PublicText,
 }
 
 /// What a step could not do.
@@ -92,19 +93,6 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether it is about a name or label of the spec, which may be filled in.
-    pub fn is_of_names(self) -> bool {
-        matches!(
-            self,
-            Self::Name
-                | Self::TargetNamespace
-                | Self::ReleaseName
-                | Self::NamespaceForbidden
-                | Self::NamespaceLabels
-                | Self::Ledger
-        )
-    }
-
     /// The same of a deploy that had run hooks, one of which may be what failed. What was undone waits longer anyway.
     #[must_use]
     pub fn after_hooks(self, is_failed_hook: bool) -> Self {
@@ -201,26 +189,23 @@ static SHOWN_AS_NOT_READY: LazyLock<RegexSet> = LazyLock::new(|| {
 
 impl Halt {
     /// A halt with a message of its own.
-    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+    pub fn new(cause: Cause, message: impl Into<PublicText>) -> Self {
         let message = message.into();
         Self { cause, message }
     }
 
-    /// Turns an error into a halt, for `map_err`. The message is the error and its causes.
-    pub fn at<E: std::error::Error + 'static>(cause: Cause) -> impl FnOnce(E) -> Self {
-        move |failed| Self::new(cause, error::chain(&failed))
+    /// Turns an error into a halt, for `map_err`. The message is the error and its causes, without what is secret.
+    pub fn at<E: std::error::Error + 'static>(
+        cause: Cause,
+        secrets: &SensitiveData,
+    ) -> impl FnOnce(E) -> Self {
+        move |failed| Self::new(cause, secrets.told(&failed))
     }
 
     /// Adds a sentence that status says however long the message is.
-    pub fn followed_by(self, sentence: &str) -> Self {
+    pub fn followed_by(self, sentence: &PublicText) -> Self {
         let room = MAX_MESSAGE_BYTES.saturating_sub(sentence.len() + 2);
-        let message = format!("{}; {sentence}", events::cut(self.message, room));
-        Self { message, ..self }
-    }
-
-    /// Leaves out what the message quotes of values and Secrets.
-    pub fn redacted(self, secrets: &SensitiveData) -> Self {
-        let message = secrets.redact(&self.message);
+        let message = public!("{}; {}", self.message.cut(room), *sentence);
         Self { message, ..self }
     }
 
@@ -351,13 +336,14 @@ impl Halt {
     }
 }
 
-impl From<NamespaceError> for Halt {
-    fn from(failed: NamespaceError) -> Self {
+impl Halt {
+    /// Labels could not be written.
+    pub fn labels(failed: NamespaceError, secrets: &SensitiveData) -> Self {
         let cause = match failed {
             NamespaceError::Forbidden { .. } => Cause::NamespaceForbidden,
             NamespaceError::Api { .. } => Cause::NamespaceLabels,
         };
-        Self::at(cause)(failed)
+        Self::at(cause, secrets)(failed)
     }
 }
 
@@ -365,15 +351,15 @@ impl From<NamespaceError> for Halt {
 #[derive(Debug)]
 pub enum InputError {
     /// Upstream delivers it after the BundleDeployment, and has not yet.
-    NotYet(String),
+    NotYet(PublicText),
     /// Anything else.
-    Failed(String),
+    Failed(PublicText),
 }
 
 impl InputError {
-    /// An error and its causes.
+    /// An error and its causes, which quote no value.
     pub fn new(cause: impl std::error::Error + 'static) -> Self {
-        Self::Failed(error::chain(&cause))
+        Self::Failed(PublicText::nothing_secret_in(&cause))
     }
 
     /// Turns it into a halt, for `map_err`; `cause` is what it means where waiting does not help.
@@ -391,7 +377,7 @@ impl From<BundleError> for InputError {
             BundleError::Missing {
                 kind: UpstreamKind::Secret,
                 ..
-            } => Self::NotYet(error::chain(&cause)),
+            } => Self::NotYet(PublicText::nothing_secret_in(&cause)),
             cause => Self::new(cause),
         }
     }
@@ -408,7 +394,7 @@ pub struct Report {
     had_drift: bool,
     status: BundleDeploymentStatus,
     ownership: OwnershipConflicts,
-    events: Vec<(Reason, String)>,
+    events: Vec<(Reason, PublicText)>,
     /// What all steps wish.
     requeue: Requeue,
     /// Whether this reconcile changed what is deployed.
@@ -456,7 +442,7 @@ impl Report {
     }
 
     /// The Events to be written, and how to come back.
-    pub fn finish(self) -> (Vec<(Reason, String)>, Requeue) {
+    pub fn finish(self) -> (Vec<(Reason, PublicText)>, Requeue) {
         let requeue = match self.has_looked {
             true => self.requeue,
             false => self.requeue.without_look(),
@@ -483,7 +469,7 @@ impl Report {
             requeue,
         } = halt.effect(&self.timing, is_late);
         // After redaction, which half a secret would escape.
-        let message = &events::cut(halt.message.clone(), MAX_MESSAGE_BYTES);
+        let message = &halt.message.clone().cut(MAX_MESSAGE_BYTES);
         match status {
             StatusChange::None => {}
             StatusChange::Condition(type_) => self.set(type_, Err(message)),
@@ -499,8 +485,8 @@ impl Report {
             let text = match what {
                 "" => message.clone(),
                 what => {
-                    tracing::warn!(bundle = self.bundle, error = message, "{what}");
-                    format!("{what}: {message}")
+                    tracing::warn!(bundle = self.bundle, error = %message, "{what}");
+                    public!("{}: {}", what, *message)
                 }
             };
             self.events.push((reason, text));
@@ -514,7 +500,7 @@ impl Report {
     }
 
     /// There would be something to deploy, but the site holds changes.
-    pub fn deploy_held(&mut self, hold: &str) {
+    pub fn deploy_held(&mut self, hold: &PublicText) {
         self.set(DEPLOYED, Err(hold));
     }
 
@@ -522,9 +508,9 @@ impl Report {
     pub fn waits(&mut self, waiting: Waiting, until: Timestamp, pause: Duration) {
         let again = tried_again(until);
         let mut messages = self.status.conditions.iter().map(|one| &one.message);
-        if !messages.any(|message| message.contains(&again)) {
+        if !messages.any(|message| message.contains(&*again)) {
             // Something else went wrong since, and is well again.
-            let text = format!("{}; {again}", waiting.told());
+            let text = public!("{}; {}", waiting.told(), again);
             self.set(DEPLOYED, Err(&text));
         }
         self.come_back(Requeue::full_after(pause));
@@ -543,8 +529,8 @@ impl Report {
 
     /// The deployment is in the cluster. `changed`: it was not so before.
     /// `chart` is what is told of the chart it was made of.
-    pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &str) {
-        let text = format!("{}{chart}", revision(release));
+    pub fn deployed(&mut self, release: &ReleaseId, changed: bool, chart: &PublicText) {
+        let text = public!("{}{}", revision(release), *chart);
         self.events.push((Reason::Deployed, text));
         self.status.release = release.to_string();
         self.status.applied_deployment_id = self.deployment_id.clone();
@@ -562,13 +548,13 @@ impl Report {
 
     /// The record of the release is not the one that was written.
     pub fn record_changed(&mut self, release: &ReleaseId) {
-        let record = format!("the record of {}", revision(release));
+        let record = public!("the record of {}", revision(release));
         self.deploys_anew(&record, "is not the one that was written");
     }
 
     /// The record of the release is damaged, or larger than what is read.
     pub fn record_unreadable(&mut self, release: &ReleaseId) {
-        let record = format!("the record of {}", revision(release));
+        let record = public!("the record of {}", revision(release));
         self.deploys_anew(&record, "cannot be read");
     }
 
@@ -581,16 +567,17 @@ impl Report {
     }
 
     /// What there is of a release is not gone on with.
-    fn deploys_anew(&mut self, what: &str, why: &str) {
-        let text = format!("{what} {why}: deploying anew");
+    fn deploys_anew(&mut self, what: &PublicText, why: &'static str) {
+        let text = public!("{} {}: deploying anew", *what, why);
         tracing::warn!(bundle = self.bundle, "{text}");
         self.events.push((Reason::RecordChanged, text));
     }
 
     /// A deploy succeeded over a release that was somebody else's.
     pub fn taken_over(&mut self, release: &ReleaseKey) {
-        let text = format!(
-            "release {release} was there before, and not this bundle's: it is by now, and goes with it"
+        let text = public!(
+            "release {} was there before, and not this bundle's: it is by now, and goes with it",
+            *release
         );
         tracing::warn!(bundle = self.bundle, "{text}");
         self.events.push((Reason::ReleaseTakenOver, text));
@@ -619,7 +606,7 @@ impl Report {
     }
 
     /// A correction that failed is left for a while.
-    pub fn correction_postponed(&mut self, problem: &str) {
+    pub fn correction_postponed(&mut self, problem: &PublicText) {
         self.set(READY, Err(problem));
     }
 
@@ -656,32 +643,41 @@ impl Report {
         self.requeue = self.requeue.and(wish);
     }
 
-    fn set(&mut self, type_: &str, outcome: Result<(), &str>) {
+    fn set(&mut self, type_: &str, outcome: Result<(), &PublicText>) {
         self.status.set_condition(type_, outcome, self.now);
     }
 }
 
 /// When what waits is tried again, and what makes that sooner.
-pub(super) fn tried_again(until: Timestamp) -> String {
-    format!(
-        "tried again at {until:.0}, or at once when the bundle or its label {TRY_AGAIN} changes"
+pub(super) fn tried_again(until: Timestamp) -> PublicText {
+    public!(
+        "tried again at {}, or at once when the bundle or its label {} changes",
+        until,
+        TRY_AGAIN
     )
 }
 
 /// A revision as Events name it.
-fn revision(release: &ReleaseId) -> String {
+fn revision(release: &ReleaseId) -> PublicText {
     let ReleaseId {
         namespace,
         name,
         revision,
     } = release;
-    format!("release {namespace}/{name} revision {revision}")
+    public!(
+        "release {}/{} revision {}",
+        Name(namespace),
+        Name(name),
+        *revision
+    )
 }
 
 /// Objects by their names alone: what differs in them may be secret.
-fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>) -> String {
-    let names = objects.map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
-    names.collect::<Vec<_>>().join(", ")
+fn names<'n>(objects: impl Iterator<Item = (&'n String, &'n String, &'n String)>) -> PublicText {
+    let names = objects.map(|(kind, namespace, name)| {
+        public!("{} {}/{}", Name(kind), Name(namespace), Name(name))
+    });
+    PublicText::join(names, ", ")
 }
 
 #[cfg(test)]
@@ -752,7 +748,7 @@ mod tests {
     fn halts(
         #[case] cause: Cause,
         #[case] expected: &[&str],
-        #[case] event: Option<(Reason, &str)>,
+        #[case] event: Option<(Reason, &'static str)>,
         #[case] requeue: Requeue,
     ) {
         let mut report = report();
@@ -762,7 +758,7 @@ mod tests {
         assert_eq!(report.status().release, "ns/b:1");
         assert_eq!(report.status().applied_deployment_id, "old");
         let (events, next) = report.finish();
-        let event = event.map(|(reason, text)| (reason, text.to_owned()));
+        let event = event.map(|(reason, text)| (reason, text.into()));
         assert_eq!(events, Vec::from_iter(event));
         assert_eq!(next, requeue.without_look());
     }
@@ -803,7 +799,10 @@ mod tests {
     #[case("dial tcp: connection refused", false)]
     #[case("resource not found", false)]
     #[case("label validation error: missing key", false)]
-    fn some_deploy_errors_are_shown_as_not_ready(#[case] message: &str, #[case] expected: bool) {
+    fn some_deploy_errors_are_shown_as_not_ready(
+        #[case] message: &'static str,
+        #[case] expected: bool,
+    ) {
         let mut report = report();
         let cause = Cause::Deploy(Reason::ApplyFailed);
         report.halt(&Halt::new(cause, message), false);
@@ -820,7 +819,7 @@ mod tests {
         };
         assert_eq!(
             events,
-            [(Reason::ApplyFailed, format!("{what}: {message}"))]
+            [(Reason::ApplyFailed, public!("{}: {}", what, message))]
         );
         assert_eq!(requeue, Requeue::RETRY.without_look());
     }
@@ -860,7 +859,7 @@ mod tests {
     #[test]
     fn a_deploy_names_its_release_and_waits_for_it_to_be_ready() {
         let mut report = report();
-        report.deployed(&id(), true, ", chart web 1.0.0 (sha256:a)");
+        report.deployed(&id(), true, &", chart web 1.0.0 (sha256:a)".into());
         assert_eq!(report.status().release, "ns/b:2");
         assert_eq!(report.status().applied_deployment_id, "new");
         assert_eq!(conditions(&report), ["Installed=True", "Deployed=True"]);
@@ -876,7 +875,7 @@ mod tests {
         report.halt(&Halt::new(Cause::Ledger, "m"), false);
         assert!(!report.is_coming_up(&bundle));
         let events = report.finish().0;
-        let text = "release ns/b revision 2, chart web 1.0.0 (sha256:a)".to_owned();
+        let text = PublicText::from("release ns/b revision 2, chart web 1.0.0 (sha256:a)");
         assert_eq!(events[0], (Reason::Deployed, text));
     }
 
@@ -894,7 +893,7 @@ mod tests {
     #[test]
     fn a_hold_says_what_it_holds_up_and_is_no_failure() {
         let mut report = report();
-        report.deploy_held("no changes in December");
+        report.deploy_held(&"no changes in December".into());
         assert_eq!(
             conditions(&report),
             ["Deployed=False no changes in December"]
@@ -906,7 +905,7 @@ mod tests {
     fn drift_is_one_event_by_name_alone_until_it_is_gone() {
         let mut first = report();
         first.observed(modified("a"), 0);
-        let text = "ConfigMap ns/a".to_owned();
+        let text = PublicText::from("ConfigMap ns/a");
         assert_eq!(first.finish().0, [(Reason::DriftFound, text.clone())]);
         let mut again = report();
         again.had_drift = true;
@@ -941,7 +940,10 @@ mod tests {
     #[test]
     fn a_message_without_end_is_cut() {
         let mut report = report();
-        report.halt(&Halt::new(Cause::FillIn, "x".repeat(1 << 20)), false);
+        report.halt(
+            &Halt::new(Cause::FillIn, PublicText::of_operator(&"x".repeat(1 << 20))),
+            false,
+        );
         assert_eq!(
             conditions(&report)[0].len(),
             "Deployed=False ".len() + MAX_MESSAGE_BYTES
@@ -953,10 +955,11 @@ mod tests {
         let until = Timestamp::from_second(1_000).unwrap();
         let again = tried_again(until);
         let mut report = report();
-        let halt = Halt::new(Cause::FillIn, "x".repeat(1 << 20)).followed_by(&again);
+        let halt = Halt::new(Cause::FillIn, PublicText::of_operator(&"x".repeat(1 << 20)))
+            .followed_by(&again);
         report.halt(&halt, false);
         let said = conditions(&report);
-        assert!(said[0].ends_with(&again), "{}", said[0].len());
+        assert!(said[0].ends_with(&*again), "{}", said[0].len());
         report.waits(Waiting::Undone, until, Duration::from_secs(1));
         assert_eq!(conditions(&report), said);
     }

@@ -16,6 +16,8 @@ use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
     NonReadyStatus, ResourceCounts,
 };
+use crate::public;
+use crate::report::public::PublicText;
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";
@@ -50,7 +52,7 @@ pub struct Observation {
 
 impl BundleDeploymentStatus {
     /// Sets a condition to True, or to False with a message. The time moves only with the text.
-    pub fn set_condition(&mut self, type_: &str, outcome: Result<(), &str>, now: Timestamp) {
+    pub fn set_condition(&mut self, type_: &str, outcome: Result<(), &PublicText>, now: Timestamp) {
         let index = self
             .conditions
             .iter()
@@ -66,7 +68,7 @@ impl BundleDeploymentStatus {
         let condition = &mut self.conditions[index];
         let (status, reason, message) = match outcome {
             Ok(()) => ("True", "", ""),
-            Err(message) => ("False", REASON_ERROR, message),
+            Err(message) => ("False", REASON_ERROR, &**message),
         };
         if condition.status != status || condition.message != message {
             condition.last_update_time = format!("{now:.0}");
@@ -157,28 +159,29 @@ impl BundleDeploymentStatus {
         self.modified_status = modified;
         self.sync_generation = Some(sync_generation);
         let message = self.ready_message();
-        self.set_condition(READY, message.as_deref().map_or(Ok(()), Err), now);
+        self.set_condition(READY, message.as_ref().map_or(Ok(()), Err), now);
     }
 
     /// Why the bundle is not ready; `None` when it is.
-    fn ready_message(&self) -> Option<String> {
+    fn ready_message(&self) -> Option<PublicText> {
         if !self.ready {
             let first = self.non_ready_status.first();
-            Some(first.map_or_else(|| "not ready".into(), ToString::to_string))
+            Some(first.map_or_else(|| "not ready".into(), PublicText::of_status))
         } else if !self.non_modified {
             let first = self.modified_status.first();
-            Some(first.map_or_else(|| "out of sync".into(), ToString::to_string))
+            Some(first.map_or_else(|| "out of sync".into(), PublicText::of_status))
         } else {
             None
         }
     }
 
     /// Reports a deployment that could not be made ready, in the words upstream shows for it.
-    pub fn not_installed(&mut self, message: &str, now: Timestamp) {
+    pub fn not_installed(&mut self, message: &PublicText, now: Timestamp) {
         self.ready = false;
         self.non_modified = true;
-        self.set_condition(READY, Err(&format!("not ready: {message}")), now);
-        self.set_condition(INSTALLED, Err(&format!("not installed: {message}")), now);
+        self.set_condition(READY, Err(&public!("not ready: {}", *message)), now);
+        let installed = public!("not installed: {}", *message);
+        self.set_condition(INSTALLED, Err(&installed), now);
     }
 }
 
@@ -344,13 +347,13 @@ mod tests {
     #[test]
     fn a_condition_keeps_its_time_until_its_text_changes() {
         let mut status = BundleDeploymentStatus::default();
-        status.set_condition(READY, Err("a"), at(1));
-        status.set_condition(READY, Err("a"), at(2));
+        status.set_condition(READY, Err(&"a".into()), at(1));
+        status.set_condition(READY, Err(&"a".into()), at(2));
         assert_eq!(
             status.conditions[0].last_update_time,
             "1970-01-01T00:00:01Z"
         );
-        status.set_condition(READY, Err("b"), at(3));
+        status.set_condition(READY, Err(&"b".into()), at(3));
         assert_eq!(
             status.conditions[0].last_update_time,
             "1970-01-01T00:00:03Z"
@@ -457,7 +460,8 @@ mod tests {
         bundle.status.ready = ready;
         bundle.status.non_modified = non_modified;
         if !deployed.is_empty() {
-            let outcome = if deployed == "True" { Ok(()) } else { Err("x") };
+            let why = PublicText::from("x");
+            let outcome = (deployed == "True").then_some(()).ok_or(&why);
             bundle.status.set_condition(DEPLOYED, outcome, at(0));
         }
         assert_eq!(state(&bundle), expected);

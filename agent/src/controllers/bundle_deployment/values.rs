@@ -17,6 +17,8 @@ use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
 use crate::controllers::values_watch::ValuesWatches;
 use crate::error;
+use crate::public;
+use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::values::{self, Reference, ReferenceKind, TemplateError};
 
@@ -41,7 +43,7 @@ pub struct Filled {
     /// Of the facts that were read; `None` when none were.
     pub digest: Option<String>,
     /// The facts that its names are filled in with.
-    pub secrets: Option<Arc<SensitiveData>>,
+    pub secrets: Arc<SensitiveData>,
 }
 
 impl Filled {
@@ -69,7 +71,7 @@ impl ValuesReader {
                 bundle: Arc::clone(bundle),
                 values: None,
                 digest: None,
-                secrets: None,
+                secrets: Arc::default(),
             });
         }
         let helm = match fills_values {
@@ -89,8 +91,10 @@ impl ValuesReader {
         };
         let failed = |failed: TemplateError| {
             let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
-            let message = secrets.redact(&failed.masked());
-            InputError::Failed(format!("{message}; {}", gathered.summary()))
+            let message = secrets.tell(&failed.masked());
+            // Names of sources, and what they answered.
+            let asked = secrets.tell(&gathered.summary());
+            InputError::Failed(public!("{}; {}", message, asked))
         };
         let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
         let values = match fills_values {
@@ -99,8 +103,10 @@ impl ValuesReader {
                 .or_else(|| Some(Map::new())),
             false => None,
         };
-        let secrets = fills_coordinates
-            .then(|| Arc::new(SensitiveData::of_facts(&gathered.facts.template_values)));
+        let secrets = match fills_coordinates {
+            true => Arc::new(SensitiveData::of_facts(&gathered.facts.template_values)),
+            false => Arc::default(),
+        };
         Ok(Filled {
             bundle: Arc::new(filled),
             values,
@@ -145,13 +151,13 @@ impl ValuesReader {
         let references = values::references(&spec.options);
         let mut digest = ValuesDigest::default();
         for reference in references {
-            let content = self.read(impersonated, &reference).await?;
+            let content = self.read(impersonated, &filled.bundle, &reference).await?;
             digest.add(&reference, content.as_deref());
             let over = values::parse(&reference, content.as_deref());
             let over = over.map_err(|failed| {
                 let mut secrets = SensitiveData::default();
                 secrets.add_content(content.as_deref().unwrap_or_default());
-                InputError::Failed(secrets.redact(&error::chain(&failed)))
+                InputError::Failed(secrets.told(&failed))
             });
             values::merge(&mut merged, over?);
         }
@@ -195,23 +201,23 @@ impl ValuesReader {
         let secrets = Api::<Secret>::namespaced(self.upstream.clone(), bundle.namespace());
         let secret = secrets.get(bundle.name()).await.map_err(|failed| {
             match error::has_code(&failed, 404) {
-                true => InputError::NotYet(error::text(&failed)),
+                true => InputError::NotYet(PublicText::nothing_secret_in(&failed)),
                 false => InputError::new(failed),
             }
         })?;
         values::stored(&secret, &bundle.spec.values_hash)
             .map(|stored| stored.values)
-            .map_err(|failed| InputError::NotYet(error::chain(&failed)))
+            .map_err(|failed| InputError::NotYet(PublicText::nothing_secret_in(&failed)))
+    let references = values::references(&spec.options);
+    let reads_secrets = references
+        .iter()
+        .any(|one| one.kind == ReferenceKind::Secret);
     }
 }
 
 /// What a bundle's objects, as they were deployed, may show that is secret: the data of the Secrets among them, and of its values all that
 /// does not stand in its spec, where some came from Secrets. What these say by now is another matter.
 pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData {
-    let references = values::references(&spec.options);
-    let reads_secrets = references
-        .iter()
-        .any(|one| one.kind == ReferenceKind::Secret);
     let chart = release.chart.as_ref();
     let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
     // Facts may come from the Secret of the site.

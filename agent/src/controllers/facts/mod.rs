@@ -19,7 +19,9 @@ pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
 use crate::error;
+use crate::public;
 use crate::report::metrics::Entries;
+use crate::report::public::PublicText;
 use crate::values::Gathered;
 
 /// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.
@@ -38,7 +40,7 @@ enum HoldState {
     Unknown,
     Free,
     /// Held, with the reason that the annotation gives.
-    Held(String),
+    Held(PublicText),
 }
 
 /// What a bundle's templates read, and what stood there.
@@ -131,7 +133,7 @@ impl Facts {
 
     /// What a held bundle's condition says; `None` when the site lets things change. A bundle that asks is woken
     /// when the hold ends.
-    pub async fn hold(&self, bundle: &str) -> Option<String> {
+    pub async fn hold(&self, bundle: &str) -> Option<PublicText> {
         loop {
             let known = self.hold_known.notified();
             tokio::pin!(known);
@@ -167,8 +169,6 @@ impl Facts {
         tokio::join!(self.watch_site_map(), on_demand);
     }
 
-    /// Takes in the hold annotation of the site's ConfigMap.
-    fn site_is(&self, annotation: Option<&str>) {
     /// The site's ConfigMap may not be read any more: what it said holds on, and where nobody knows, nothing does.
     fn site_is_hidden(&self) {
         let hold = self.lock().hold.clone();
@@ -178,10 +178,14 @@ impl Facts {
         }
     }
 
+    /// Takes in the hold annotation of the site's ConfigMap.
+    fn site_is(&self, annotation: Option<&str>) {
         let state = match annotation {
             None | Some("" | "false") => HoldState::Free,
-            Some("true") => HoldState::Held("held by site".to_owned()),
-            Some(reason) => HoldState::Held(format!("held by site: {reason}")),
+            Some("true") => HoldState::Held("held by site".into()),
+            Some(reason) => {
+                HoldState::Held(public!("held by site: {}", PublicText::of_operator(reason)))
+            }
         };
         let held = {
             let mut known = self.lock();

@@ -39,9 +39,11 @@ use crate::api::BundleDeployment;
 use crate::client::identity::{AgentClient, Identities, IdentityError};
 use crate::error;
 use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
+use crate::public;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::{Entries, Metrics};
+use crate::report::public::{Name, PublicText};
 use crate::report::redact::Redacted;
 
 /// When the first search for unknown releases goes out: live bundles have been entered by then.
@@ -73,11 +75,11 @@ pub enum RemovalError {
 }
 
 impl RemovalError {
-    /// What upstream did not answer, or refused, without which nothing is ever removed.
-    pub fn of_upstream(&self) -> Option<&kube::Error> {
+    /// As it may be told; what it quotes of a release is redacted where that is known.
+    pub fn told(&self) -> PublicText {
         match self {
-            Self::List(failed) | Self::Compare(failed) => Some(failed),
-            _ => None,
+            Self::Records { .. } => Redacted::unquoted(self).into(),
+            _ => PublicText::nothing_secret_in(self),
         }
     }
 }
@@ -391,9 +393,11 @@ impl Collector {
     fn leave_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         if left.insert(former.clone()) {
-            let text = format!(
-                "release {former} is not removed: that the bundle's release is {current} now comes of cluster facts alone. It goes with the \
-                 bundle, or when the bundle asks for another name"
+            let text = public!(
+                "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
+                 bundle, or when the bundle asks for another name",
+                *former,
+                *current
             );
             tracing::warn!(bundle, "{text}");
             self.events.emit(Reason::RemovalHeld, bundle, text);
@@ -411,12 +415,16 @@ impl Collector {
             Found::Owned(release) => release,
             Found::Gone => return self.uninstaller.forget(key).await,
             Found::Foreign => {
-                let text = format!("release {key} is not this bundle's any more: left as it is");
+                let text = public!(
+                    "release {} is not this bundle's any more: left as it is",
+                    *key
+                );
                 return self.give_up(key, entry, removal, text).await;
             }
             Found::Returned => {
-                let text = format!(
-                    "release {key} was never this bundle's: left as it is, without the revisions that failed"
+                let text = public!(
+                    "release {} was never this bundle's: left as it is, without the revisions that failed",
+                    *key
                 );
                 return self.give_up(key, entry, removal, text).await;
             }
@@ -459,7 +467,7 @@ impl Collector {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         removal: Removal<'_>,
-        text: String,
+        text: PublicText,
     ) -> Result<(), RemovalError> {
         let next_owner = match self.next_owner(&entry.bundle, key) {
             NextOwner::Bundle(next_owner) => Some(next_owner),
@@ -560,10 +568,12 @@ impl Collector {
             return Ok(());
         }
         let namespace = &self.system_namespace;
-        let text = format!(
-            "not removed: {}. If it is to go, annotate configmap {namespace}/{LEDGER_NAME} with \
-             {RELEASE_HOLD_ANNOTATION}=true",
-            reason.text()
+        let text = public!(
+            "not removed: {}. If it is to go, annotate configmap {}/{} with {}=true",
+            reason.text(),
+            Name(namespace),
+            LEDGER_NAME,
+            RELEASE_HOLD_ANNOTATION
         );
         tracing::warn!(bundle, "{text}");
         self.events.emit(Reason::RemovalHeld, bundle, text);
@@ -630,7 +640,11 @@ impl Collector {
             self.events.emit(
                 Reason::UnknownRelease,
                 &one.bundle,
-                format!("release {namespace}/{name} names this bundle, but the ledger does not know it: left alone"),
+                public!(
+                    "release {}/{} names this bundle, but the ledger does not know it: left alone",
+                    Name(namespace),
+                    Name(name)
+                ),
             );
         }
     }

@@ -15,6 +15,7 @@ use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
+use crate::public;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 
@@ -205,7 +206,10 @@ impl Lister {
         );
         self.events.emit_for_agent(
             Reason::UpstreamRestored,
-            format!("{text}: releases whose bundledeployment it does not list are kept"),
+            public!(
+                "{}: releases whose bundledeployment it does not list are kept",
+                text
+            ),
         );
     }
 }

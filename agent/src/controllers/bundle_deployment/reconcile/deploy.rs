@@ -20,7 +20,9 @@ use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReaso
 use crate::controllers::bundle_deployment::values::Filled;
 use crate::error;
 use crate::ledger::{Proof, ReleaseKey};
+use crate::public;
 use crate::report::events::Reason;
+use crate::report::public::PublicText;
 use crate::values;
 
 /// How soon a source is asked again that did not answer when a change was deployed.
@@ -64,15 +66,15 @@ impl Reconciler {
         state: &mut ReconcileState,
         impersonated: &DeploymentClient,
         filled: &Filled,
-        hold: &str,
+        hold: &PublicText,
     ) -> Result<Current, Halt> {
         let stored = self.stored(state, impersonated).await;
-        let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease))?;
+        let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
         let facts = state.deploy_facts(filled, wanted, false, overwritten);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
-            tracing::info!(bundle = state.bundle.name(), ?reason, hold, "not deploying");
+            tracing::info!(bundle = state.bundle.name(), ?reason, %hold, "not deploying");
             state.report.deploy_held(hold);
         }
         Ok(Current::stored(stored))
@@ -94,7 +96,7 @@ impl Reconciler {
                 Some(403) => Cause::Deploy(Reason::Forbidden),
                 _ => Cause::ReadRelease,
             };
-            Halt::at(cause)(failed)
+            Halt::at(cause, &state.facts)(failed)
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
@@ -160,10 +162,10 @@ impl Reconciler {
             return None;
         }
         let (deployer, events) = (&self.context.deployer, &self.context.events);
-        let told = |reason, what: &str, failed: InputError| {
+        let told = |reason, what: &'static str, failed: InputError| {
             let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
-            tracing::warn!(bundle = bundle.name(), error = text, "{what}");
-            events.emit(reason, bundle.name(), format!("{what}: {text}"));
+            tracing::warn!(bundle = bundle.name(), error = %text, "{what}");
+            events.emit(reason, bundle.name(), public!("{}: {}", what, text));
         };
         if watches_values(&bundle) {
             let changed = deployer.values_changed(impersonated, &bundle, stored).await;
@@ -224,7 +226,7 @@ impl Reconciler {
     /// Watches what the bundle's values come from, as its account.
     pub(super) fn watch_values(&self, state: &ReconcileState, impersonated: &DeploymentClient) {
         let bundle = &state.bundle;
-        let references = match watches_values(bundle) {
+        let mut references = match watches_values(bundle) {
             true => values::references(&bundle.spec.options),
             false => Vec::new(),
         };
@@ -253,11 +255,13 @@ impl Reconciler {
             let removed = collector
                 .remove_former(state.bundle.name(), &id.key())
                 .await;
-            self.note(state, removed.map_err(Halt::at(Cause::FormerRelease)));
+            let removed = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
+            self.note(state, removed);
         }
         let others = self.context.store.all();
         let labelled = namespace::label(impersonated, &state.bundle, &others).await;
-        self.note_labels(state, labelled.map_err(Halt::from));
+        let labelled = labelled.map_err(|failed| Halt::labels(failed, &state.facts));
+        self.note_labels(state, labelled);
         self.forget(state.bundle.name());
     }
 
@@ -291,15 +295,18 @@ impl Reconciler {
         let options = &bundle.spec.options;
         let others = self.context.store.all();
         let labelled = match namespace::label(impersonated, &bundle, &others).await {
-            Err(failed @ NamespaceError::Api { .. }) => return Err(failed.into()),
+            Err(failed @ NamespaceError::Api { .. }) => {
+                return Err(Halt::labels(failed, &state.facts));
+            }
             // An account that lacks the right may still deploy: reported afterwards.
-            labelled => labelled.map_err(Halt::from),
+            labelled => labelled.map_err(|failed| Halt::labels(failed, &state.facts)),
         };
         let key = ReleaseKey {
             namespace: options.release_namespace().to_owned(),
             name: release_name(bundle.name(), options),
         };
-        release::action::check_name(&key.name).map_err(Halt::at(Cause::ReleaseName))?;
+        let checked = release::action::check_name(&key.name);
+        checked.map_err(Halt::at(Cause::ReleaseName, &state.facts))?;
         let _release_lock = self
             .release_locks
             .take(&key, bundle.name())
@@ -359,7 +366,8 @@ impl Reconciler {
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let removed = collector.remove_former(bundle.name(), &key).await;
-        self.note(state, removed.map_err(Halt::at(Cause::FormerRelease)));
+        let removed = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
+        self.note(state, removed);
         Ok(deployed)
     }
 }

@@ -37,7 +37,7 @@ use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, Verdict};
+use crate::controllers::garbage::{Collector, RemovalError, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
@@ -46,6 +46,7 @@ use crate::ledger::Ledger;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Entries;
+use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::summary::ErrorMapping;
 
@@ -103,10 +104,10 @@ struct ReconcileState {
     /// Namespace and name of its release as they are written, if they are filled in.
     names: Option<String>,
     /// Why the site holds changes, while it does.
-    hold: Option<String>,
+    hold: Option<PublicText>,
     report: Report,
-    /// What the bundle's names may be filled in with.
-    facts: Option<Arc<SensitiveData>>,
+    /// What the bundle's names may be filled in with, once it is known.
+    facts: Arc<SensitiveData>,
     /// What the release that was read takes of the memory that all reconciles share.
     turn: Option<Reservation>,
 }
@@ -194,7 +195,7 @@ impl Reconciler {
             names: claims::template(&bundle),
             bundle,
             hold,
-            facts: None,
+            facts: Arc::default(),
             turn: None,
         };
         let set = SetId::new(name, &self.scope);
@@ -238,7 +239,7 @@ impl Reconciler {
             }
         };
         state.bundle = Arc::clone(&filled.bundle);
-        state.facts = filled.secrets.clone();
+        state.facts = Arc::clone(&filled.secrets);
         let desired = claims::desired(&state.bundle);
         let collector = &self.context.collector;
         collector.is_filled(state.bundle.name(), &desired);
@@ -284,14 +285,7 @@ impl Reconciler {
     /// Reports a halt. What upstream has not delivered yet shows in the status once it is late.
     fn report(&self, state: &mut ReconcileState, halt: &Halt) {
         let is_late = halt.waits_for_upstream() && self.waited(state.bundle.name()) > PATIENCE;
-        match &state.facts {
-            // What refuses a name quotes it.
-            Some(facts) if halt.cause.is_of_names() => {
-                let halt = halt.clone().redacted(facts);
-                state.report.halt(&halt, is_late);
-            }
-            _ => state.report.halt(halt, is_late),
-        }
+        state.report.halt(halt, is_late);
     }
 
     /// Forgets what is remembered of bundles that have come to rest, and of their charts.
@@ -346,7 +340,7 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            tracing::info!(name, hold, "not removing a release");
+            tracing::info!(name, %hold, "not removing a release");
             return Requeue::IDLE;
         }
         let missing_since = self.context.store.missing_since(name);
@@ -364,11 +358,11 @@ impl Reconciler {
             // All that is held is looked at together.
             Ok(Verdict::Held(_)) => Requeue::IDLE,
             Err(failed) => {
-                if let Some(failed) = failed.of_upstream() {
-                    self.context.health.missed(Side::Upstream, failed);
+                if matches!(failed, RemovalError::List(_)) {
+                    self.context.health.trouble(Side::Upstream);
                 }
-                let error = error::chain(&failed);
-                tracing::error!(name, error, "failed to clean up missing bundledeployment");
+                let error = failed.told();
+                tracing::error!(name, %error, "failed to clean up missing bundledeployment");
                 self.context.events.emit(Reason::RemovalFailed, name, error);
                 Requeue::RETRY
             }
@@ -473,7 +467,7 @@ impl Reconciler {
                 if !matches!(failed, kube::Error::Api(_)) {
                     self.context.health.trouble(Side::Upstream);
                 }
-                return Err(Halt::at(Cause::UpdateStatus)(failed));
+                return Err(Halt::at(Cause::UpdateStatus, &state.facts)(failed));
             }
         }
         Ok(())

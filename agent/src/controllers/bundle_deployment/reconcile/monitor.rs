@@ -71,7 +71,9 @@ impl Reconciler {
             None => {
                 let (identities, options) = (&self.context.identities, &bundle.spec.options);
                 let account = identities.deployment(&options.service_account, Purpose::Monitor);
-                account.await.map_err(Halt::at(Cause::MonitorAccount))?
+                account
+                    .await
+                    .map_err(Halt::at(Cause::MonitorAccount, &state.facts))?
             }
         };
         let (release, applied) = match current {
@@ -80,7 +82,7 @@ impl Reconciler {
             Current::Missing => return Ok(()),
             Current::Unread => {
                 let stored = self.stored(state, &impersonated).await;
-                match stored.map_err(Halt::at(Cause::MonitorRelease))? {
+                match stored.map_err(Halt::at(Cause::MonitorRelease, &state.facts))? {
                     Some(release) => (release, Vec::new()),
                     // Adopting what is live is a deploy: it waits for the end of a hold, or for the next try.
                     None if is_held || state.report.requeue().has_failed() => return Ok(()),
@@ -98,7 +100,8 @@ impl Reconciler {
         let observed = self.observe(state, &impersonated, &release, applied).await;
         let observed = observed.map_err(|message| {
             self.note_taken(bundle.name(), None);
-            Halt::new(Cause::Monitor, message).redacted(&SensitiveData::of_release(&release))
+            let secrets = SensitiveData::of_release(&release);
+            Halt::new(Cause::Monitor, secrets.tell(&message))
         })?;
         if state.hold.is_some() {
             return Ok(());
@@ -406,7 +409,7 @@ impl Reconciler {
             }
             Err(failed) => {
                 let secrets = SensitiveData::of_release(release);
-                let halt = Halt::at(Cause::Correct)(failed).redacted(&secrets);
+                let halt = Halt::at(Cause::Correct, &secrets)(failed);
                 let status = state.report.status();
                 self.attempts(name, status, now, |attempts| attempts.failed(&halt.message));
                 if correction.keep_fail_history {

@@ -9,16 +9,19 @@ use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
 use crate::ledger::{LedgerEntry, ReleaseKey};
+use crate::public;
+use crate::report::public::Name;
 
 impl Reconciler {
     pub(super) fn check_names(&self, state: &ReconcileState) -> Result<(), Halt> {
-        spec_names::check(&state.bundle.spec).map_err(|message| Halt::new(Cause::Name, message))
+        let refused = |message: String| Halt::new(Cause::Name, state.facts.tell(&message));
+        spec_names::check(&state.bundle.spec).map_err(refused)
     }
 
     pub(super) async fn check_target_namespace(&self, state: &ReconcileState) -> Result<(), Halt> {
         let agent = self.context.identities.agent();
         let allowed = namespace::check_allowed(&agent, &state.bundle.spec.options).await;
-        allowed.map_err(|message| Halt::new(Cause::TargetNamespace, message))
+        allowed.map_err(|message| Halt::new(Cause::TargetNamespace, state.facts.tell(&message)))
     }
 
     pub(super) fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
@@ -73,7 +76,12 @@ impl Reconciler {
         self.context.drift.clear(state.bundle.name());
         Halt::new(
             Cause::ReleaseTaken,
-            format!("release {namespace}/{name} belongs to bundle {other}"),
+            public!(
+                "release {}/{} belongs to bundle {}",
+                Name(namespace),
+                Name(name),
+                Name(other)
+            ),
         )
     }
 
@@ -84,7 +92,7 @@ impl Reconciler {
         let account = &state.bundle.spec.options.service_account;
         let identities = &self.context.identities;
         let impersonated = identities.deployment(account, Purpose::Deploy).await;
-        impersonated.map_err(Halt::at(Cause::DeployAccount))
+        impersonated.map_err(Halt::at(Cause::DeployAccount, &state.facts))
     }
 
     /// Copies downstream resources. Gives those that changed since the release was deployed.
@@ -99,10 +107,10 @@ impl Reconciler {
             // Whatever comes of the deploy, copies go with the bundle.
             ledger.attempt(key.clone(), self.entry(bundle, impersonated, &key, false));
             let settled = ledger.settle(&key).await;
-            settled.map_err(Halt::at(Cause::Ledger))?;
+            settled.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
-        let changed = copied.map_err(Halt::at(Cause::CopyResources))?;
+        let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {
             self.context.drift.reconcile_after(other, Duration::ZERO);
@@ -123,7 +131,7 @@ impl Reconciler {
                 Problem::NotReady(_) => Cause::DependencyNotReady,
                 Problem::Unknown(_) => Cause::DependencyUnknown,
             };
-            Halt::new(cause, problem.message())
+            Halt::new(cause, state.facts.tell(&problem.message()))
         })
     }
 }

@@ -180,7 +180,7 @@ impl Reconciler {
             }
         }
         let settled = ledger.settle(key).await;
-        settled.map_err(Halt::at(Cause::Ledger))
+        settled.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
     /// The records of a bundle's releases in a namespace.
@@ -211,7 +211,7 @@ impl Reconciler {
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let recorded = self.context.ledger.own(key, entry, proof).await;
-        recorded.map_err(Halt::at(Cause::Ledger))
+        recorded.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
     /// Nothing was to be deployed of a release that the ledger has: what the spec says of it counts from now on. `stored` is the revision that
@@ -240,7 +240,7 @@ impl Reconciler {
             ..self.entry(&state.bundle, impersonated, &key, true)
         };
         let confirmed = ledger.confirm(key, entry).await;
-        confirmed.map_err(Halt::at(Cause::Ledger))
+        confirmed.map_err(Halt::at(Cause::Ledger, &state.facts))
     }
 
     pub(super) fn entry(

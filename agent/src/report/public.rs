@@ -1,0 +1,176 @@
+//! Texts that may leave the process: of conditions, Events and errors that end there.
+//!
+//! What is no [`PublicText`] is not told. Words of the program are one, names and numbers that stand among them
+//! ([`public!`](crate::public)), and what [`SensitiveData`](super::redact::SensitiveData) has gone through. A `String` or an error is none.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+use chart::source::SafeUrl;
+use k8s_openapi::jiff::Timestamp;
+use objects::drift::MASK;
+use signatures::Verified;
+
+use crate::error;
+
+/// The longest name, in bytes: addresses are names too.
+const LONGEST_NAME: usize = 1024;
+
+/// A text that may leave the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicText(Cow<'static, str>);
+
+/// [`format!`] of what may leave the process: each argument is [`Public`], and stands behind the text.
+#[macro_export]
+macro_rules! public {
+    ($format:literal $(, $part:expr)* $(,)?) => {
+        // Through `concat!`, so that no variable is taken in by its name.
+        $crate::report::public::PublicText::of_parts(
+            format_args!(concat!($format) $(, $crate::report::public::Part(&$part))*),
+        )
+    };
+}
+
+impl PublicText {
+    /// For [`public!`](crate::public) alone.
+    pub fn of_parts(parts: fmt::Arguments<'_>) -> Self {
+        Self(Cow::Owned(parts.to_string()))
+    }
+
+    /// An error and its causes that quote nothing secret, as what they are about has nothing: objects of the agent's own, names, addresses.
+    pub fn nothing_secret_in(failed: &(dyn Error + 'static)) -> Self {
+        Self(Cow::Owned(error::chain(failed)))
+    }
+
+    /// What stands in a status already, or is to: differences are masked where they are found.
+    pub fn of_status(text: impl fmt::Display) -> Self {
+        Self(Cow::Owned(text.to_string()))
+    }
+
+    /// What the operator of the site wrote for everybody to read.
+    pub fn of_operator(text: &str) -> Self {
+        Self(Cow::Owned(text.to_owned()))
+    }
+
+    /// For [`SensitiveData`](super::redact::SensitiveData) alone.
+    pub(super) fn of_redacted(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+
+    /// Several, with `between` them.
+    pub fn join(texts: impl IntoIterator<Item = Self>, between: &'static str) -> Self {
+        let texts: Vec<_> = texts.into_iter().map(|text| text.0).collect();
+        Self(Cow::Owned(texts.join(between)))
+    }
+
+    /// At most so many bytes of it, and where it was cut.
+    #[must_use]
+    pub fn cut(self, max: usize) -> Self {
+        match self.0.len() > max {
+            true => Self(Cow::Owned(super::events::cut(self.0.into_owned(), max))),
+            false => self,
+        }
+    }
+}
+
+impl From<&'static str> for PublicText {
+    fn from(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+impl Deref for PublicText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PublicText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl PartialEq<&str> for PublicText {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+/// What may stand among the words of a [`PublicText`].
+pub trait Public {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+/// One of them, as [`public!`](crate::public) prints it.
+pub struct Part<'p, T: ?Sized>(pub &'p T);
+
+impl<T: Public + ?Sized> fmt::Display for Part<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.tell(f)
+    }
+}
+
+/// A name, a version, an address or a digest. What is none, as it has blanks, quotes or no end, is masked.
+pub struct Name<'n>(pub &'n str);
+
+impl Public for Name<'_> {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_part = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'`".contains(c);
+        let is_name = self.0.len() <= LONGEST_NAME && self.0.chars().all(is_part);
+        f.write_str(if is_name { self.0 } else { MASK })
+    }
+}
+
+macro_rules! printed {
+    ($($type:ty),*) => {
+        $(impl Public for $type {
+            fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        })*
+    };
+}
+
+printed!(&'static str, PublicText, SafeUrl, Verified, i64, usize);
+
+impl Public for Timestamp {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:.0}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_among_words_and_anything_else_is_masked() {
+        let told = |name: &str| public!("release {} of {}", Name(name), 3_usize).to_string();
+        assert_eq!(told("ns/web-1"), "release ns/web-1 of 3");
+        assert_eq!(
+            told("https://a.b/c?d=%20"),
+            "release https://a.b/c?d=%20 of 3"
+        );
+        let not_names = [
+            "invalid value: \"hunter2\"",
+            "two\nlines",
+            "a b",
+            &"x".repeat(2_000),
+        ];
+        for text in not_names {
+            assert_eq!(told(text), format!("release {MASK} of 3"));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        let text = PublicText::from("words of the program");
+        assert_eq!(text.clone().cut(100), "words of the program");
+        assert!(text.cut(10).len() <= 10);
+    }
+}
