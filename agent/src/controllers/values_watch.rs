@@ -25,9 +25,6 @@ use crate::error;
 use crate::report::metrics::Entries;
 use crate::values::{Reference, ReferenceKind};
 
-/// Objects whose version is noted though nobody watches them.
-const MAX_UNWATCHED: usize = 1_000;
-
 /// So long lies between two looks at one source that changes all the time.
 const LOOKS_APART: Duration = Duration::from_secs(5);
 
@@ -51,14 +48,14 @@ struct State {
     /// By account and object.
     watches: HashMap<(String, Source), Watched>,
     bundles: BTreeMap<String, Reader>,
-    /// The version of each object that was read last.
-    read: HashMap<Source, String>,
 }
 
 /// A bundle that reads values.
 #[derive(Default)]
 struct Reader {
     watched: BTreeSet<(String, Source)>,
+    /// The version of each of these that it read last.
+    read: HashMap<Source, String>,
     /// Of what it was deployed with, where the release does not say.
     digest: Option<String>,
 }
@@ -112,7 +109,10 @@ impl ValuesWatches {
         match wanted.is_empty() {
             true => drop(state.bundles.remove(bundle)),
             false => {
-                state.bundles.entry(bundle.to_owned()).or_default().watched = wanted;
+                let reader = state.bundles.entry(bundle.to_owned()).or_default();
+                let sources: HashSet<&Source> = wanted.iter().map(|(_, source)| source).collect();
+                reader.read.retain(|source, _| sources.contains(source));
+                reader.watched = wanted;
             }
         }
     }
@@ -124,12 +124,13 @@ impl ValuesWatches {
         state.bundles.remove(bundle);
     }
 
-    /// An object was read at this version; at none where it could not be.
-    pub fn was_read(&self, reference: &Reference, version: Option<String>) {
+    /// A bundle read an object at this version; at none where it could not. What another bundle reads is no news to it.
+    pub fn was_read(&self, bundle: &str, reference: &Reference, version: Option<String>) {
         let mut state = self.shared.lock();
-        let version = version.unwrap_or_default();
-        state.read.insert(source_of(reference), version);
-        state.forget_unwatched();
+        if let Some(reader) = state.bundles.get_mut(bundle) {
+            let version = version.unwrap_or_default();
+            reader.read.insert(source_of(reference), version);
+        }
     }
 
     /// Whether a bundle reads other values than before, by their digest and the one its release has. One whose release has none counts from
@@ -151,7 +152,10 @@ impl ValuesWatches {
         vec![
             ("values_watches", state.watches.len()),
             ("bundles_that_read_values", state.bundles.len()),
-            ("values_versions", state.read.len()),
+            (
+                "values_versions",
+                state.bundles.values().map(|reader| reader.read.len()).sum(),
+            ),
         ]
     }
 
@@ -181,13 +185,17 @@ impl Drop for ValuesWatches {
 }
 
 impl State {
-    /// Notes of objects that are read and not watched, or not yet, go once there are many: a bundle may name ever new ones.
-    fn forget_unwatched(&mut self) {
-        if self.read.len() <= self.watches.len() + MAX_UNWATCHED {
-            return;
-        }
-        let watched: HashSet<&Source> = self.watches.keys().map(|(_, source)| source).collect();
-        self.read.retain(|source, _| watched.contains(source));
+    /// The bundles that read another version of an object than this one, of those that watch it as one account.
+    fn outdated(&self, key: &(String, Source), version: &str) -> BTreeSet<String> {
+        let watched = self.watches.get(key);
+        let bundles = watched.into_iter().flat_map(|watched| &watched.bundles);
+        let is_outdated = |bundle: &&String| {
+            // Who is still to read it reads what is there then.
+            let reader = self.bundles.get(*bundle);
+            let read = reader.and_then(|reader| reader.read.get(&key.1));
+            read.is_some_and(|read| read != version)
+        };
+        bundles.filter(is_outdated).cloned().collect()
     }
 
     /// Ends the watches that only this bundle has.
@@ -204,10 +212,6 @@ impl State {
             });
             if is_last {
                 self.watches.remove(&key);
-                let others = self.watches.keys();
-                if !others.into_iter().any(|other| other.1 == key.1) {
-                    self.read.remove(&key.1);
-                }
             }
         }
     }
@@ -250,33 +254,30 @@ impl Shared {
                 }
             }
             tokio::time::sleep(refresh).await;
-            self.wake(key);
+            let bundles = self.lock().watches.get(key).map(|one| one.bundles.clone());
+            self.wake(key, bundles.unwrap_or_default());
         }
     }
 
     /// An object is there in this version; in none when it is gone.
     fn seen(&self, key: &(String, Source), version: &str) {
-        let is_known = {
-            let state = self.lock();
-            // Who is still to read it reads what is there then.
-            state.read.get(&key.1).is_none_or(|read| read == version)
-        };
-        if !is_known {
-            self.wake(key);
+        let outdated = self.lock().outdated(key, version);
+        if !outdated.is_empty() {
+            self.wake(key, outdated);
         }
     }
 
-    /// Has the bundles that read an object look again.
-    fn wake(&self, key: &(String, Source)) {
+    /// Has bundles that read an object look again.
+    fn wake(&self, key: &(String, Source), bundles: BTreeSet<String>) {
         let now = Instant::now();
-        let (bundles, at) = {
+        let at = {
             let mut state = self.lock();
             let Some(watched) = state.watches.get_mut(key) else {
                 return;
             };
             let at = next_look(watched.woken, now);
             watched.woken = Some(at);
-            (watched.bundles.clone(), at)
+            at
         };
         for bundle in bundles {
             tracing::debug!(
@@ -334,18 +335,26 @@ mod tests {
         assert_eq!(next_look(last, later), later);
     }
 
-    #[test]
-    fn objects_that_nobody_watches_are_not_noted_for_ever() {
+    /// One of two bundles reads a change before its event is there.
+    #[tokio::test]
+    async fn what_one_bundle_has_read_is_news_to_another() {
+        let key = (
+            "account".to_owned(),
+            (ReferenceKind::Secret, "ns".to_owned(), "s".to_owned()),
+        );
         let mut state = State::default();
-        for number in 0..5_000 {
-            let source = (
-                ReferenceKind::ConfigMap,
-                "ns".to_owned(),
-                number.to_string(),
-            );
-            state.read.insert(source, String::new());
-            state.forget_unwatched();
-            assert!(state.read.len() <= MAX_UNWATCHED);
+        let watched = Watched {
+            bundles: BTreeSet::from(["a".to_owned(), "b".to_owned(), "c".to_owned()]),
+            woken: None,
+            task: tokio::spawn(async {}),
+        };
+        state.watches.insert(key.clone(), watched);
+        for (bundle, version) in [("a", Some("3")), ("b", Some("2")), ("c", None)] {
+            let reader = state.bundles.entry(bundle.to_owned()).or_default();
+            let version = version.map(|version| (key.1.clone(), version.to_owned()));
+            reader.read.extend(version);
         }
+        assert_eq!(state.outdated(&key, "3"), BTreeSet::from(["b".to_owned()]));
+        assert_eq!(state.outdated(&key, "4").len(), 2);
     }
 }

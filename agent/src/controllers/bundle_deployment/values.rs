@@ -1,6 +1,7 @@
 //! Reading the values of a bundle: its Secret upstream, the ConfigMaps and Secrets it names on this
 //! cluster, and facts about the cluster. What is made of them is decided in [`crate::values`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -11,7 +12,10 @@ use sha2::{Digest as _, Sha256};
 use templating::SystemHost;
 
 use super::outcome::InputError;
-use crate::api::{ANNOTATION_FACTS, BundleDeployment, BundleDeploymentSpec, HelmOptions};
+use crate::api::{
+    ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment, BundleDeploymentOptions,
+    BundleDeploymentSpec, HelmOptions,
+};
 use crate::client::identity::DeploymentClient;
 use crate::config::ClusterValuesMode;
 use crate::controllers::facts::Facts;
@@ -21,6 +25,9 @@ use crate::public;
 use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::values::{self, Reference, ReferenceKind, TemplateError};
+
+/// The most ConfigMaps and Secrets that one bundle may read: each is watched, and read at each deploy.
+pub(super) const MAX_REFERENCES: usize = 100;
 
 /// How much of a digest stands in a release, in hexadecimal digits.
 const DIGEST_LENGTH: usize = 16;
@@ -148,7 +155,7 @@ impl ValuesReader {
                 }
             }
         };
-        let references = values::references(&spec.options);
+        let references = references(&spec.options)?;
         let mut digest = ValuesDigest::default();
         for reference in references {
             let content = self.read(impersonated, &filled.bundle, &reference).await?;
@@ -174,8 +181,8 @@ impl ValuesReader {
         bundle: &BundleDeployment,
     ) -> Result<Option<String>, InputError> {
         let mut digest = ValuesDigest::default();
-        for reference in values::references(&bundle.spec.options) {
-            let content = self.read(impersonated, &reference).await?;
+        for reference in references(&bundle.spec.options)? {
+            let content = self.read(impersonated, bundle, &reference).await?;
             digest.add(&reference, content.as_deref());
         }
         Ok(digest.finish())
@@ -185,11 +192,12 @@ impl ValuesReader {
     async fn read(
         &self,
         impersonated: &DeploymentClient,
+        bundle: &BundleDeployment,
         reference: &Reference,
     ) -> Result<Option<Vec<u8>>, InputError> {
         let found = read(impersonated, reference).await;
         let version = found.as_ref().ok().and_then(|(_, version)| version.clone());
-        self.watches.was_read(reference, version);
+        self.watches.was_read(bundle.name(), reference, version);
         found.map(|(content, _)| content)
     }
 
@@ -208,21 +216,19 @@ impl ValuesReader {
         values::stored(&secret, &bundle.spec.values_hash)
             .map(|stored| stored.values)
             .map_err(|failed| InputError::NotYet(PublicText::nothing_secret_in(&failed)))
-    let references = values::references(&spec.options);
-    let reads_secrets = references
-        .iter()
-        .any(|one| one.kind == ReferenceKind::Secret);
     }
 }
 
 /// What a bundle's objects, as they were deployed, may show that is secret: the data of the Secrets among them, and of its values all that
-/// does not stand in its spec, where some came from Secrets. What these say by now is another matter.
+/// does not stand in its spec, where some came from elsewhere. What that says by now, and what the spec names, is another matter.
 pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData {
     let chart = release.chart.as_ref();
     let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
     // Facts may come from the Secret of the site.
-    let has_facts = annotations.is_some_and(|all| all.contains_key(ANNOTATION_FACTS));
-    let mut secrets = match reads_secrets || has_facts {
+    let elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS];
+    let is_told =
+        |all: &BTreeMap<String, String>| elsewhere.iter().any(|key| all.contains_key(*key));
+    let mut secrets = match annotations.is_some_and(is_told) {
         true => {
             let helm = spec.options.helm.as_ref();
             let shown = values::inline(helm.and_then(|helm| helm.values.as_ref()));
@@ -232,6 +238,22 @@ pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData 
     };
     secrets.add_secrets(release);
     secrets
+}
+
+/// What the values of a bundle come from besides its spec.
+///
+/// # Errors
+/// There are more than anybody reads.
+fn references(options: &BundleDeploymentOptions) -> Result<Vec<Reference>, InputError> {
+    let references = values::references(options);
+    match references.len() {
+        0..=MAX_REFERENCES => Ok(references),
+        many => Err(InputError::Failed(public!(
+            "valuesFrom names {} ConfigMaps and Secrets, {} are the most",
+            many,
+            MAX_REFERENCES
+        ))),
+    }
 }
 
 /// A digest of what values come from.
@@ -295,22 +317,35 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    /// Deployed with a password that the Secret has no more, and with an image that the spec says.
+    #[test]
+    fn a_bundle_cannot_have_any_number_of_objects_watched() {
+        let options = |count: usize| -> BundleDeploymentOptions {
+            let one = |n| json!({"configMapKeyRef": {"name": format!("m-{n}")}});
+            let values_from: Vec<_> = (0..count).map(one).collect();
+            serde_json::from_value(json!({"helm": {"valuesFrom": values_from}})).unwrap()
+        };
+        assert_eq!(references(&options(100)).unwrap().len(), 100);
+        let InputError::Failed(refused) = references(&options(101)).unwrap_err() else {
+            panic!("waited for")
+        };
+        assert_eq!(
+            refused,
+            "valuesFrom names 101 ConfigMaps and Secrets, 100 are the most"
+        );
+    }
+
+    /// Deployed with a password that the Secret has no more, if the spec names it still, and with an image that the spec says.
     #[rstest]
-    #[case::of_a_secret(json!([{"secretKeyRef": {"name": "s"}}]), false, "db://**REDACTED**@db")]
-    #[case::of_the_site(json!([]), true, "db://**REDACTED**@db")]
-    #[case::of_a_config_map(json!([{"configMapKeyRef": {"name": "m"}}]), false, "db://hunter2-then@db")]
-    fn what_was_secret_when_it_was_deployed_is(
-        #[case] values_from: Value,
-        #[case] has_facts: bool,
-        #[case] url: &str,
-    ) {
-        let spec = json!({"options": {"helm": {"values": {"image": "web:canary"}, "valuesFrom": values_from}}});
+    #[case::of_a_secret(Some(ANNOTATION_VALUES_FROM), "db://**REDACTED**@db")]
+    #[case::of_the_site(Some(ANNOTATION_FACTS), "db://**REDACTED**@db")]
+    #[case::of_the_spec(None, "db://hunter2-then@db")]
+    fn what_was_secret_when_it_was_deployed_is(#[case] from: Option<&str>, #[case] url: &str) {
+        let spec = json!({"options": {"helm": {"values": {"image": "web:canary"}}}});
         let spec: BundleDeploymentSpec = serde_json::from_value(spec).unwrap();
         let mut chart = Chart::default();
-        if has_facts {
+        if let Some(from) = from {
             let annotations = chart.metadata.annotations.get_or_insert_default();
-            annotations.insert(ANNOTATION_FACTS.to_owned(), "digest".to_owned());
+            annotations.insert(from.to_owned(), "digest".to_owned());
         }
         let hook = release::model::Hook {
             manifest: "kind: Secret\nstringData: {a: of-a-hook}\n".to_owned(),

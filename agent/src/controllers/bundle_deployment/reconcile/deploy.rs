@@ -17,7 +17,7 @@ use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
-use crate::controllers::bundle_deployment::values::Filled;
+use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
 use crate::error;
 use crate::ledger::{Proof, ReleaseKey};
 use crate::public;
@@ -230,6 +230,8 @@ impl Reconciler {
             true => values::references(&bundle.spec.options),
             false => Vec::new(),
         };
+        // One that has more is refused.
+        references.truncate(MAX_REFERENCES);
         let watches = &self.context.values_watches;
         watches.refresh(bundle.name(), impersonated, &references);
     }
