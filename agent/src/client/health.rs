@@ -34,6 +34,8 @@ struct State {
     role: Role,
     /// Of each cluster; `None` while all is well.
     failures: [Option<Failure>; 2],
+    /// Since when upstream is to be compared with what it was before; whatever else it answers is no answer to that.
+    compares_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,7 @@ impl Health {
         state.role = role;
         if role == Role::Standby {
             state.failures = [None; 2];
+            state.compares_since = None;
         }
     }
 
@@ -96,12 +99,14 @@ impl Health {
         self.note(side, false);
     }
 
-    /// A request failed that the agent cannot do without.
-    pub fn missed(&self, side: Side, failed: &kube::Error) {
-        match is_answer(failed) {
-            true => self.refused(side),
-            false => self.trouble(side),
-        }
+    /// Upstream is to be compared with what it was before, which every removal waits for.
+    pub fn compares(&self) {
+        self.lock().compares_since.get_or_insert_with(Instant::now);
+    }
+
+    /// It is compared.
+    pub fn compared(&self) {
+        self.lock().compares_since = None;
     }
 
     /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
@@ -139,7 +144,11 @@ impl Health {
     /// What keeps the agent from its work, or has for too long.
     pub fn obstacle(&self) -> Option<&'static str> {
         const LOCAL: &str = "the local cluster does not answer";
-        let State { role, failures } = *self.lock();
+        let State {
+            role,
+            failures,
+            compares_since,
+        } = *self.lock();
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
         match role {
@@ -149,6 +158,9 @@ impl Health {
             Role::Register => Some("not registered yet"),
             Role::Deploy if upstream => Some("upstream does not answer"),
             Role::Deploy if local => Some(LOCAL),
+            Role::Deploy if compares_since.is_some_and(is_long) => {
+                Some("upstream cannot be compared with what it was before: nothing is removed")
+            }
             Role::Deploy => None,
         }
     }
@@ -166,6 +178,23 @@ pub fn is_answer(failed: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Lists and watches that are answered well say nothing of it.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_cannot_be_compared_shows_however_well_it_answers_otherwise() {
+        let health = Health::new(Duration::from_secs(300));
+        health.set_role(Role::Deploy);
+        health.compares();
+        tokio::time::advance(Duration::from_secs(299)).await;
+        assert!(health.is_ready());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        health.contact(Side::Upstream);
+        health.last_contact(Side::Upstream).now();
+        health.compares();
+        assert!(!health.is_ready());
+        health.compared();
+        assert!(health.is_ready());
+    }
 
     /// A standby is healthy without upstream: the lease is in the local cluster.
     #[tokio::test(start_paused = true)]

@@ -117,6 +117,7 @@ impl Session {
                 queue: &queue,
                 events,
                 metrics,
+                health,
                 removal_grace: timing.removal_grace,
             },
         ));

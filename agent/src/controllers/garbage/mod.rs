@@ -36,6 +36,7 @@ use super::bundle_deployment::plan;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
 use crate::api::BundleDeployment;
+use crate::client::health::Health;
 use crate::client::identity::{AgentClient, Identities, IdentityError};
 use crate::error;
 use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
@@ -122,6 +123,7 @@ pub struct CollectorContext<'a> {
     pub queue: &'a Arc<Queue>,
     pub events: &'a Arc<Events>,
     pub metrics: &'a Metrics,
+    pub health: &'a Health,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
 }
@@ -138,6 +140,7 @@ impl Collector {
             queue,
             events,
             metrics,
+            health,
             removal_grace,
         } = context;
         Self {
@@ -147,7 +150,7 @@ impl Collector {
             ledger: Arc::clone(ledger),
             queue: Arc::clone(queue),
             events: Arc::clone(events),
-            lister: Lister::new(upstream, store, ledger, events),
+            lister: Lister::new(upstream, store, ledger, events, health),
             held: Held::new(ledger, removal_grace * WAVE_GRACES),
             uninstaller: Uninstaller {
                 system_namespace: system_namespace.to_owned(),

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::RemovalError;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
+use crate::client::health::Health;
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
@@ -37,6 +38,7 @@ pub(super) struct Lister {
     store: Arc<Store>,
     ledger: Arc<Ledger>,
     events: Arc<Events>,
+    health: Health,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
     /// Whether upstream has said, since the watch began, which heartbeat it remembers.
     has_answered: Mutex<bool>,
@@ -50,12 +52,14 @@ impl Lister {
         store: &Arc<Store>,
         ledger: &Arc<Ledger>,
         events: &Arc<Events>,
+        health: &Health,
     ) -> Self {
         Self {
             upstream: upstream.clone(),
             store: Arc::clone(store),
             ledger: Arc::clone(ledger),
             events: Arc::clone(events),
+            health: health.clone(),
             last: Mutex::default(),
             has_answered: Mutex::default(),
             is_compared: AtomicBool::new(false),
@@ -78,6 +82,7 @@ impl Lister {
         *has_answered = false;
         self.is_compared.store(false, Ordering::Release);
         self.ledger.asks_upstream();
+        self.health.compares();
     }
 
     /// Goes on with [`Lister::check_continuity`] where it failed.
@@ -98,6 +103,7 @@ impl Lister {
         }
         self.fresh(Instant::now()).await?;
         self.is_compared.store(true, Ordering::Release);
+        self.health.compared();
         Ok(())
     }
 
