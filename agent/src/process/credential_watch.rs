@@ -47,6 +47,7 @@ impl CredentialWatch<'_> {
         // Whether a bootstrap Secret came while another one was made use of.
         let mut is_asked_again = false;
         let mut check: Option<BoxFuture<'_, bool>> = None;
+        let mut is_listed = false;
         loop {
             tokio::select! {
                 biased;
@@ -70,16 +71,18 @@ impl CredentialWatch<'_> {
                 Some(event) = credential.next() => match event {
                     Ok(watcher::Event::Apply(_) | watcher::Event::InitApply(_)) => {
                         self.health.contact(Side::Local);
+                        is_listed = true;
                         // While it does not work, all else goes on, and whatever is stored next is looked at instead.
                         check = Some(self.is_replaced().boxed());
                     }
-                    Ok(watcher::Event::Delete(_)) => {
+                    Ok(watcher::Event::Init) => is_listed = false,
+                    Ok(watcher::Event::InitDone) if is_listed => self.health.contact(Side::Local),
+                    // Deleted, also while nobody watched.
+                    Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => {
+                        self.health.contact(Side::Local);
                         check = None;
                         tracing::info!("the credential is gone, registering again");
                         renewal = Some(self.registrar.renew().boxed());
-                    }
-                    Ok(watcher::Event::Init | watcher::Event::InitDone) => {
-                        self.health.contact(Side::Local);
                     }
                     Err(failed) => {
                         tracing::debug!(error = %error::chain(&failed), "watching the credential");
