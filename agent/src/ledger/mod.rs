@@ -157,7 +157,7 @@ impl Ledger {
             is_attempt: false,
             ..entry
         };
-        self.lock().pending.insert(key, Some(owned));
+        self.lock().ask(key, owned);
     }
 
     /// Records what is there of a bundle beside a release that is not proven to be its own; written with the next write, or by
@@ -168,7 +168,7 @@ impl Ledger {
             ..entry
         };
         if key.is_storable() {
-            self.lock().pending.insert(key, Some(attempt));
+            self.lock().ask(key, attempt);
         }
     }
 
