@@ -3,6 +3,7 @@
 //! A kind is looked up in discovery, or in the CustomResourceDefinitions of the same manifest, so
 //! that a chart may bring both. Mirrors `Build` of `pkg/kube/client.go`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use golib::budget::Budget;
@@ -170,7 +171,53 @@ pub fn build_stored(
     namespace: &str,
     discovery: &Discovery,
 ) -> Result<Vec<Object>, BuildError> {
-    let mut documents = documents(manifest)?;
+    build_served(documents(manifest)?, namespace, discovery)
+}
+
+/// [`build_stored`] without what nobody needs who only takes the objects away: of each there are kind and metadata alone, so that a manifest
+/// that somebody else wrote may be as large as it likes.
+///
+/// # Errors
+/// The manifest is no YAML, or one document of it is larger than any that is deployed.
+pub fn build_stored_names(
+    manifest: &str,
+    namespace: &str,
+    discovery: &Discovery,
+) -> Result<Vec<Object>, BuildError> {
+    let mut all = Vec::new();
+    for (index, piece) in split(manifest).into_iter().enumerate() {
+        let mut budget = Budget::new(MAX_DECODED);
+        let read = golib::yaml::Decoder::new().decode(piece.as_bytes(), &mut budget);
+        let read = read.map_err(|error| BuildError::Yaml {
+            index,
+            problem: error.to_string(),
+        });
+        for mut document in flattened(std::iter::once(read))? {
+            let is_definition = text(&document, "/kind") == "CustomResourceDefinition";
+            if let Some(fields) = document.as_object_mut() {
+                fields.retain(|field, _| {
+                    matches!(field.as_str(), "apiVersion" | "kind" | "metadata")
+                        || is_definition && field == "spec"
+                });
+            }
+            if let Some(versions) = document.pointer_mut("/spec/versions")
+                && let Some(versions) = versions.as_array_mut()
+            {
+                for version in versions.iter_mut().filter_map(Value::as_object_mut) {
+                    version.remove("schema");
+                }
+            }
+            all.push(document);
+        }
+    }
+    build_served(all, namespace, discovery)
+}
+
+fn build_served(
+    mut documents: Vec<Value>,
+    namespace: &str,
+    discovery: &Discovery,
+) -> Result<Vec<Object>, BuildError> {
     for body in &mut documents {
         let (group, version) = group_version(text(body, "/apiVersion"));
         let kind = text(body, "/kind");
@@ -199,7 +246,16 @@ fn build_lenient(
             Err(problem) => problems.push(problem),
         }
     }
-    (objects, problems)
+    (without_doubles(objects), problems)
+}
+
+/// Of what stands twice in a manifest the last one, as that is what applying both leaves.
+fn without_doubles(mut objects: Vec<Object>) -> Vec<Object> {
+    let mut known = HashSet::new();
+    let is_last = |object: &Object| object.name.is_empty() || known.insert(object.key());
+    let mut keep: Vec<bool> = objects.iter().rev().map(is_last).collect();
+    objects.retain(|_| keep.pop().unwrap_or(true));
+    objects
 }
 
 /// Whether one of `documents` is of a kind that neither `discovery` nor `defined` nor the documents
@@ -340,6 +396,39 @@ mod tests {
                 namespaced: false,
             },
         ])
+    }
+
+    /// A template that is included twice, or two dependencies with the same object.
+    #[test]
+    fn what_stands_twice_is_one_object() {
+        let one = |value: &str| {
+            format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{x: {value}}}\n"
+            )
+        };
+        let nameless = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n";
+        let manifest = [&one("first"), nameless, &one("last"), nameless].join("---\n");
+        let objects = build(documents(&manifest).unwrap(), "n", &core(), &[]).unwrap();
+        let values: Vec<_> = objects
+            .iter()
+            .map(|one| text(&one.body, "/data/x"))
+            .collect();
+        assert_eq!(values, ["", "last", ""]);
+    }
+
+    /// What another agent deployed is removed however large it is.
+    #[test]
+    fn a_manifest_that_is_too_large_to_be_compared_can_be_removed() {
+        let large = |name: &str| {
+            let list = "- {a: 1}\n".repeat(90_000);
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\nx:\n{list}")
+        };
+        let manifest = [large("a"), large("b")].join("---\n");
+        assert!(build_stored(&manifest, "n", &core()).is_err());
+        let objects = build_stored_names(&manifest, "n", &core()).unwrap();
+        let names: Vec<_> = objects.iter().map(|one| &*one.name).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(objects.iter().all(|one| one.body.get("x").is_none()));
     }
 
     #[test]

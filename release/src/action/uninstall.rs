@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
-use objects::manifest::build_stored;
+use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
@@ -313,7 +313,7 @@ async fn delete_objects(
             }
         }
     };
-    let built = build_stored(&release.manifest, &spec.namespace, &discovery);
+    let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
     take(built.map_err(UninstallError::Corrupted)?, operation);
     for (revision, operation) in others {
         let other = match storage.get_unverified(&spec.name, *revision).await {
@@ -325,7 +325,7 @@ async fn delete_objects(
                 return Err(UninstallError::Load { name, source });
             }
         };
-        match build_stored(&other.manifest, &spec.namespace, &discovery) {
+        match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
             Ok(built) => take(built, *operation),
             Err(error) => {
                 let error = crate::error::error_unquoted(&error);
