@@ -228,16 +228,28 @@ impl EventBuffer {
         if self.written.len() + waiting.len() > MAX_KNOWN {
             self.written.clear();
         }
-        self.written
-            .extend(waiting.iter().map(|event| (event.clone(), now)));
         let mut by_reason: BTreeMap<Reason, Vec<PendingEvent>> = BTreeMap::new();
         for event in waiting {
             by_reason.entry(event.reason).or_default().push(event);
         }
-        let mut events = Vec::new();
+        let (mut events, mut dropped) = (Vec::new(), std::mem::take(&mut self.dropped));
         for (reason, alike) in by_reason {
-            if alike.len() <= MAX_SINGLE {
-                events.extend(alike);
+            let room = MAX_WRITTEN - events.len();
+            let is_single = alike.len() <= MAX_SINGLE;
+            let told = match is_single {
+                true => alike.len().min(room),
+                false => alike.len() * room.min(1),
+            };
+            // What is dropped is told the next time that it happens.
+            self.written
+                .extend(alike[..told].iter().map(|event| (event.clone(), now)));
+            if is_single {
+                dropped += alike.len() - told;
+                events.extend(alike.into_iter().take(told));
+                continue;
+            }
+            if told == 0 {
+                dropped += 1;
                 continue;
             }
             let lines: Vec<_> = alike
@@ -250,8 +262,6 @@ impl EventBuffer {
                 text: format!("{} bundles. {}", alike.len(), lines.join("; ")),
             });
         }
-        let dropped = events.len().saturating_sub(MAX_WRITTEN) + std::mem::take(&mut self.dropped);
-        events.truncate(MAX_WRITTEN);
         (events, dropped)
     }
 }
@@ -455,6 +465,36 @@ mod tests {
         }
         dropped += buffer.drain(Instant::now()).1;
         assert!(dropped >= MAX_WAITING, "{dropped}");
+    }
+
+    /// What there was no room for has been told to nobody.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_dropped_is_told_when_it_happens_again() {
+        let mut buffer = EventBuffer::default();
+        let mut told = std::collections::BTreeSet::new();
+        let reasons = [
+            Reason::DriftFound,
+            Reason::RemovalHeld,
+            Reason::UnknownRelease,
+            Reason::RecordChanged,
+            Reason::ReleaseTaken,
+            Reason::ReleaseNotProven,
+            Reason::UpstreamRestored,
+            Reason::SourceUnreachable,
+            Reason::OlderChart,
+            Reason::SourceFailed,
+        ];
+        let all = |n: usize| event(reasons[n / 3], "web", &format!("failure {n}"));
+        let (mut written, mut lost) = (0, 0);
+        for _ in 0..2 {
+            (0..30).for_each(|n| buffer.take(all(n), Instant::now()));
+            let (events, dropped) = buffer.drain(Instant::now());
+            assert!(events.len() <= MAX_WRITTEN);
+            written += events.len();
+            lost += dropped;
+            told.extend(events);
+        }
+        assert_eq!((written, lost, told.len()), (30, 10, 30));
     }
 
     #[test]
