@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use golib::budget::{Budget, weigh};
 
 use super::decode as fields;
 use crate::model::Release;
@@ -17,8 +18,11 @@ use crate::model::Release;
 pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
 
 /// How much JSON a payload may unpack to. An object holds 768 KiB of gzip at most, and what charts are made of packs to a fourth or a
-/// tenth, so that the largest real record is some 8 MiB; gzip itself would go to 768 MiB.
-const MAX_JSON_BYTES: u64 = 32 * 1024 * 1024;
+/// tenth, so that the largest real record is some 9 MiB; gzip itself would go to 768 MiB.
+const MAX_JSON_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What may be read of such JSON, in bytes: a few of them can stand for a map that takes a hundred times as much.
+const MAX_READ_BYTES: usize = 24 << 20;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b, 0x08];
 
@@ -128,6 +132,15 @@ fn pack(json: &[u8]) -> Result<String, RecordError> {
     ))
 }
 
+/// What the values in a record weigh once they are read, all but the ends of their outermost maps.
+fn values_bytes(release: &Release) -> usize {
+    let defaults = release
+        .chart
+        .as_ref()
+        .map_or(0, |chart| weigh(&chart.values));
+    defaults + release.config.values().map(weigh).sum::<usize>()
+}
+
 /// The payload that stores `release`, leaving out what no action reads if it must: first the
 /// chart's files, then its templates. Manifest, hooks, values and metadata always stay, so every
 /// `helm` command works on such a record. The second value says whether something was left out.
@@ -139,6 +152,9 @@ pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), 
         let json = to_json(release)?;
         if json.len() as u64 > MAX_JSON_BYTES {
             return Ok(Err(RecordError::TooLarge(MAX_JSON_BYTES)));
+        }
+        if json.len() + values_bytes(release) > MAX_READ_BYTES {
+            return Ok(Err(RecordError::TooLarge(MAX_READ_BYTES as u64)));
         }
         let payload = pack(&json)?;
         let size = payload.len();
@@ -179,13 +195,19 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
     } else {
         data
     };
-    let value = golib::json::decode(&json).map_err(|error| RecordError::Json(error.to_string()))?;
+    let value = golib::json::decode_within(&json, &mut Budget::new(MAX_READ_BYTES));
+    let value = value.map_err(|error| RecordError::Json(error.to_string()))?;
     drop(json);
     fields::release(&value)
 }
 
 fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let mut json = Vec::new();
+    // What gzip says at its end of what it unpacks to, so that nothing is copied into ever larger room.
+    let said = data
+        .last_chunk()
+        .map_or(0, |size| u32::from_le_bytes(*size));
+    let room = u64::from(said).min(MAX_JSON_BYTES).saturating_add(1);
+    let mut json = Vec::with_capacity(usize::try_from(room).unwrap_or_default());
     // One byte more than allowed tells "exactly full" from "too much".
     let read = MultiGzDecoder::new(data)
         .take(MAX_JSON_BYTES + 1)
@@ -225,6 +247,17 @@ mod tests {
         release.manifest = "a".repeat(limit);
         let refused = encode_within(&release, MAX_PAYLOAD_BYTES).unwrap_err();
         assert!(matches!(refused, RecordError::TooLarge(_)), "{refused}");
+        // Values of nothing but small maps weigh a hundred times their text.
+        release.manifest = String::new();
+        release.chart = None;
+        let maps = vec![serde_json::json!({"a": 1}); 50_000];
+        release.config = [("maps".to_owned(), maps.into())].into_iter().collect();
+        let refused = encode_within(&release, MAX_PAYLOAD_BYTES).unwrap_err();
+        assert!(matches!(refused, RecordError::TooLarge(_)), "{refused}");
+        let dense = encode(&release).unwrap();
+        let refused = decode(dense.as_bytes()).unwrap_err().to_string();
+        assert!(refused.contains("too large"), "{refused}");
+        release.manifest = "a".repeat(limit);
         let bomb = encode(&release).unwrap();
         assert!(bomb.len() < MAX_PAYLOAD_BYTES);
         let refused = decode(bomb.as_bytes()).unwrap_err();
