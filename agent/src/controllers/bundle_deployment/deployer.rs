@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use signatures::Policy;
 use templating::TemplateCache;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError};
@@ -53,6 +54,9 @@ const HISTORY: i64 = 2;
 /// The longest that a bundle may have hooks and objects waited for: nobody waits longer, and a clock has an end.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// So often in a row a deploy is given up for a newer spec.
+const MAX_SUPERSEDED: u32 = 3;
+
 /// What parsed templates may take until a burst of deploys is over, in bytes.
 const PARSED: usize = 4 << 20;
 
@@ -71,6 +75,12 @@ pub(super) fn max_history(options: &BundleDeploymentOptions) -> i64 {
     let desired = options.helm.as_ref().map_or(0, |helm| helm.max_history);
     let kept = if desired > 0 { desired } else { HISTORY };
     kept.min(MAX_HISTORY)
+}
+
+/// How long a bundle may have hooks and objects waited for; nothing where it does not say.
+fn timeout(seconds: i64) -> Option<Duration> {
+    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 /// The halt of a deploy that failed.
@@ -113,6 +123,31 @@ struct Asking {
     is_owed: bool,
 }
 
+/// How often in a row the deploy of a bundle was given up for a newer spec: one that changes faster than it is fetched and rendered would
+/// never be deployed.
+#[derive(Default)]
+struct Supersessions(Mutex<HashMap<String, u32>>);
+
+impl Supersessions {
+    fn has_room(&self, bundle: &str) -> bool {
+        self.lock()
+            .get(bundle)
+            .is_none_or(|&count| count < MAX_SUPERSEDED)
+    }
+
+    fn note(&self, bundle: &str, is_superseded: bool) {
+        let mut counts = self.lock();
+        match is_superseded {
+            true => *counts.entry(bundle.to_owned()).or_default() += 1,
+            false => drop(counts.remove(bundle)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What a deploy builds on.
 pub struct Base<'a> {
     /// The release as it was read before.
@@ -141,6 +176,7 @@ pub struct Deployer {
     signatures: SignaturePolicy,
     /// Knows whether the bundle has changed meanwhile.
     queue: Arc<Queue>,
+    supersessions: Supersessions,
     /// How long the templates of a bundle may take.
     render_limit: Duration,
     /// System namespace.
@@ -171,6 +207,7 @@ impl Deployer {
             polled: Mutex::default(),
             signatures,
             queue,
+            supersessions: Supersessions::default(),
             render_limit: settings.timing.render_limit,
             namespace: settings.namespace.clone(),
             scope: settings.scope.clone(),
@@ -191,6 +228,7 @@ impl Deployer {
     pub fn forget(&self, bundle: &str) {
         self.lock_asked().remove(bundle);
         self.lock_polled().remove(bundle);
+        self.supersessions.note(bundle, false);
     }
 
     /// Bundles whose sources were asked.
@@ -198,6 +236,7 @@ impl Deployer {
         vec![
             ("bundles_that_ask_sources", self.lock_asked().len()),
             ("bundles_that_poll_sources", self.lock_polled().len()),
+            ("superseded_bundles", self.supersessions.lock().len()),
         ]
     }
 
@@ -274,13 +313,31 @@ impl Deployer {
         records: &Storage,
         base: Base<'_>,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
+        let deployed = self.carry_out(filled, reason, impersonated, records, base);
+        let deployed = Box::pin(deployed).await;
+        let is_superseded = matches!(&deployed, Err(halt) if halt.cause == Cause::Superseded);
+        self.supersessions.note(filled.bundle.name(), is_superseded);
+        deployed
+    }
+
+    async fn carry_out(
+        &self,
+        filled: &Filled,
+        reason: DeployReason,
+        impersonated: &DeploymentClient,
+        records: &Storage,
+        base: Base<'_>,
+    ) -> Result<(Deployed, Option<Reservation>), Halt> {
         let Base {
             known,
             contested,
             is_first,
         } = base;
         let bundle = &filled.bundle;
-        let superseded = self.queue.superseded(bundle.name()).unwrap_or_default();
+        let superseded = match self.supersessions.has_room(bundle.name()) {
+            true => self.queue.superseded(bundle.name()).unwrap_or_default(),
+            false => CancellationToken::new(),
+        };
         let inputs = superseded
             .run_until_cancelled(self.inputs(filled, impersonated, is_first))
             .await;
@@ -361,10 +418,7 @@ impl Deployer {
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,
                 wait_for_jobs: helm.wait_for_jobs,
-                timeout: u64::try_from(helm.timeout_seconds)
-                    .ok()
-                    .filter(|seconds| *seconds > 0)
-                    .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT)),
+                timeout: timeout(helm.timeout_seconds),
                 max_history: max_history(options),
                 always: is_forced,
                 ..DeployOptions::default()
@@ -731,5 +785,34 @@ impl bundle::Upstream for UpstreamObjects<'_> {
 
     async fn content(&self, name: &str) -> Result<Option<Content>, BoxError> {
         Ok(Api::<Content>::all(self.0.clone()).get_opt(name).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_that_changes_all_the_time_is_deployed_now_and_then() {
+        let supersessions = Supersessions::default();
+        let mut deployed = 0;
+        for _ in 0..40 {
+            let is_superseded = supersessions.has_room("a");
+            supersessions.note("a", is_superseded);
+            deployed += u32::from(!is_superseded);
+        }
+        assert_eq!(deployed, 10);
+        supersessions.note("a", false);
+        assert!(supersessions.lock().is_empty());
+    }
+
+    /// A clock has an end: to add more to it than there is panics.
+    #[test]
+    fn nobody_waits_for_ever() {
+        let longest = timeout(i64::MAX).unwrap();
+        assert_eq!(longest, LONGEST_WAIT);
+        assert!(Instant::now().checked_add(longest).is_some());
+        assert_eq!(timeout(300), Some(Duration::from_secs(300)));
+        assert_eq!((timeout(0), timeout(-1)), (None, None));
     }
 }
