@@ -428,6 +428,52 @@ mod tests {
         assert_eq!(watched.to_bytes().len(), 20 << 20);
     }
 
+    /// Whoever may make objects may make as many large ones as he likes; what cannot be had at once is asked for in parts.
+    #[tokio::test]
+    async fn a_list_that_is_too_large_comes_in_smaller_pages() {
+        const OBJECTS: usize = 40;
+        let asked = |request: &Request<Body>, key: &str| -> Option<usize> {
+            let query = request.uri().query()?;
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(name, _)| *name == key)?.1.parse().ok()
+        };
+        let serve = tower::service_fn(move |request: Request<Body>| async move {
+            let begin = asked(&request, "continue").unwrap_or(0);
+            let end = OBJECTS.min(begin + asked(&request, "limit").unwrap_or(OBJECTS));
+            let filler = "x".repeat(1 << 20);
+            let object = |n| serde_json::json!({"metadata": {"name": n}, "data": {"x": filler}});
+            let next = if end < OBJECTS {
+                end.to_string()
+            } else {
+                String::new()
+            };
+            let items: Vec<_> = (begin..end).map(|n| object(n.to_string())).collect();
+            let list = serde_json::json!({"metadata": {"continue": next}, "items": items});
+            let body = http_body_util::Full::new(Bytes::from(list.to_string()));
+            Ok::<_, BoxError>(Response::new(body))
+        });
+        let config = kube::Config::new("http://unused".parse().unwrap());
+        let client = layered(config, &LastContact::default(), serve).unwrap();
+        let resource = objects::Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            plural: "configmaps".to_owned(),
+            namespaced: true,
+        };
+        let (mut names, mut largest) = (Vec::new(), 0);
+        release::kube::Cluster::new(client)
+            .list_pages(&resource, Some("ns"), "a=b", |page| {
+                largest = largest.max(page.len());
+                let found = page.iter().map(|one| one["metadata"]["name"].as_str());
+                names.extend(found.map(|name| name.unwrap().parse::<usize>().unwrap()));
+            })
+            .await
+            .unwrap();
+        assert_eq!(names, (0..OBJECTS).collect::<Vec<_>>());
+        assert!(largest < 16, "{largest}");
+    }
+
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.
     #[test]
     fn randomness_comes_from_the_kernel() {

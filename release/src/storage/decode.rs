@@ -330,3 +330,20 @@ fn time_misfit(text: &str) -> Option<(&str, &'static str)> {
         && [1, 2, 4, 5].iter().all(|at| zone[*at].is_ascii_digit());
     (rest != "Z" && !is_offset).then_some((rest, "Z07:00"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant may write a record, and it packs to nothing.
+    #[test]
+    fn a_text_in_place_of_a_time_is_not_quoted_whole() {
+        for text in [
+            "2".repeat(1 << 20),
+            "2006-01-02T15:04:05".to_owned() + &"0".repeat(1 << 20),
+        ] {
+            let told = strict_time(&text).unwrap_err().to_string();
+            assert!(told.len() < 1 << 10, "{} bytes", told.len());
+        }
+    }
+}

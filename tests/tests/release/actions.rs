@@ -1,9 +1,12 @@
 //! Installing, upgrading, carrying on after a crash, undoing and removing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::Result;
 use release::model::{HookExecution, Status};
 use release::state::{Action, State};
-use release::{DeployOptions, RollbackSpec, UninstallSpec};
+use release::{DeployOptions, DeploySpec, RollbackSpec, UninstallSpec};
 use serde_json::json;
 
 use crate::world::{Template, World, config_map, deployment, job};
@@ -344,10 +347,21 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
     let world = World::new().await?;
     let refused = job("before").replace("restartPolicy: Never", "restartPolicy: Sometimes");
     let template = Template::new(&config_map("a", "1")).hook("before", "pre-install", &refused);
-    let error = world
-        .deploy_with(&template, DeployOptions::default())
+    // A hook that the API server refuses has not run: it is tried again as soon as anything else.
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = |template: &Template| DeploySpec {
+        on_hooks: Some({
+            let runs = Arc::clone(&runs);
+            Arc::new(move || {
+                runs.fetch_add(1, Ordering::Relaxed);
+            })
+        }),
+        ..world.spec(template, DeployOptions::default())
+    };
+    let error = release::deploy(&world.cluster, &world.storage, &counted(&template))
         .await
         .unwrap_err();
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
     let text = release::error_chain(&error);
     assert!(
         text.starts_with(
@@ -358,9 +372,8 @@ async fn a_hook_that_fails_fails_the_install_and_runs_again() -> Result<()> {
     assert!(world.config_map("a").await?.is_none());
     let template =
         Template::new(&config_map("a", "1")).hook("before", "pre-install", &job("before"));
-    let done = world
-        .deploy_with(&template, DeployOptions::default())
-        .await?;
+    let done = release::deploy(&world.cluster, &world.storage, &counted(&template)).await?;
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
     assert!(done.plan.action.is_install(), "the install hooks run");
     assert_eq!(
         done.release.hooks[0].last_run.phase,
