@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use golib::base64;
+use golib::json::{self, At};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::decode::{At, DecodeError};
+use crate::DecodeError;
 use crate::list::List;
 use crate::metadata::{Lock, Metadata};
 use crate::time::Time;
@@ -175,9 +177,9 @@ impl Chart {
                 "templates" => chart.templates = files_from_json(value, at)?,
                 "values" => chart.values = Arc::new(at.table(value)?),
                 "schema" => chart.schema = at.base64(value)?.map(Bytes::from),
-                "schemamodtime" => at.time(value, &mut chart.schema_modtime)?,
+                "schemamodtime" => json::time(value, &mut chart.schema_modtime)?,
                 "files" => chart.files = files_from_json(value, at)?,
-                "modtime" => at.time(value, &mut chart.modtime)?,
+                "modtime" => json::time(value, &mut chart.modtime)?,
                 _ => {}
             }
             Ok(())
@@ -205,7 +207,7 @@ fn files_from_json(value: &Value, at: &At<'_>) -> Result<List<File>, DecodeError
                         file.null = data.is_none();
                         file.data = data.unwrap_or_default().into();
                     }
-                    "modtime" => at.time(value, &mut file.modtime)?,
+                    "modtime" => json::time(value, &mut file.modtime)?,
                     _ => {}
                 }
                 Ok(())
@@ -229,7 +231,7 @@ impl Serialize for File {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("File", 3)?;
         out.serialize_field("name", &self.name)?;
-        let data = (!self.null).then(|| crate::decode::to_base64(&self.data));
+        let data = (!self.null).then(|| base64::encode(&self.data));
         out.serialize_field("data", &data)?;
         if !self.modtime.is_zero() {
             out.serialize_field("modtime", &self.modtime)?;
@@ -246,10 +248,7 @@ impl Serialize for Chart {
         out.serialize_field("lock", &self.lock)?;
         out.serialize_field("templates", &self.templates)?;
         out.serialize_field("values", &*self.values)?;
-        let schema = self
-            .schema
-            .as_ref()
-            .map(|schema| crate::decode::to_base64(schema));
+        let schema = self.schema.as_ref().map(base64::encode);
         out.serialize_field("schema", &schema)?;
         out.serialize_field("schemamodtime", &self.schema_modtime)?;
         out.serialize_field("files", &self.files)?;

@@ -13,7 +13,6 @@
 pub mod archive;
 pub mod capabilities;
 mod chart;
-mod decode;
 pub mod dependency;
 mod depth;
 mod go_format;
@@ -35,8 +34,8 @@ mod warning;
 
 pub use capabilities::{Capabilities, HelmVersion, KubeVersion};
 pub use chart::{API_VERSION_V1, API_VERSION_V2, Chart, Crd, File};
-pub use decode::DecodeError;
 pub use depth::{MAX_DEPTH, TooDeep};
+pub use golib::json::FieldError as DecodeError;
 pub use list::List;
 pub use metadata::{Dependency, Lock, Maintainer, Metadata};
 pub use release_info::{ReleaseInfo, ReleaseNameError, validate_release_name};

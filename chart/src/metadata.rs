@@ -7,12 +7,13 @@ mod validate;
 
 use std::collections::BTreeMap;
 
+use golib::json::{self, At};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use validate::ValidationError;
 
-use crate::decode::{At, DecodeError};
+use crate::DecodeError;
 use crate::depth::{TooDeep, bounded};
 use crate::list::List;
 use crate::time::Time;
@@ -176,10 +177,10 @@ impl Draft {
         at.object(value, KNOWN, |name, at, value| match name {
             "name" => at.string(value, &mut md.name),
             "home" => at.string(value, &mut md.home),
-            "sources" => at.strings(value, &mut md.sources),
+            "sources" => at.strings(value, "[]string", &mut md.sources),
             "version" => at.string(value, &mut md.version),
             "description" => at.string(value, &mut md.description),
-            "keywords" => at.strings(value, &mut md.keywords),
+            "keywords" => at.strings(value, "[]string", &mut md.keywords),
             "icon" => at.string(value, &mut md.icon),
             "apiVersion" => at.string(value, &mut md.api_version),
             "condition" => at.string(value, &mut md.condition),
@@ -286,7 +287,7 @@ fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(
         "version" => at.string(value, &mut out.version),
         "repository" => at.string(value, &mut out.repository),
         "condition" => at.string(value, &mut out.condition),
-        "tags" => at.strings(value, &mut out.tags),
+        "tags" => at.strings(value, "[]string", &mut out.tags),
         "enabled" => at.boolean(value, &mut out.enabled),
         "alias" => at.string(value, &mut out.alias),
         _ => {
@@ -317,7 +318,7 @@ impl Lock {
             value,
             &["generated", "digest", "dependencies"],
             |name, at, value| match name {
-                "generated" => at.time(value, &mut lock.generated),
+                "generated" => json::time(value, &mut lock.generated),
                 "digest" => at.string(value, &mut lock.digest),
                 _ => {
                     if let Some(items) = at.list(value, "[]*v2.Dependency")? {

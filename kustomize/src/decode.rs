@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use golib::json::{Mismatch, known_field};
 use golib::strconv;
 use serde_json::{Map, Value};
 
@@ -126,25 +127,10 @@ impl Decoder {
     }
 
     fn wrong_type(&mut self, value: &Value, wanted: &str) {
-        let found = match value {
-            Value::Null => return,
-            Value::Bool(_) => "bool".to_owned(),
-            Value::Number(number) if wanted.starts_with("int") => {
-                format!("number {}", golib::json::encode(&number.clone().into()))
-            }
-            Value::Number(_) => "number".to_owned(),
-            Value::String(_) => "string".to_owned(),
-            Value::Array(_) => "array".to_owned(),
-            Value::Object(_) => "object".to_owned(),
-        };
-        let into = if self.root.is_empty() {
-            "value".to_owned()
-        } else {
-            format!("struct field {}.{}", self.root, self.path.join("."))
-        };
-        self.fail(format!(
-            "json: cannot unmarshal {found} into Go {into} of type {wanted}"
-        ));
+        if !value.is_null() {
+            let mismatch = Mismatch::new(value, wanted.to_owned());
+            self.fail(mismatch.of(self.root, self.path.join(".")).to_string());
+        }
     }
 
     /// The entries of an object for the struct `name`, of the package `types` unless it says so; `read` takes those it knows.
@@ -163,10 +149,7 @@ impl Decoder {
         let name = name.rsplit('.').next().unwrap_or(name);
         let was_root = std::mem::replace(&mut self.root, name);
         for (key, value) in entries {
-            let exact = known.iter().find(|known| *known == key);
-            let field =
-                exact.or_else(|| known.iter().find(|known| known.eq_ignore_ascii_case(key)));
-            match field {
+            match known_field(known, key) {
                 Some(field) => {
                     let before = self.path.len();
                     self.path.extend(embedding(field));

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use golib::budget::Budget as Weight;
+use golib::json::At;
 use golib::yaml;
 use serde_json::Value;
 
 use super::{FileError, LoadError, MAX_CHART_DEPTH};
+use crate::DecodeError;
 use crate::archive::{self, Budget};
 use crate::chart::API_VERSION_V1;
 use crate::chart::{Chart, File};
-use crate::decode::At;
-use crate::decode::DecodeError;
 use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
 use crate::values;
@@ -234,7 +234,7 @@ impl Loading<'_> {
         move |error| {
             wrong_type(file)(match model {
                 Model::V2 => error,
-                Model::V3 => error.in_generation_3(),
+                Model::V3 => in_generation_3(error),
             })
         }
     }
@@ -255,6 +255,23 @@ fn read_yaml(name: &'static str, data: &[u8]) -> Result<Value, LoadError> {
     let failed = |source| LoadError::File { file: name, source };
     let value = yaml::decode(data).map_err(|error| failed(FileError::Yaml(error)))?;
     bounded(value).map_err(|error| failed(FileError::TooDeep(error)))
+}
+
+/// The same error in a chart of the third generation, whose types are named alike.
+fn in_generation_3(error: DecodeError) -> DecodeError {
+    let DecodeError::Type(mut mismatch) = error else {
+        return error;
+    };
+    mismatch.wanted = match &*mismatch.wanted {
+        "v2.Metadata" => "v3.Metadata".into(),
+        "v2.Maintainer" => "v3.Maintainer".into(),
+        "[]*v2.Maintainer" => "[]*v3.Maintainer".into(),
+        "v2.Dependency" => "v3.Dependency".into(),
+        "[]*v2.Dependency" => "[]*v3.Dependency".into(),
+        "v2.Lock" => "v3.Lock".into(),
+        _ => mismatch.wanted,
+    };
+    mismatch.into()
 }
 
 fn wrong_type(file: &'static str) -> impl Fn(DecodeError) -> LoadError {

@@ -12,9 +12,9 @@ use std::path::Path;
 
 pub use files::load_files;
 
+use crate::DecodeError;
 use crate::archive::{self, ArchiveError, Budget};
 use crate::chart::{Chart, File};
-use crate::decode::DecodeError;
 use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;

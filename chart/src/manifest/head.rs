@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use golib::json::At;
 use golib::yaml;
 use serde_json::Value;
 
-use crate::decode::{At, DecodeError};
+use crate::DecodeError;
 use crate::depth::{TooDeep, bounded};
 
 /// What Helm knows of a document.

@@ -1,14 +1,13 @@
 //! What shape an index must have, with the errors Go's decoder gives for another one.
 //!
-//! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`crate::decode`] reads documents into
+//! `encoding/json` decodes into typed structs; we hold a tree, so the types are a table here. [`golib::json::At`] reads documents into
 //! structs; this makes none, because an index may have a hundred thousand entries of which one is used.
 
-use golib::json;
-use golib::time::{RFC3339, Time, Zone};
+use golib::json::{At, Mismatch};
+use golib::time::Time;
 use serde_json::{Map, Value};
 
 use crate::chart::API_VERSION_V1;
-use crate::decode::At;
 use crate::metadata::{Draft, ValidationError};
 
 /// A Go type as the decoder sees it.
@@ -195,7 +194,9 @@ impl Walk {
             | (Kind::Text, Value::String(_))
             | (Kind::Bool, Value::Bool(_)) => None,
             (Kind::Text, Value::Bool(_) | Value::Number(_)) if self.rules.coerce => None,
-            (Kind::Time, Value::String(text)) => time(text),
+            (Kind::Time, Value::String(text)) => {
+                Time::from_json(text).err().map(|error| error.to_string())
+            }
             (Kind::Time, _) => Some("Time.UnmarshalJSON: input is not a JSON string".to_owned()),
             (Kind::List(_, item), Value::Array(items)) => {
                 items.iter().find_map(|value| self.value(value, item))
@@ -240,7 +241,6 @@ impl Walk {
     }
 
     fn mismatch(&self, value: &Value, kind: &Kind) -> String {
-        let got = json::type_name(value);
         let wanted = match kind {
             Kind::Text => "string",
             Kind::Bool => "bool",
@@ -249,21 +249,11 @@ impl Walk {
             Kind::List(name, _) | Kind::Table(name, _) => name,
             Kind::Struct(shape) => shape.go_type,
         };
-        match self.inside {
-            Some(name) => format!(
-                "json: cannot unmarshal {got} into Go struct field {name}.{} of type {wanted}",
-                self.path.join(".")
-            ),
-            None => format!("json: cannot unmarshal {got} into Go value of type {wanted}"),
-        }
+        let mismatch = Mismatch::new(value, wanted);
+        mismatch
+            .of(self.inside.unwrap_or_default(), self.path.join("."))
+            .to_string()
     }
-}
-
-/// RFC 3339, as Go's `time.Time` insists on.
-fn time(text: &str) -> Option<String> {
-    Time::parse(RFC3339, text, &Zone::Utc)
-        .err()
-        .map(|error| error.to_string())
 }
 
 /// Helm's `Metadata.Validate`, as far as an index minds it.

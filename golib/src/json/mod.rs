@@ -6,9 +6,11 @@
 
 mod decode;
 mod encode;
+mod fields;
 
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, to_vec};
+pub use fields::{At, FieldError, Mismatch, known_field, time};
 
 use serde_json::{Number, Value};
 

@@ -4,331 +4,174 @@
 use std::sync::Arc;
 
 use chart::{Chart, Time};
+use golib::json::{self, At, FieldError};
 use serde_json::{Map, Value};
 
-use super::RecordError;
 use crate::model::{Hook, HookExecution, Info, Release};
 
+/// What those types of Helm are read as first that take an empty text for no time.
+const RAW: &str = "map[string]interface {}";
+
 /// Reads a whole record.
-pub(super) fn release(value: &Value) -> Result<Release, RecordError> {
+pub(super) fn release(value: &Value) -> Result<Release, FieldError> {
+    const KNOWN: &[&str] = &[
+        "name",
+        "info",
+        "chart",
+        "config",
+        "manifest",
+        "hooks",
+        "version",
+        "namespace",
+        "apply_method",
+    ];
     let mut out = Release::default();
-    let place = Place {
-        owner: "Release",
-        path: "",
-    };
-    for (name, value) in place.fields(value, "v1.Release")? {
-        let field = place.field(&name);
-        match name.as_str() {
-            "name" => field.text(value, &mut out.name)?,
-            "info" if value.is_null() => out.info = None,
-            "info" => out.info = Some(info(value, &field)?),
-            "chart" if value.is_null() => out.chart = None,
-            "chart" => out.chart = Some(Arc::new(chart(value)?)),
-            "config" => out.config = field.table(value)?,
-            "manifest" => field.text(value, &mut out.manifest)?,
-            "hooks" => out.hooks = hooks(value, &field)?,
-            "version" => field.integer(value, &mut out.revision)?,
-            "namespace" => field.text(value, &mut out.namespace)?,
-            "apply_method" => {
-                let mut word = String::new();
-                field.text(value, &mut word)?;
-                out.apply_method = word.as_str().into();
-            }
-            _ => {}
+    let at = At::new("Release", "v1.Release", "");
+    at.object(value, KNOWN, |name, at, value| match name {
+        "name" => at.string(value, &mut out.name),
+        "info" => {
+            out.info = optional(value, |value| info(value, at))?;
+            Ok(())
         }
-    }
+        "chart" => {
+            out.chart = optional(value, |value| chart(value, at))?;
+            Ok(())
+        }
+        "config" => {
+            out.config = table(value, at)?;
+            Ok(())
+        }
+        "manifest" => at.string(value, &mut out.manifest),
+        "hooks" => {
+            out.hooks = hooks(value, at)?;
+            Ok(())
+        }
+        "version" => at.integer(value, &mut out.revision),
+        "namespace" => at.string(value, &mut out.namespace),
+        _ => {
+            out.apply_method = word(value, at)?.as_str().into();
+            Ok(())
+        }
+    })?;
     Ok(out)
 }
 
-fn chart(value: &Value) -> Result<Chart, RecordError> {
+fn optional<T>(
+    value: &Value,
+    read: impl FnOnce(&Value) -> Result<T, FieldError>,
+) -> Result<Option<T>, FieldError> {
+    let value = Some(value).filter(|value| !value.is_null());
+    value.map(read).transpose()
+}
+
+fn chart(value: &Value, at: &At<'_>) -> Result<Arc<Chart>, FieldError> {
     match value {
-        Value::Object(_) => Ok(Chart::from_json(value, "chart")?),
-        other => Err(Field {
-            owner: "Release",
-            path: "chart".into(),
-        }
-        .misfit(other, "v2.Chart")),
+        Value::Object(_) => Ok(Arc::new(Chart::from_json(value, "chart")?)),
+        other => Err(at.mismatch(other, "v2.Chart")),
     }
 }
 
-fn info(value: &Value, field: &Field) -> Result<Info, RecordError> {
+fn info(value: &Value, at: &At<'_>) -> Result<Info, FieldError> {
+    const KNOWN: &[&str] = &[
+        "first_deployed",
+        "last_deployed",
+        "deleted",
+        "description",
+        "status",
+        "rollback_revision",
+        "notes",
+        "resources",
+    ];
     let mut out = Info::default();
-    let place = Place {
-        owner: field.owner,
-        path: &field.path,
-    };
-    for (name, value) in place.fields(value, "map[string]interface {}")? {
-        let field = place.field(&name);
-        match name.as_str() {
-            "first_deployed" => field.time(value, &mut out.first_deployed)?,
-            "last_deployed" => field.time(value, &mut out.last_deployed)?,
-            "deleted" => field.time(value, &mut out.deleted)?,
-            "description" => field.text(value, &mut out.description)?,
-            "status" => {
-                let mut word = String::new();
-                field.text(value, &mut word)?;
-                out.status = word.as_str().into();
-            }
-            "rollback_revision" => field.integer(value, &mut out.rollback_revision)?,
-            "notes" => field.text(value, &mut out.notes)?,
-            "resources" => out.resources = field.table(value)?,
-            _ => {}
+    let at = at.within("Release", RAW);
+    at.object(value, KNOWN, |name, at, value| match name {
+        "first_deployed" => time(value, &mut out.first_deployed),
+        "last_deployed" => time(value, &mut out.last_deployed),
+        "deleted" => time(value, &mut out.deleted),
+        "description" => at.string(value, &mut out.description),
+        "rollback_revision" => at.integer(value, &mut out.rollback_revision),
+        "notes" => at.string(value, &mut out.notes),
+        "status" => {
+            out.status = word(value, at)?.as_str().into();
+            Ok(())
         }
-    }
+        _ => {
+            out.resources = table(value, at)?;
+            Ok(())
+        }
+    })?;
     Ok(out)
 }
 
-fn hooks(value: &Value, field: &Field) -> Result<Vec<Hook>, RecordError> {
+fn hooks(value: &Value, at: &At<'_>) -> Result<Vec<Hook>, FieldError> {
     // Helm keeps pointers, so a null element survives; nothing could be run from it.
-    field
-        .list(value, "[]*v1.Hook")?
-        .iter()
+    let items = at.list(value, "[]*v1.Hook")?.unwrap_or_default().iter();
+    let at = at.within("Hook", "v1.Hook");
+    items
         .filter(|item| !item.is_null())
-        .map(|item| hook(item, field))
+        .map(|item| hook(item, &at))
         .collect()
 }
 
-fn hook(value: &Value, field: &Field) -> Result<Hook, RecordError> {
+fn hook(value: &Value, at: &At<'_>) -> Result<Hook, FieldError> {
+    const KNOWN: &[&str] = &[
+        "name",
+        "kind",
+        "path",
+        "manifest",
+        "events",
+        "last_run",
+        "weight",
+        "delete_policies",
+        "output_log_policies",
+    ];
     let mut out = Hook::default();
-    let place = Place {
-        owner: "Hook",
-        path: &field.path,
-    };
-    for (name, value) in place.fields(value, "v1.Hook")? {
-        let field = place.field(&name);
-        match name.as_str() {
-            "name" => field.text(value, &mut out.name)?,
-            "kind" => field.text(value, &mut out.kind)?,
-            "path" => field.text(value, &mut out.path)?,
-            "manifest" => field.text(value, &mut out.manifest)?,
-            "events" => out.events = field.words(value, "[]v1.HookEvent")?,
-            "last_run" if value.is_null() => {}
-            "last_run" => out.last_run = execution(value, &field)?,
-            "weight" => field.integer(value, &mut out.weight)?,
-            "delete_policies" => {
-                out.delete_policies = field.words(value, "[]v1.HookDeletePolicy")?;
-            }
-            "output_log_policies" => {
-                out.output_log_policies = field.words(value, "[]v1.HookOutputLogPolicy")?;
-            }
-            _ => {}
-        }
-    }
+    at.object(value, KNOWN, |name, at, value| match name {
+        "name" => at.string(value, &mut out.name),
+        "kind" => at.string(value, &mut out.kind),
+        "path" => at.string(value, &mut out.path),
+        "manifest" => at.string(value, &mut out.manifest),
+        "events" => at.strings(value, "[]v1.HookEvent", &mut out.events),
+        "last_run" => execution(value, at, &mut out.last_run),
+        "weight" => at.integer(value, &mut out.weight),
+        "delete_policies" => at.strings(value, "[]v1.HookDeletePolicy", &mut out.delete_policies),
+        _ => at.strings(
+            value,
+            "[]v1.HookOutputLogPolicy",
+            &mut out.output_log_policies,
+        ),
+    })?;
     Ok(out)
 }
 
-fn execution(value: &Value, field: &Field) -> Result<HookExecution, RecordError> {
-    let mut out = HookExecution::default();
-    let place = Place {
-        owner: field.owner,
-        path: &field.path,
-    };
-    for (name, value) in place.fields(value, "map[string]interface {}")? {
-        let field = place.field(&name);
-        match name.as_str() {
-            "started_at" => field.time(value, &mut out.started_at)?,
-            "completed_at" => field.time(value, &mut out.completed_at)?,
-            "phase" => field.text(value, &mut out.phase)?,
-            _ => {}
-        }
-    }
-    Ok(out)
-}
-
-/// A struct being read: Go's name of it, and where it stands in the record.
-struct Place<'a> {
-    owner: &'static str,
-    path: &'a str,
-}
-
-impl Place<'_> {
-    /// The object's fields under their lower-case names.
-    fn fields<'v>(
-        &self,
-        value: &'v Value,
-        desired: &'static str,
-    ) -> Result<Vec<(String, &'v Value)>, RecordError> {
-        match value {
-            Value::Null => Ok(Vec::new()),
-            Value::Object(map) => Ok(map
-                .iter()
-                .map(|(name, value)| (name.to_ascii_lowercase(), value))
-                .collect()),
-            other => Err(Field {
-                owner: self.owner,
-                path: self.path.to_owned(),
-            }
-            .misfit(other, desired)),
-        }
-    }
-
-    fn field(&self, name: &str) -> Field {
-        let path = match self.path {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
-        };
-        Field {
-            owner: self.owner,
-            path,
-        }
-    }
-}
-
-/// A field being read, for error texts.
-struct Field {
-    owner: &'static str,
-    path: String,
-}
-
-impl Field {
-    fn misfit(&self, value: &Value, desired: &'static str) -> RecordError {
-        let found = match value {
-            Value::Null => "null".to_owned(),
-            Value::Bool(_) => "bool".to_owned(),
-            // Go names the number where it has the right kind and the wrong size.
-            Value::Number(number) if desired == "int" => format!("number {number}"),
-            Value::Number(_) => "number".to_owned(),
-            Value::String(_) => "string".to_owned(),
-            Value::Array(_) => "array".to_owned(),
-            Value::Object(_) => "object".to_owned(),
-        };
-        let place = match self.path.as_str() {
-            "" => "value".to_owned(),
-            path => format!("struct field {}.{path}", self.owner),
-        };
-        RecordError::Misfit {
-            found,
-            place,
-            desired,
-        }
-    }
-
-    fn text(&self, value: &Value, out: &mut String) -> Result<(), RecordError> {
-        match value {
-            Value::Null => Ok(()),
-            Value::String(text) => {
-                text.clone_into(out);
-                Ok(())
-            }
-            other => Err(self.misfit(other, "string")),
-        }
-    }
-
-    fn integer(&self, value: &Value, out: &mut i64) -> Result<(), RecordError> {
-        match value {
-            Value::Null => Ok(()),
-            Value::Number(number) if number.is_i64() => {
-                *out = number.as_i64().unwrap_or_default();
-                Ok(())
-            }
-            other => Err(self.misfit(other, "int")),
-        }
-    }
-
-    /// A `map[string]any`: numbers become floats.
-    fn table(&self, value: &Value) -> Result<Map<String, Value>, RecordError> {
-        match value {
-            Value::Null => Ok(Map::new()),
-            Value::Object(_) => match golib::json::floats(value.clone()) {
-                Value::Object(map) => Ok(map),
-                _ => Ok(Map::new()),
-            },
-            other => Err(self.misfit(other, "map[string]interface {}")),
-        }
-    }
-
-    fn list<'v>(
-        &self,
-        value: &'v Value,
-        desired: &'static str,
-    ) -> Result<&'v [Value], RecordError> {
-        match value {
-            Value::Null => Ok(&[]),
-            Value::Array(items) => Ok(items),
-            other => Err(self.misfit(other, desired)),
-        }
-    }
-
-    fn words(&self, value: &Value, desired: &'static str) -> Result<Vec<String>, RecordError> {
-        let mut words = Vec::new();
-        for item in self.list(value, desired)? {
-            let mut word = String::new();
-            self.text(item, &mut word)?;
-            words.push(word);
-        }
-        Ok(words)
-    }
-
-    fn time(&self, value: &Value, out: &mut Time) -> Result<(), RecordError> {
-        match value {
-            Value::Null => Ok(()),
-            Value::String(text) if text.is_empty() => Ok(()),
-            Value::String(text) => {
-                *out = strict_time(text)?;
-                Ok(())
-            }
-            _ => Err(RecordError::TimeNotText),
-        }
-    }
-}
-
-/// RFC 3339 as strictly as Go reads it.
-fn strict_time(text: &str) -> Result<Time, RecordError> {
-    if let Some((rest, element)) = time_misfit(text) {
-        return Err(RecordError::Time {
-            text: beginning(text),
-            rest: beginning(rest),
-            element,
-        });
-    }
-    text.parse().map_err(|_| RecordError::TimeRange {
-        text: beginning(text),
+fn execution(value: &Value, at: &At<'_>, out: &mut HookExecution) -> Result<(), FieldError> {
+    const KNOWN: &[&str] = &["started_at", "completed_at", "phase"];
+    let at = at.within("Hook", RAW);
+    at.object(value, KNOWN, |name, at, value| match name {
+        "started_at" => time(value, &mut out.started_at),
+        "completed_at" => time(value, &mut out.completed_at),
+        _ => at.string(value, &mut out.phase),
     })
 }
 
-/// So much of a text as anybody has use for: a record may have megabytes in place of a time.
-fn beginning(text: &str) -> String {
-    text.chars().take(64).collect()
+fn word(value: &Value, at: &At<'_>) -> Result<String, FieldError> {
+    let mut word = String::new();
+    at.string(value, &mut word)?;
+    Ok(word)
 }
 
-/// The first place where `text` leaves Go's layout `2006-01-02T15:04:05Z07:00`: what is left of the
-/// text and the element it should have been.
-fn time_misfit(text: &str) -> Option<(&str, &'static str)> {
-    let mut rest = text;
-    for (element, digits) in [
-        ("2006", 4),
-        ("-", 0),
-        ("01", 2),
-        ("-", 0),
-        ("02", 2),
-        ("T", 0),
-        ("15", 2),
-        (":", 0),
-        ("04", 2),
-        (":", 0),
-        ("05", 2),
-    ] {
-        let fits = match digits {
-            0 => rest.starts_with(element),
-            _ => rest.len() >= digits && rest.as_bytes()[..digits].iter().all(u8::is_ascii_digit),
-        };
-        if !fits {
-            return Some((rest, element));
-        }
-        rest = &rest[element.len()..];
+fn table(value: &Value, at: &At<'_>) -> Result<Map<String, Value>, FieldError> {
+    match at.table(value)? {
+        Value::Object(map) => Ok(map),
+        _ => Ok(Map::new()),
     }
-    if let Some(fraction) = rest.strip_prefix('.') {
-        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 0 {
-            rest = &fraction[digits..];
-        }
+}
+
+fn time(value: &Value, out: &mut Time) -> Result<(), FieldError> {
+    match value {
+        Value::String(text) if text.is_empty() => Ok(()),
+        value => json::time(value, out),
     }
-    let zone = rest.as_bytes();
-    let is_offset = zone.len() == 6
-        && matches!(zone[0], b'+' | b'-')
-        && zone[3] == b':'
-        && [1, 2, 4, 5].iter().all(|at| zone[*at].is_ascii_digit());
-    (rest != "Z" && !is_offset).then_some((rest, "Z07:00"))
 }
 
 #[cfg(test)]
@@ -341,8 +184,16 @@ mod tests {
         for text in [
             "2".repeat(1 << 20),
             "2006-01-02T15:04:05".to_owned() + &"0".repeat(1 << 20),
+            // What is told of it would be a time.
+            format!(
+                "2006-01-02T15:04:05.{}Z{}",
+                "0".repeat(43),
+                "0".repeat(1 << 20)
+            ),
         ] {
-            let told = strict_time(&text).unwrap_err().to_string();
+            let told = time(&text.into(), &mut Time::default())
+                .unwrap_err()
+                .to_string();
             assert!(told.len() < 1 << 10, "{} bytes", told.len());
         }
     }

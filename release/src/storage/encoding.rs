@@ -47,40 +47,9 @@ pub enum RecordError {
     /// The JSON cannot be parsed.
     #[error("{0}")]
     Json(String),
-    /// A value has the wrong type.
-    #[error("json: cannot unmarshal {found} into Go {place} of type {desired}")]
-    Misfit {
-        /// JSON type of what was found.
-        found: String,
-        /// Where it was found.
-        place: String,
-        /// Go type that was desired.
-        desired: &'static str,
-    },
-    /// The chart inside the record has a value of the wrong type.
+    /// A value does not fit its field.
     #[error(transparent)]
-    Chart(#[from] chart::DecodeError),
-    /// A time is none.
-    #[error(
-        "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {rest:?} as {element:?}"
-    )]
-    Time {
-        /// The whole text.
-        text: String,
-        /// Where it goes wrong.
-        rest: String,
-        /// The element of the layout that was due.
-        element: &'static str,
-    },
-    /// A time has a field out of range.
-    #[error("parsing time {text:?}: out of range")]
-    TimeRange {
-        /// The text.
-        text: String,
-    },
-    /// A time is not even a text.
-    #[error("Time.UnmarshalJSON: input is not a JSON string")]
-    TimeNotText,
+    Field(#[from] golib::json::FieldError),
     /// The release does not fit into one object, even without the chart's files and templates.
     #[error(
         "the record takes {size} bytes, more than the {limit} an object may hold, even without the \
@@ -198,7 +167,7 @@ pub fn decode(payload: &[u8]) -> Result<Release, RecordError> {
     let value = golib::json::decode_within(&json, &mut Budget::new(MAX_READ_BYTES));
     let value = value.map_err(|error| RecordError::Json(error.to_string()))?;
     drop(json);
-    fields::release(&value)
+    Ok(fields::release(&value)?)
 }
 
 fn gunzip(data: &[u8]) -> Result<Vec<u8>, RecordError> {
