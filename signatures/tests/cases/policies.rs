@@ -1,0 +1,229 @@
+//! What a policy and a bundle ask for, and of which charts.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use signatures::policy::BundleRule;
+use signatures::{Evidence, Policy, Subject};
+
+use crate::{checked, found, json_of, key, pulled};
+
+#[test]
+fn digests_are_pinned() {
+    let subject = pulled("127.0.0.1:5599/charts/web");
+    let pinned = |digests: Value| {
+        let rule =
+            json!({"name": "r", "sources": ["oci://127.0.0.1:5599/charts/*"], "digests": digests});
+        let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
+        checked(&policy, &subject, &Evidence::default())
+    };
+    pinned(json!([subject.archive])).unwrap();
+    pinned(json!([subject.manifest])).unwrap();
+    let refusal = pinned(json!([format!("sha256:{}", "0".repeat(64))])).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(
+        refusal.contains(&subject.archive) && refusal.contains("is expected"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn every_rule_that_is_about_a_chart_counts() {
+    let rule = |name: &str, source: &str, signer: &str| json!({"name": name, "sources": [source], "signedBy": [key(signer)]});
+    let rules = [
+        rule("wide", "oci://127.0.0.1:5599/**", "key"),
+        rule("narrow", "oci://127.0.0.1:5599/attached-key/*", "other"),
+        rule("elsewhere", "oci://r.example/**", "rsa"),
+    ];
+    let policy = Policy::parse(&json!({"rules": rules}).to_string()).unwrap();
+    let case = json_of("attached-key.json");
+    let subject = pulled(case["repository"].as_str().unwrap());
+    let refusal = checked(&policy, &subject, &found(&case)).unwrap_err();
+    let unmet: Vec<&str> = refusal
+        .unmet
+        .iter()
+        .map(|unmet| unmet.rule.as_str())
+        .collect();
+    assert_eq!(unmet, ["narrow"]);
+    checked(&policy, &subject, &found(&json_of("attached-both.json"))).unwrap();
+}
+
+#[test]
+fn a_bundle_adds_to_the_policy_and_takes_nothing_away() {
+    let named = json!({"name": "strict", "signedBy": [key("other")]});
+    let rule =
+        json!({"name": "r", "sources": ["oci://127.0.0.1:5599/**"], "signedBy": [key("key")]});
+    let policy = Policy::parse(&json!({"rules": [rule, named]}).to_string()).unwrap();
+    let case = json_of("attached-key.json");
+    let subject = pulled(case["repository"].as_str().unwrap());
+    let asked = |own: &str, case: &str| {
+        let own = BundleRule::parse(own).unwrap();
+        policy
+            .demands(&subject, Some(&own))?
+            .check(&subject, &found(&json_of(case)))
+    };
+    // Its own digest does not stand in for the signature.
+    let digest = json!({"digests": [subject.archive]}).to_string();
+    asked(&digest, "attached-key.json").unwrap();
+    asked(&digest, "attached-other-key.json").unwrap_err();
+    // A rule by name adds another key; one that is not there is no rule.
+    let refusal = asked("strict", "attached-key.json").unwrap_err();
+    assert_eq!(refusal.unmet[0].rule, "strict");
+    asked("strict", "attached-both.json").unwrap();
+    let refusal = asked("lax", "attached-key.json").unwrap_err().to_string();
+    assert!(refusal.contains("none of that name"), "{refusal}");
+    for text in [
+        "",
+        "[]",
+        "{}",
+        "{digests: []}",
+        "{signedBy: []}",
+        "{sources: ['oci://**'], digests: []}",
+    ] {
+        BundleRule::parse(text).unwrap_err();
+    }
+}
+
+#[test]
+fn no_spelling_of_an_address_escapes_a_rule() {
+    let zeros = format!("sha256:{}", "0".repeat(64));
+    let sources = [
+        "https://Charts.example/stable/**",
+        "oci://registry.example/charts/*",
+    ];
+    let rule = json!({"name": "r", "sources": sources, "digests": [zeros]});
+    let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
+    for address in [
+        "https://charts.example/stable/web",
+        "HTTPS://CHARTS.EXAMPLE:443/stable/web-1.0.0.tgz",
+        "https://user:password@charts.example./stable//web",
+        "https://charts.example/x/../stable/web?v=1",
+        "https://charts.example/%73table/web",
+        "https://charts.example/stable/%3F/web",
+        "https://charts.example\\stable\\web",
+        "https://charts.example/x/%2e%2e/stable/web",
+        "https://charts.example/x%2f..%2fstable/web",
+        " https://charts.example/stable/web",
+        "oci://registry.example/charts/web",
+        "oci://Registry.example:443/charts/web:1.0.0",
+        "oci://registry.example/charts/web:1.0.0@sha256:00",
+        "https://registry.example/v2/charts/web/blobs/sha256:00",
+        "http://registry.example/x/..//v2/charts/%77eb/manifests/1.0.0",
+    ] {
+        let subject = Subject {
+            addresses: vec![address.to_owned()],
+            ..Subject::default()
+        };
+        let demands = policy.demands(&subject, None).unwrap();
+        assert!(!demands.are_none(), "{address}");
+    }
+    for address in [
+        "https://charts.example/other/web",
+        "oci://registry.example/charts/deep/web",
+        "https://registry.example/v2/charts/deep/web/blobs/sha256:00",
+        "https://registry.example/v2/blobs/sha256:00",
+    ] {
+        let subject = Subject {
+            addresses: vec![address.to_owned()],
+            ..Subject::default()
+        };
+        assert!(
+            policy.demands(&subject, None).unwrap().are_none(),
+            "{address}"
+        );
+    }
+}
+
+#[test]
+fn charts_that_no_rule_is_about_may_be_refused() {
+    let policy = Policy::parse("unmatched: refuse\ncontent: refuse\n").unwrap();
+    assert!(policy.refuses_content());
+    let subject = pulled("127.0.0.1:5599/charts/web");
+    policy.demands(&subject, None).unwrap_err();
+    // What a bundle asks for does not stand in for the policy.
+    let own = json!({"digests": [subject.archive]}).to_string();
+    let own = BundleRule::parse(&own).unwrap();
+    policy.demands(&subject, Some(&own)).unwrap_err();
+}
+
+#[rstest]
+#[case("rules: [{name: a, sources: ['oci://**']}]", "rules[0]: it asks for nothing")]
+#[case(
+    "rules: [{name: a, sources: ['registry/**'], digests: []}]",
+    "a pattern begins with a scheme"
+)]
+#[case("rules: [{name: a, signedby: []}]", "unknown field `signedby`")]
+#[case("rules: [{digests: ['sha256:12']}]", "digests[0]: a digest is sha256:")]
+#[case("rules: []\nrules: []", "already set in map")]
+#[case("unmatched: deny", "unknown variant `deny`")]
+#[case("", "it is empty")]
+#[case("# nothing", "it is empty")]
+#[case("rules: []\n---\nunmatched: refuse", "more than one document")]
+#[case("---\n---\nunmatched: refuse", "more than one document")]
+#[case(
+    "rules: [{name: a, sources: ['oci://r/**'], digests: ['sha256:12'], signedBy: }]",
+    "invalid type: null"
+)]
+#[case("rules: [{name: a, sources: [], digests: ['sha256:12']}]", "sources: it is empty")]
+#[case(
+    "rules: [{name: a, sources: ['https://h/my%20charts/**'], digests: ['sha256:12']}]",
+    "a pattern has no user"
+)]
+#[case(
+    "rules: [{name: a, sources: ['https://user@h/**'], digests: ['sha256:12']}]",
+    "a pattern has no user"
+)]
+#[case("rules: [{name: a, signedBy: [{}]}]", "either cosign or provenance")]
+#[case("rules: [{name: a, signedBy: [{cosign: {publicKey: x}}]}]", "signedBy[0].cosign.publicKey")]
+#[case(
+    "rules: [{name: a, signedBy: [{cosign: {identity: a@b, issuer: c}}]}]",
+    "trustedRoot, is expected"
+)]
+#[case(
+    "rules: [{name: a, signedBy: [{provenance: {keyring: ''}}]}]",
+    "provenance.keyring: the keyring has no public key"
+)]
+fn a_policy_that_is_malformed_is_none(#[case] policy: &str, #[case] told: &str) {
+    let error = Policy::parse(policy).unwrap_err().to_string();
+    assert!(error.contains(told), "{error}");
+}
+
+#[test]
+fn a_pattern_is_about_the_address_that_it_is() {
+    let zeros = format!("sha256:{}", "0".repeat(64));
+    for (pattern, address) in [
+        (
+            "oci://registry.example:443/charts/**",
+            "oci://registry.example/charts/web",
+        ),
+        ("http://h.example:80/**", "http://h.example/web"),
+        (
+            "https://B\u{fc}cher.example./**",
+            "https://xn--bcher-kva.example/web",
+        ),
+        (
+            "oci://docker.io/acme/**",
+            "oci://index.docker.io/acme/web:1.0.0",
+        ),
+        (
+            "oci://registry-1.docker.io/acme/**",
+            "oci://docker.io/acme/web",
+        ),
+        ("https://h.example/**", "http://h.example/web"),
+        ("https://h.example/?é/*", "https://h.example/aé/web"),
+        (
+            "oci://docker.io/acme/*",
+            "https://registry-1.docker.io/v2/acme/web/blobs/sha256:00",
+        ),
+    ] {
+        let rule = json!({"name": "r", "sources": [pattern], "digests": [zeros]});
+        let policy = Policy::parse(&json!({"rules": [rule]}).to_string()).unwrap();
+        let subject = Subject {
+            addresses: vec![address.to_owned()],
+            ..Subject::default()
+        };
+        assert!(
+            !policy.demands(&subject, None).unwrap().are_none(),
+            "{pattern}"
+        );
+    }
+}
