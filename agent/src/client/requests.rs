@@ -284,7 +284,7 @@ struct Answer<B> {
     body: Pin<Box<B>>,
     /// Between two parts; absent for a watch.
     limit: Option<Duration>,
-    /// In bytes; of no matter for a watch.
+    /// In bytes; not applied to watches.
     most: u64,
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
@@ -406,7 +406,7 @@ mod tests {
         assert!(watch.is_err());
     }
 
-    /// Whoever may make objects could make the agent hold what they all take.
+    /// Anybody who may create objects could otherwise make the agent hold them all.
     #[tokio::test]
     async fn an_answer_without_end_ends() {
         use http_body_util::{BodyExt as _, StreamBody};

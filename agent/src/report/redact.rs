@@ -32,12 +32,12 @@ const GO_QUOTED: usize = 7;
 pub struct Redacted(String);
 
 impl Redacted {
-    /// An error in which nobody knows what is secret, without what an API server or a webhook may quote.
+    /// An error whose secrets are not known: without any words of an API server or a webhook, which may quote them.
     pub fn unquoted(failed: &(dyn std::error::Error + 'static)) -> Self {
         Self(release::error_unquoted(failed))
     }
 
-    /// Stands for an error that nobody can redact, as what is secret in it cannot be read.
+    /// Stands for an error whose secrets cannot be read, so that it cannot be redacted.
     pub fn withheld(unreadable: &StorageError) -> Self {
         let why = error::chain(unreadable);
         Self(format!(
@@ -120,7 +120,7 @@ impl SensitiveData {
     /// The same of all revisions that are kept of a release.
     ///
     /// # Errors
-    /// They cannot be read, so that nobody knows what is secret in them.
+    /// They cannot be read, so what is secret in them is not known.
     pub async fn of_records(records: &Storage, name: &str) -> Result<Self, StorageError> {
         let mut secrets = Self::default();
         for revision in records.history(name).await? {

@@ -47,7 +47,7 @@ impl Access {
     pub(super) fn at(&self, url: &Url, origin: &SafeUrl) -> Self {
         let is_for = origin.same_origin(url) || self.passes_credentials;
         let own = self.credentials.as_ref().filter(|_| is_for);
-        // Whoever names an address in an index does not choose that a login is shown without TLS.
+        // The author of an index must not choose that a login is shown without TLS.
         let is_plain = self.plain_http || origin.scheme() == "http";
         let may_be_shown = url.scheme() == "https" || is_plain;
         let logins = self.logins.as_ref().filter(|_| may_be_shown);
@@ -67,8 +67,8 @@ impl Access {
         }
     }
 
-    /// As it is for one host, of which the cluster's operator says something. Whoever is shown secrets of this host is trusted by what is said there alone, and
-    /// reached by TLS unless that says otherwise: what a bundle says of trust must not give them away.
+    /// The access to one host that the cluster's operator has settings for. A host that is sent its operator's credentials is trusted by these settings
+    /// alone, and reached by TLS unless they say otherwise: what a bundle says of trust must not give them away.
     fn with_host(self, host: &HostAccess, url: &Url) -> Self {
         if host.has_secrets() && url.scheme() == "http" && host.plain_http != Some(true) {
             return self;
@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// As it is for a registry that an index names: what proves who asks is the repository's own.
+    /// The access to a registry that an index names: without the repository's own credentials and client certificate.
     pub(super) fn without_own(&self) -> Self {
         Self {
             credentials: None,

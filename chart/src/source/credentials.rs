@@ -1,4 +1,4 @@
-//! What we show a server to prove who asks: passwords, tokens, client certificates.
+//! Credentials: passwords, tokens, client certificates.
 //!
 //! Owns the types; sending them is left to [`super::http`] and [`super::oci`]. Nothing here can be
 //! printed: the password type has no accessor outside this module tree.

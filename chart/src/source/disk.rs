@@ -51,7 +51,7 @@ pub struct DiskSettings {
 pub(super) struct Disk {
     root: PathBuf,
     max_bytes: u64,
-    /// Makes the names of notes tell nothing to who has a list of passwords made before.
+    /// Salts the names of notes, so that a list of hashed passwords finds none of them.
     salt: [u8; 32],
     /// What all files take, about: others may write too.
     used: Mutex<u64>,

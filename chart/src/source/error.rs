@@ -65,7 +65,7 @@ pub enum FetchError {
         url: SafeUrl,
         /// The HTTP status.
         status: u16,
-        /// What was sent to prove who asks.
+        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// A download answered with something else than 200.
@@ -75,7 +75,7 @@ pub enum FetchError {
         url: SafeUrl,
         /// The HTTP status.
         status: u16,
-        /// What was sent to prove who asks.
+        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// The index is not one.
@@ -141,7 +141,7 @@ pub enum FetchError {
         message: String,
         /// `: ` and what more it says of that error, as Go prints it; or nothing.
         detail: String,
-        /// What was sent to prove who asks.
+        /// Which credentials were sent.
         shown: CredentialsUse,
     },
     /// The artifact is there, but it is not a chart (or not what we look for).

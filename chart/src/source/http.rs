@@ -57,7 +57,7 @@ pub(super) struct Request<'a> {
     pub(super) access: &'a Access,
     /// Sent as a form, by POST; then no redirect is followed.
     pub(super) form: Option<Secret>,
-    /// It is an index, and a large one is wanted only as far as it is about these charts.
+    /// It is an index, of which a large one is read for these charts alone.
     pub(super) only: Option<BTreeSet<String>>,
     /// Of what it is a part of; else it has a time of its own.
     pub(super) deadline: Option<&'a Deadline>,
@@ -117,7 +117,7 @@ pub(super) enum BodyIs {
     UnknownForm,
 }
 
-/// Bytes that count as long as anybody has them, where they are many.
+/// Bytes that count in the budget until they are dropped, where they are many.
 pub(super) fn reserved(bytes: Bytes, reservation: Option<Reservation>) -> Bytes {
     match reservation {
         Some(mut reservation) => {
@@ -128,7 +128,7 @@ pub(super) fn reserved(bytes: Bytes, reservation: Option<Reservation>) -> Bytes 
     }
 }
 
-/// A body that counts as long as anybody has it.
+/// A body that counts in the budget until it is dropped.
 struct Reserved {
     bytes: Bytes,
     #[expect(dead_code, reason = "held, never read")]
@@ -381,7 +381,7 @@ impl Http {
         })
     }
 
-    /// Sends it, and follows redirects. Whoever is led to is shown what proves who asks only if it is the server that was asked.
+    /// Sends it, and follows redirects. Only the server that was asked is shown credentials, not the one it redirects to.
     async fn follow(
         &self,
         request: &Request<'_>,

@@ -1,8 +1,8 @@
-//! Turns by bytes: how much all work at once may take, whoever does it.
+//! A budget of bytes for all work at once, and a queue for it: a share of it is a turn.
 //!
-//! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not waits
-//! for others to end. Nothing waits for ever: work larger than all there is runs once nothing else does, what has waited long is
-//! passed by nobody, and where nothing moves for a while the oldest begins all the same.
+//! Work reserves what it is about to take. What fits begins at once, also where something larger waits before it; what does not fit waits
+//! for other work to end. Nothing waits for ever: work larger than the budget runs alone, what has waited long is overtaken no more, and
+//! where nothing moves for a while the oldest begins all the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Who has waited for so long is passed by nobody any more.
+/// What has waited for so long is overtaken no more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// So long after the last change the oldest begins though it does not fit, where all the others rest: they may wait for something that
@@ -38,7 +38,7 @@ struct Shared {
     changed: Notify,
 }
 
-/// Who has a turn and who waits, without waiting: everything happens at a given instant.
+/// The state of the queue. Nothing here waits: each call is told what time it is.
 #[derive(Debug)]
 struct Turns {
     limit: u64,
@@ -88,7 +88,7 @@ impl Turns {
         let still = now.duration_since(self.changed);
         let nothing_moves =
             self.used == 0 || self.active == 0 && still >= LULL || still >= STANDSTILL;
-        // Who has a part already gives nothing back before the rest has come; who has nothing may wait until there is room, however many rest.
+        // Work that grows gives nothing back before it has the rest, so it goes first; new work may wait until there is room.
         let mut growing = self.waiting.iter().filter(|(_, one)| one.grows);
         let is_next = growing.next().map_or(is_oldest, |(first, _)| *first == id);
         let has_room = self.used <= self.limit.saturating_add(self.limit / 2);
@@ -233,7 +233,7 @@ impl Reservation {
         if bytes <= self.bytes {
             return self.shrink(bytes);
         }
-        // Nobody may wait for who waits.
+        // Work that waits must not be waited for.
         self.rest();
         let mut more = self.memory.wait(bytes - self.bytes, true).await;
         more.is_active = false;

@@ -79,8 +79,7 @@ pub fn three_way(original: &Value, modified: &Value, live: &Value) -> Result<Pat
 }
 
 /// The part of [`three_way`]'s patch that removes: what `original` had and `modified` has not.
-/// Whoever owns it by now, it came from the last manifest. `live` without it; none if nothing of it
-/// is left there.
+/// Any owner of it counts: it came from the last manifest. `None` if `live` has nothing of it any more.
 ///
 /// # Errors
 /// As [`three_way`].

@@ -19,7 +19,7 @@ struct ByMap {
     map: &'static str,
 }
 
-/// Asks whoever remembers things, when it is asked itself.
+/// Counts entries when metrics are read; nothing is counted in between.
 #[derive(Clone, Default)]
 pub(super) struct EntryCount(Arc<Mutex<Option<Count>>>);
 

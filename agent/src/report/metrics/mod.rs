@@ -258,7 +258,7 @@ impl Metrics {
         self.entries.begin(count)
     }
 
-    /// How many entries are remembered now, by map; none while nobody works.
+    /// How many entries each map has now; empty while no session runs.
     pub fn entries(&self) -> Entries {
         self.entries.now()
     }

@@ -1,7 +1,7 @@
 //! Schemas that a chart's schema refers to by address.
 
-/// Gets what stands at an address of http or https. Helm does so without being asked; who renders charts of strangers from
-/// inside a network lets nobody choose what is asked there, unless he decides to.
+/// Gets what is at an address of http or https. Helm always does; where charts of strangers are rendered inside a network, their
+/// authors would choose what is requested there, so that nothing is fetched unless an implementation is given.
 pub trait RemoteSchemas: Sync {
     /// The document, as it was sent. Called from a thread that may wait.
     ///
