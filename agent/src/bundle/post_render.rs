@@ -3,7 +3,6 @@
 //!
 //! Mirrors `internal/helmdeployer/postrender.go`. Runs on every render, over hooks too.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 
 use chart::Chart;
@@ -178,21 +177,14 @@ impl<'a> FleetPostRenderer<'a> {
         }
     }
 
-    fn place(
-        &self,
-        object: &mut Map<String, Value>,
-        bundled: &BTreeMap<(String, String), Scope>,
-    ) -> Result<(), FleetPostRenderError> {
+    fn place(&self, object: &mut Map<String, Value>) -> Result<(), FleetPostRenderError> {
         let namespace = &self.options.target_namespace;
         if namespace.is_empty() {
             return Ok(());
         }
         if let Some(scopes) = self.scopes {
             let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
-            let group = api_version.split_once('/').map_or("", |(group, _)| group);
-            let scope = scopes
-                .scope(api_version, kind)
-                .or_else(|| bundled.get(&(group.to_owned(), kind.to_owned())).copied());
+            let scope = scopes.scope(api_version, kind);
             let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
             match scope {
                 Some(Scope::Namespaced) => {}
@@ -321,32 +313,13 @@ fn set_text<const N: usize>(
     metadata.insert(field.to_owned(), Value::Object(table));
 }
 
-/// The scopes of kinds that the bundle itself defines: they are served once it is applied.
-fn bundled_scopes(rendered: &[Rendered]) -> BTreeMap<(String, String), Scope> {
-    let crds = rendered
-        .iter()
-        .filter(|rendered| text(&rendered.object, "kind") == CRD_KIND);
-    crds.filter_map(|crd| {
-        let spec = crd.object.get("spec")?;
-        let group = spec.get("group")?.as_str()?;
-        let kind = spec.get("names")?.get("kind")?.as_str()?;
-        let scope = match spec.get("scope")?.as_str()? {
-            "Cluster" => Scope::Cluster,
-            _ => Scope::Namespaced,
-        };
-        Some(((group.to_owned(), kind.to_owned()), scope))
-    })
-    .collect()
-}
-
 impl PostRenderer for FleetPostRenderer<'_> {
     fn run(&self, documents: Vec<Document>) -> Result<Vec<Document>, Box<dyn Error + Send + Sync>> {
         let rendered = self.objects(documents)?;
-        let bundled = bundled_scopes(&rendered);
         let mut result = Vec::with_capacity(rendered.len());
         for Rendered { path, mut object } in rendered {
             self.mark(&mut object);
-            self.place(&mut object, &bundled)?;
+            self.place(&mut object)?;
             result.push(Document::from_object(path, Value::Object(object)));
         }
         Ok(result)
