@@ -258,6 +258,27 @@ async fn tokens() {
     fetcher().fetch(&chart, &plain()).await.unwrap();
 }
 
+/// A registry with TLS names a token service without: passwords would go there in the clear.
+#[tokio::test]
+async fn a_token_service_without_tls_is_asked_only_by_a_registry_without() {
+    let tokens = Server::plain(|_| answer(200, r#"{"token":"t"}"#)).await;
+    let challenge = format!("Bearer realm=\"{}\"", tokens.url("/token"));
+    let server = Server::tls(move |_| with(answer(401, ""), "www-authenticate", &challenge)).await;
+    let access = Access {
+        credentials: Credentials::new("joe", "secret"),
+        ca: server.ca.clone(),
+        ..Access::default()
+    };
+    let chart = reference(&server.oci("charts/web"), "", "1.0.0");
+    let error = fetcher().fetch(&chart, &access).await.unwrap_err();
+    let told = chain(&error);
+    assert!(
+        told.contains("is not reached by TLS, though the registry is"),
+        "{told}"
+    );
+    assert!(tokens.seen().is_empty(), "{:?}", tokens.paths());
+}
+
 #[tokio::test]
 async fn basic_over_tls_and_redirected_blobs() {
     let storage = Server::plain(|_| answer(200, archive("1.0.0"))).await;

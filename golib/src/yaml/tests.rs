@@ -24,6 +24,20 @@ fn reads_yaml_1_1() {
 }
 
 #[test]
+fn of_keys_that_read_alike_the_text_wins() {
+    for text in ["1: number\n\"1\": text\n", "\"1\": text\n1: number\n"] {
+        assert_eq!(decode(text.as_bytes()).unwrap(), json!({"1": "text"}));
+    }
+}
+
+/// `a10` before `a1b` before `a2` before `a10`, by Go's rules.
+#[test]
+fn keys_in_a_circle_are_written_in_one_order() {
+    let written = encode(&json!({"a2": 1, "a1b": 2, "a10": 3})).unwrap();
+    assert_eq!(written, "a2: 1\na10: 3\na1b: 2\n");
+}
+
+#[test]
 fn merges_where_the_key_stands() {
     let text = b"a: &a {x: 1, y: 2}\nb: {x: 0, <<: *a, y: 3}\n";
     assert_eq!(decode(text).unwrap()["b"], json!({"x": 1, "true": 3}));
