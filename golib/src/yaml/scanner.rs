@@ -606,6 +606,8 @@ impl<'a> Scanner<'a> {
             // Elsewhere it is part of the text: yaml.v2 looks for it at the beginning of its buffer.
             if self.at == 0 && self.text.starts_with(b"\xef\xbb\xbf") {
                 self.skip();
+                // It indents nothing: the lines below belong to the same map.
+                self.mark.column = 0;
             }
             // A tab may separate tokens, but where a simple key may begin it would indent.
             while self.byte(0) == b' '

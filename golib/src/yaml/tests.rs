@@ -24,6 +24,16 @@ fn reads_yaml_1_1() {
 }
 
 #[test]
+fn byte_order_marks_at_the_beginning_hide_no_line() {
+    for marks in ["", "\u{feff}", "\u{feff}\u{feff}"] {
+        let text = format!("{marks}a: 1\nb: 2\n");
+        assert_eq!(decode(text.as_bytes()).unwrap(), json!({"a": 1, "b": 2}));
+    }
+    let below = decode("a: 1\n\u{feff}b: 2\n".as_bytes()).unwrap();
+    assert_eq!(below, json!({"a": 1, "\u{feff}b": 2}));
+}
+
+#[test]
 fn of_keys_that_read_alike_the_text_wins() {
     for text in ["1: number\n\"1\": text\n", "\"1\": text\n1: number\n"] {
         assert_eq!(decode(text.as_bytes()).unwrap(), json!({"1": "text"}));
