@@ -8,6 +8,7 @@ pub struct Duration(pub i64);
 
 /// Why a text is no duration; prints in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not a sequence of numbers with units, or out of range.
     #[error("time: invalid duration {}", quote(.0))]

@@ -13,6 +13,7 @@
 
 pub mod action;
 mod error;
+mod history;
 pub mod host;
 pub mod kube;
 pub mod model;

@@ -389,20 +389,24 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_that_breaks_off_ends_and_a_watch_waits() {
-        use http_body_util::BodyExt as _;
-        let answer = |limit| Answer {
-            body: Box::pin(Never),
+    fn answer<B>(body: B, limit: Option<Duration>) -> Answer<B> {
+        Answer {
+            body: Box::pin(body),
             limit,
             most: 16 << 20,
             received: 0,
             deadline: None,
             last_contact: LastContact::default(),
-        };
-        let failed = answer(Some(PATIENCE)).collect().await.unwrap_err();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_breaks_off_ends_and_a_watch_waits() {
+        use http_body_util::BodyExt as _;
+        let failed = answer(Never, Some(PATIENCE)).collect().await.unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 30s");
-        let watch = tokio::time::timeout(Duration::from_secs(3600), answer(None).collect()).await;
+        let watch = answer(Never, None).collect();
+        let watch = tokio::time::timeout(Duration::from_secs(3600), watch).await;
         assert!(watch.is_err());
     }
 
@@ -414,17 +418,9 @@ mod tests {
             let part = || Ok::<_, BoxError>(Frame::data(Bytes::from(vec![0; 1 << 20])));
             StreamBody::new(futures_util::stream::iter((0..20).map(move |_| part())))
         };
-        let answer = |limit| Answer {
-            body: Box::pin(parts()),
-            limit,
-            most: 16 << 20,
-            received: 0,
-            deadline: None,
-            last_contact: LastContact::default(),
-        };
-        let failed = answer(Some(PATIENCE)).collect().await.unwrap_err();
+        let failed = answer(parts(), Some(PATIENCE)).collect().await.unwrap_err();
         assert!(failed.is::<AnswerTooLarge>(), "{failed}");
-        let watched = answer(None).collect().await.unwrap();
+        let watched = answer(parts(), None).collect().await.unwrap();
         assert_eq!(watched.to_bytes().len(), 20 << 20);
     }
 

@@ -34,6 +34,7 @@ pub struct Glob {
 
 /// Why a text is no glob; prints in the words of the Go library where it has some.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A class is not closed.
     #[error("unexpected end of input")]

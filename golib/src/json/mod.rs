@@ -18,6 +18,7 @@ use crate::budget::TooLarge;
 
 /// Why a text was not decoded, printed as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not JSON: Go's `*json.SyntaxError`.
     #[error("{message}")]

@@ -19,6 +19,7 @@ pub const MAX_CONSTRAINT_GROUPS: usize = 32;
 
 /// Why a text is no version or no constraint; prints in the words of the Go library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The text has not the shape of a version.
     #[error("invalid semantic version")]

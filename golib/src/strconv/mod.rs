@@ -28,6 +28,7 @@ pub struct NumError {
 
 /// The cause inside a [`NumError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NumErrorKind {
     /// Not a number in this syntax.
     #[error("invalid syntax")]

@@ -39,6 +39,7 @@ pub enum Value {
 
 /// Why a text is no TOML or a value cannot be written, printed as the Go library prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not TOML.
     #[error("toml: line {line}{}: {message}", last_key_text(.last_key))]

@@ -46,6 +46,7 @@ use value::{Raw, Target};
 
 /// Why a text is not read or a value not written, printed as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not YAML, or YAML that yaml.v2 refuses.
     #[error("error converting YAML to JSON: yaml: {}", with_line(*.line, .message))]

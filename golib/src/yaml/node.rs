@@ -80,6 +80,7 @@ pub struct Node {
 
 /// Why a text is not read, or a node is no data, as Go prints it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not YAML.
     #[error("yaml: {0}")]

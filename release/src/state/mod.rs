@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::history::{Origin, StoredRevision, last};
 use crate::model::Status;
-use crate::storage::{Origin, StoredRevision, last};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);

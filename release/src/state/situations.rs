@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, DesiredContent, Undo, UninstallPlan, decide, plan_uninstall};
+use crate::history::{Origin, StoredRevision, prunable};
 use crate::model::Status;
-use crate::storage::{Origin, StoredRevision, prunable};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

@@ -9,7 +9,6 @@
 mod decode;
 mod digest;
 mod encoding;
-mod history;
 mod kubernetes;
 mod labels;
 
@@ -19,9 +18,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
+pub use crate::history::{Origin, Prunable, StoredRevision, deployed, last, prunable};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
-pub use history::{Origin, Prunable, StoredRevision, deployed, last, prunable};
 pub use kubernetes::{KubernetesDriver, RecordKind};
 pub use labels::{
     SYSTEM_LABELS, contains_system_labels, invalid_label_value, system_labels, user_labels,
