@@ -275,3 +275,48 @@ async fn certificates_that_do_not_hold() {
     );
     assert_eq!(blobs(folder.path()), 1);
 }
+
+/// Others go on while a server that has sent much sends no more: who waits for it takes no turns from them.
+#[tokio::test]
+async fn a_server_that_falls_silent_holds_nobody_else_up() {
+    const EVERYTHING: u64 = 1 << 40;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/web.tgz", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 2048];
+        let _ = stream.read(&mut request).await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\n";
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.write_all(&[0; 2_000_000]).await;
+        std::future::pending::<()>().await;
+    });
+    let settings = settings();
+    let memory = settings.memory.clone();
+    let fetcher = Fetcher::new(settings);
+    let download = tokio::spawn(async move {
+        fetcher
+            .fetch(&reference("", &url, ""), &Access::default())
+            .await
+    });
+    // Until it has a turn.
+    let soon = Duration::from_millis(100);
+    while tokio::time::timeout(soon, memory.reserve(EVERYTHING))
+        .await
+        .is_ok()
+    {
+        assert!(!download.is_finished());
+        tokio::task::yield_now().await;
+    }
+    // From now on the clock moves when there is nothing else to do.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let _turn = memory.reserve(EVERYTHING).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(!download.is_finished());
+    download.abort();
+}
