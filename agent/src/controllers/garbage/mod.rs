@@ -540,7 +540,7 @@ impl Collector {
             seen_deleted: self.store.deleted_since(bundle),
             is_begun: releases.iter().any(|(_, entry)| entry.is_removing),
             lost: releases.iter().find_map(|(_, entry)| entry.lost),
-            went_with_many: self.held.is_waiting(bundle),
+            was_held: is_held || self.held.is_waiting(bundle),
             orphans: self.ledger.count(is_orphan),
             releases: self.ledger.count(is_counted),
         }

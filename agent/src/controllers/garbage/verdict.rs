@@ -80,8 +80,8 @@ pub(super) struct RemovalFacts<'a> {
     pub(super) is_begun: bool,
     /// Upstream changed while the bundle was missing.
     pub(super) lost: Option<ContinuityBreak>,
-    /// It went with too many others, and that is not written yet: they may be few by now.
-    pub(super) went_with_many: bool,
+    /// It is held already, or is to be as soon as that can be written: those it went with may be few by now.
+    pub(super) was_held: bool,
     /// Releases whose bundle is not listed, of those that the brake counts: what is held already counts for itself, not against what
     /// goes later.
     pub(super) orphans: usize,
@@ -106,7 +106,7 @@ pub(super) fn judge(bundle: &str, facts: RemovalFacts<'_>) -> Verdict {
     let Some(since) = facts.seen_deleted else {
         return Verdict::Held(HoldReason::Unseen);
     };
-    if facts.went_with_many || facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
+    if facts.was_held || facts.orphans >= 3 && facts.orphans * 5 > facts.releases {
         return Verdict::Held(HoldReason::TooMany);
     }
     if !facts.has_live_bundles && since < SETTLES {
@@ -130,7 +130,7 @@ mod tests {
             seen_deleted: None,
             is_begun: false,
             lost: None,
-            went_with_many: false,
+            was_held: false,
             orphans,
             releases: 12,
         }
@@ -187,7 +187,7 @@ mod tests {
         let listed = BTreeSet::from(["another".to_owned()]);
         let facts = RemovalFacts {
             seen_deleted: Some(SETTLES),
-            went_with_many: true,
+            was_held: true,
             ..facts(&listed, 1)
         };
         assert_eq!(judge("a", facts), Verdict::Held(HoldReason::TooMany));
