@@ -29,6 +29,7 @@ stories! {
     a_deploy_that_cannot_be_recorded_is_not_undone
     a_bundle_that_goes_undeployed_is_forgotten
     what_is_held_stays_though_others_come_back
+    an_object_that_is_taken_during_a_first_deploy_is_not_taken_back
     a_status_that_a_restore_took_back_is_written_again
     bundles_that_went_together_are_held_while_the_ledger_cannot_be_written
     a_removal_that_is_held_gives_rest

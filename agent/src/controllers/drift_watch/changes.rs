@@ -213,8 +213,8 @@ impl WatchedBundles {
         for (name, watched) in &mut self.by_name {
             let version = match owner == Some(name) {
                 true => version,
-                // New to its owner: another bundle that had it has lost it.
-                false if version.is_some() && !is_known => None,
+                // New to its owner: another bundle that had it has lost it. One that is being reconciled may have written it before that.
+                false if version.is_some() && (!is_known || watched.held_events.is_some()) => None,
                 // Another one had it, and nobody has it now.
                 false if version.is_none() => {
                     if watched.freed(object) {
@@ -391,6 +391,21 @@ mod tests {
         // Taken by somebody unknown, for instance the agent of another scope.
         let lost = bundles.changed("x", &deployment(), Some("9"));
         assert_eq!(lost, ["taker"]);
+    }
+
+    #[test]
+    fn an_object_that_is_taken_while_its_bundle_is_first_deployed_is_a_change() {
+        let mut bundles = WatchedBundles::default();
+        bundles.started("former", "f");
+        bundles.monitored_all("taker", "t", seen("8"), true);
+        assert!(bundles.listed("t", &deployment(), "8").is_empty());
+        // What it knows are the answers to what it wrote.
+        assert!(bundles.monitored_all("former", "f", seen("7"), true));
+        assert_eq!(bundles.changes("former"), Some(vec![deployment()]));
+        // One that has no such object does not care.
+        bundles.started("bystander", "b");
+        bundles.listed("t", &deployment(), "8");
+        assert!(!bundles.monitored_all("bystander", "b", Seen::new(), true));
     }
 
     #[tokio::test(start_paused = true)]

@@ -317,6 +317,16 @@ impl Reconciler {
         let before = self.context.ledger.get(&key);
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
+        let contested = self.taken(bundle.name()).map(|mut contested| {
+            // What changed since somebody looked may be another one's by now.
+            contested.extend(
+                self.context
+                    .drift
+                    .changes(bundle.name())
+                    .unwrap_or_default(),
+            );
+            contested
+        });
         let deployed = deployer
             .deploy(
                 filled,
@@ -325,7 +335,7 @@ impl Reconciler {
                 &records,
                 Base {
                     known,
-                    contested: self.taken(bundle.name()),
+                    contested,
                     is_first: before.is_none(),
                 },
             )
