@@ -34,6 +34,15 @@ async fn common(agent: &TestAgent<'_>) -> Result<(Option<String>, Value)> {
     Ok((map.uid(), map.data["data"]["value"].clone()))
 }
 
+/// A bundle's status without what it says of others.
+fn own_status(bundle: &Value) -> Value {
+    let mut status = bundle["status"].clone();
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.retain(|condition| condition["type"] != "OwnershipConflicts");
+    }
+    status
+}
+
 /// Wakes a bundle by something that means nothing.
 async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
     let label = json!({ "metadata": { "labels": { "round": round.to_string() } } });
@@ -80,11 +89,20 @@ async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
     agent.wait_ready("bystander").await?;
     let after = agent.wait_ready("zeta").await?;
     ensure!(
-        after["status"] == before["status"],
+        own_status(&after) == own_status(&before),
         "{:#}\n{:#}",
         before["status"],
         after["status"]
     );
+    let told = format!(
+        "Helm release {}/shared: bundle zeta has it since ",
+        target(&agent)
+    );
+    agent
+        .wait_for("zeta", "to say who else wants its release", |bundle| {
+            conditions(bundle).contains(&told)
+        })
+        .await?;
     ensure!(present(&agent, &names).await? == names);
     ensure!(common(&agent).await? == (uid.clone(), json!("one")));
     let deleted = deletions(&agent)?;
@@ -145,7 +163,8 @@ async fn deleting_a_refused_bundle_removes_nothing() -> Result<()> {
     .await?;
     let names = [winner.to_owned(), "common".to_owned()];
     ensure!(present(&agent, &names).await? == names);
-    ensure!(agent.wait_ready(winner).await?["status"] == before["status"]);
+    let after = agent.wait_ready(winner).await?;
+    ensure!(own_status(&after) == own_status(&before));
     Ok(())
 }
 
@@ -190,6 +209,25 @@ async fn a_release_that_was_taken_is_not_taken_back_while_its_owner_fails_or_is_
     agent.wait_ready("alpha").await?;
     let names = ["alpha".to_owned(), "common".to_owned()];
     let refused = format!("release {}/shared belongs to bundle alpha", target(&agent));
+    let told = format!(
+        "Helm release {}/shared: bundle alpha has it since ",
+        target(&agent)
+    );
+    let is_lost = |bundle: &Value| {
+        bundle["status"]["ready"] != json!(true)
+            && bundle["status"]["resources"]
+                .as_array()
+                .is_none_or(Vec::is_empty)
+            && conditions(bundle).contains(&format!("not ready: {refused}"))
+            && conditions(bundle).contains(&told)
+    };
+    agent.wait_for("zeta", "to have lost it", is_lost).await?;
+    let is_told = |bundle: &Value| {
+        bundle["status"]["ready"] == json!(true) && conditions(bundle).contains(&told)
+    };
+    agent
+        .wait_for("alpha", "to say who else wants it", is_told)
+        .await?;
     stays_refused(&agent, &refused, "taken").await?;
     let before = common(&agent).await?;
 

@@ -166,6 +166,11 @@ impl Owner {
     pub fn is_proven(&self) -> bool {
         self.newest > 0
     }
+
+    /// Whether it is this bundle, and the release proven to be its own.
+    pub fn is_proven_for(&self, bundle: &str) -> bool {
+        self.is_proven() && self.bundle == bundle
+    }
 }
 
 /// How far a bundle got with a release, by its status or, of the ledger's owner, by the ledger.

@@ -48,6 +48,8 @@ pub enum Cause {
     TargetNamespace,
     /// Have the release: it is another bundle's.
     ReleaseTaken,
+    /// Keep the release: another bundle has taken it.
+    ReleaseLost,
     /// Deploy as the bundle's account.
     DeployAccount,
     /// Copy a downstream resource.
@@ -163,6 +165,8 @@ enum StatusChange {
     NotInstalled,
     /// The same under a successful Deployed condition, and there is no release.
     DeployedButNotInstalled,
+    /// Ready, Installed and Deployed are False, and no object is this bundle's.
+    Lost,
 }
 
 /// The longest message of a condition: a chart's `fail` may have megabytes to say, and a status that is too large is not taken at all.
@@ -241,6 +245,7 @@ impl Halt {
             Cause::Name => (deployed, Reason::NamespaceRefused, "a name"),
             Cause::TargetNamespace => (deployed, Reason::NamespaceRefused, "target namespace"),
             Cause::ReleaseTaken => (deployed, Reason::ReleaseTaken, "not deploying"),
+            Cause::ReleaseLost => (StatusChange::Lost, Reason::ReleaseTaken, "not deploying"),
             Cause::DeployAccount => (
                 deployed,
                 Reason::AccountMissing,
@@ -479,6 +484,12 @@ impl Report {
                 self.status.release.clear();
                 self.status.applied_deployment_id = self.deployment_id.clone();
                 self.set(DEPLOYED, Ok(()));
+            }
+            StatusChange::Lost => {
+                self.status.lost(message, self.now);
+                self.set(DEPLOYED, Err(message));
+                self.ownership_conflicts(Part::Objects, Vec::new());
+                self.ownership_conflicts(Part::Ours, Vec::new());
             }
         }
         if let Some(reason) = event {
@@ -720,6 +731,7 @@ mod tests {
     #[case(Cause::Name, &["Deployed=False m"], Some((Reason::NamespaceRefused, "a name: m")), Requeue::RETRY)]
     #[case(Cause::TargetNamespace, &["Deployed=False m"], Some((Reason::NamespaceRefused, "target namespace: m")), Requeue::RETRY)]
     #[case(Cause::ReleaseTaken, &["Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
+    #[case(Cause::ReleaseLost, &["Ready=False not ready: m", "Installed=False not installed: m", "Deployed=False m"], Some((Reason::ReleaseTaken, "not deploying: m")), Requeue::RETRY)]
     #[case(Cause::DeployAccount, &["Deployed=False m"], Some((Reason::AccountMissing, "no account to deploy with: m")), Requeue::RETRY)]
     #[case(Cause::DependencyUnknown, &["Deployed=False m"], Some((Reason::DependencyNotReady, "dependencies: m")), Requeue::RETRY)]
     #[case(Cause::DependencyNotReady, &["Deployed=False m"], Some((Reason::DependencyNotReady, "m")), DEPENDENCY_RETRY)]

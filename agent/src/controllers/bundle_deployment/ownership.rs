@@ -1,4 +1,4 @@
-//! What two bundles want and one has: objects, and keys of a namespace. Both of their statuses say who has it, and since when. No I/O.
+//! What two bundles want and one has: a release, objects, and keys of a namespace. Both of their statuses say who has it, and since when. No I/O.
 //!
 //! The one that lost something finds out, in its live objects or when it writes; the other one reads of it in the first one's status
 //! ([`of_others`]). The sentences are written and read here alone, so that a time that was told once stays.
@@ -11,6 +11,10 @@ use serde_json::Value;
 
 use super::status;
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
+use crate::ledger::ReleaseKey;
+
+/// What a sentence about a release begins with; no kind has a space.
+const RELEASE: &str = "Helm release ";
 
 /// The condition that tells of them; there only if there are any. Ours alone: the controller takes texts from the others.
 pub const OWNERSHIP_CONFLICTS: &str = "OwnershipConflicts";
@@ -36,6 +40,8 @@ pub struct OwnershipConflict {
 pub enum Part {
     /// Labels and annotations of the namespace that another bundle has with another value.
     NamespaceKeys,
+    /// The release itself, which another bundle has.
+    Release,
     /// What this bundle has and others want.
     Ours,
     /// Objects that another release has.
@@ -82,6 +88,17 @@ impl OwnershipConflict {
         }
     }
 
+    /// The release that `claimant` wants and `owner` has.
+    pub fn release(key: &ReleaseKey, owner: &str, since: String, claimant: &str) -> Self {
+        Self {
+            part: Part::Release,
+            what: format!("{RELEASE}{key}"),
+            owner: Holder::Bundle(owner.to_owned()),
+            since,
+            claimant: claimant.to_owned(),
+        }
+    }
+
     /// A label or an annotation (`sort`) of a namespace that `claimant` wants with another value than `owner` gave it.
     pub fn namespace_key(
         sort: &str,
@@ -112,6 +129,7 @@ impl OwnershipConflict {
         };
         let part = match what.contains(" of namespace ") {
             _ if claimant != bundle => Part::Ours,
+            _ if what.starts_with(RELEASE) => Part::Release,
             true => Part::NamespaceKeys,
             false => Part::Objects,
         };

@@ -175,6 +175,16 @@ impl BundleDeploymentStatus {
         }
     }
 
+    /// Reports that another bundle has what was deployed.
+    pub fn lost(&mut self, message: &PublicText, now: Timestamp) {
+        self.resources.clear();
+        self.non_ready_status.clear();
+        self.modified_status.clear();
+        self.resource_counts = ResourceCounts::default();
+        self.incomplete_state = false;
+        self.not_installed(message, now);
+    }
+
     /// Reports a deployment that could not be made ready, in the words upstream shows for it.
     pub fn not_installed(&mut self, message: &PublicText, now: Timestamp) {
         self.ready = false;

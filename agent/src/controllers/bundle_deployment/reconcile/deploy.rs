@@ -375,6 +375,11 @@ impl Reconciler {
         let proof = Proof::deployed(&deployed);
         let owned = self.own(state, impersonated, key.clone(), &proof).await;
         self.note(state, owned);
+        if let Some(former) = before.filter(|former| former.bundle != bundle.name()) {
+            // Nothing that it watches needs to have changed.
+            let drift = &self.context.drift;
+            drift.reconcile_after(&former.bundle, Duration::ZERO);
+        }
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let removed = collector.remove_former(bundle.name(), &key).await;

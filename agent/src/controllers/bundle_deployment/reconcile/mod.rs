@@ -268,8 +268,15 @@ impl Reconciler {
     /// Monitors and corrects alone. A release that another bundle has is left to it.
     async fn drift(&self, state: &mut ReconcileState) -> Result<(), Halt> {
         let desired = self.context.store.desired(&state.bundle);
-        let is_taken = desired.is_some_and(|key| self.conflicting_bundle(state, &key).is_some());
-        if is_taken || self.monitor_changed(state).await {
+        let taken = desired.and_then(|key| Some((self.conflicting_bundle(state, &key)?, key)));
+        if let Some((other, key)) = taken {
+            // Where it is not known yet whose it is, a full reconcile finds out.
+            return match self.has_lost(state, &key, &other) {
+                true => Err(self.refuse_taken(state, &key, &other)),
+                false => Ok(()),
+            };
+        }
+        if self.monitor_changed(state).await {
             return Ok(());
         }
         self.monitor(state, None, Current::Unread).await

@@ -7,6 +7,7 @@ use crate::client::identity::{DeploymentClient, Purpose};
 use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
+use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
@@ -24,12 +25,48 @@ impl Reconciler {
         allowed.map_err(|message| Halt::new(Cause::TargetNamespace, state.facts.tell(&message)))
     }
 
-    pub(super) fn check_release_is_free(&self, state: &ReconcileState) -> Result<(), Halt> {
+    pub(super) fn check_release_is_free(&self, state: &mut ReconcileState) -> Result<(), Halt> {
         let key = claims::desired(&state.bundle);
         match self.conflicting_bundle(state, &key) {
-            None => Ok(()),
-            Some(other) => Err(self.refuse(state, &key, &other)),
+            None => {
+                state.report.ownership_conflicts(Part::Release, Vec::new());
+                Ok(())
+            }
+            Some(other) => Err(self.refuse_taken(state, &key, &other)),
         }
+    }
+
+    /// Another bundle has the release: both statuses say so, and one that had it before has nothing of it any more.
+    pub(super) fn refuse_taken(
+        &self,
+        state: &mut ReconcileState,
+        key: &ReleaseKey,
+        other: &str,
+    ) -> Halt {
+        let bundle = state.bundle.name();
+        let since = format!("{:.0}", state.report.now());
+        let taken = OwnershipConflict::release(key, other, since, bundle);
+        let report = &mut state.report;
+        report.ownership_conflicts(Part::Release, vec![taken]);
+        let halt = self.refuse(state, key, other);
+        match self.has_lost(state, key, other) {
+            true => Halt {
+                cause: Cause::ReleaseLost,
+                ..halt
+            },
+            false => halt,
+        }
+    }
+
+    /// Whether the bundle had the release that is proven to be another's by now.
+    pub(super) fn has_lost(&self, state: &ReconcileState, key: &ReleaseKey, other: &str) -> bool {
+        let Some(entry) = self.context.ledger.get(key) else {
+            return false;
+        };
+        let (bundle, revision) = (&state.bundle, claims::revision(&state.bundle, key));
+        // What another agent gave back to it may not have been read yet.
+        let may_be_its = entry.may_be_of(bundle.name(), revision) && !self.was_looked_at(bundle);
+        revision > 0 && !may_be_its && claims::Owner::of(entry).is_proven_for(other)
     }
 
     /// The other bundle that has the release `key`, which this one wants.
@@ -57,7 +94,7 @@ impl Reconciler {
         let mut others = store.claimants();
         if owner
             .as_ref()
-            .is_some_and(|owner| owner.is_proven() && owner.bundle == bundle.name())
+            .is_some_and(|owner| owner.is_proven_for(bundle.name()))
         {
             // What their statuses name was looked at, and is none of theirs, or can be none.
             others.retain(|other| {
