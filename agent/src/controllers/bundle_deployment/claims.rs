@@ -7,7 +7,7 @@
 //! deploy fails. Another agent, whose ledger this is not, may have given the release away since: a status that says so makes the ledger's owner wait
 //! until the record of that number has shown whose it is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
@@ -135,8 +135,12 @@ impl Claimant {
         }
     }
 
-    /// Whether the bundle still wants the release. While that is not known, what was deployed decides.
+    /// Whether the release is the bundle's still. Its proven owner has it until the ledger says otherwise: also while it goes, or is yet to be
+    /// deployed under another name. Of others what they want decides; while that is not known, what was deployed.
     fn holds_on(&self, key: &ReleaseKey, owner: Option<&Owner>) -> bool {
+        if owner.is_some_and(|owner| owner.is_proven_for(self.bundle.name())) {
+            return true;
+        }
         let wants = match &self.desired {
             Some(desired) => desired == key,
             None => reached(&self.bundle, key, owner) > 0,
@@ -208,6 +212,31 @@ pub fn conflicting_bundle(
         .filter(|(theirs, _)| *theirs > ours)
         .max_by_key(|(theirs, _)| *theirs)
         .map(|(_, other)| other.bundle.name().to_owned())
+}
+
+/// Whether `bundle` is the first, by name, of bundles that wait for each other's releases in a circle, as two do that swap names: one has to
+/// begin. `owned_by` says who has a release, `wanted_by` what a bundle wants.
+pub fn begins_circle(
+    bundle: &str,
+    key: &ReleaseKey,
+    owned_by: impl Fn(&ReleaseKey) -> Option<String>,
+    wanted_by: impl Fn(&str) -> Option<ReleaseKey>,
+) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut key = key.clone();
+    while let Some(owner) = owned_by(&key) {
+        if owner == bundle {
+            return !seen.is_empty() && seen.iter().all(|other: &String| other.as_str() > bundle);
+        }
+        let Some(wanted) = wanted_by(&owner) else {
+            return false;
+        };
+        if !seen.insert(owner) {
+            return false;
+        }
+        key = wanted;
+    }
+    false
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
@@ -367,20 +396,22 @@ mod tests {
     #[test]
     fn a_bundle_that_is_deleted_or_wants_another_release_does_not_conflict() {
         let us = bundle("a", "", "web");
+        let conflict = |owned: Option<(&str, i64)>, one: &BundleDeployment| {
+            let owner = owned.map(owner);
+            conflicting_bundle(&us, &key(), owner.as_ref(), &claimants(&[one]))
+        };
         let moved = bundle("b", "apps/web:1", "other");
-        assert_eq!(
-            conflicting_bundle(&us, &key(), Some(&owner(("b", 1))), &claimants(&[&moved])),
-            None
-        );
+        assert_eq!(conflict(None, &moved), None);
         let mut deleted = bundle("b", "apps/web:1", "web");
         deleted.metadata.deletion_timestamp =
             serde_json::from_value::<Value>(json!("2026-01-01T00:00:00Z"))
                 .ok()
                 .and_then(|at| serde_json::from_value(at).ok());
-        assert_eq!(
-            conflicting_bundle(&us, &key(), Some(&owner(("b", 1))), &claimants(&[&deleted])),
-            None
-        );
+        assert_eq!(conflict(None, &deleted), None);
+        // The ledger says when it gives the release up: once it is deployed under its new name, or gone.
+        assert_eq!(conflict(Some(("b", 1)), &moved).as_deref(), Some("b"));
+        assert_eq!(conflict(Some(("b", 1)), &deleted).as_deref(), Some("b"));
+        assert_eq!(conflict(Some(("b", 0)), &moved), None);
         let unfilled = bundle("b", "apps/web:1", "${ .ClusterName }");
         let found = conflicting_bundle(&us, &key(), None, &claimants(&[&unfilled]));
         assert_eq!(found.as_deref(), Some("b"));
@@ -391,6 +422,37 @@ mod tests {
         };
         assert_eq!(conflict(3).as_deref(), Some("b"));
         assert_eq!(conflict(0), None);
+    }
+
+    #[rstest]
+    #[case::two_swap(&[("web", "a", "db"), ("db", "b", "web")], "a", true)]
+    #[case::the_other_waits(&[("web", "a", "db"), ("db", "b", "web")], "b", false)]
+    #[case::three(&[("web", "a", "db"), ("db", "b", "mq"), ("mq", "c", "web")], "a", true)]
+    #[case::the_owner_stays(&[("web", "a", "db"), ("db", "b", "db")], "a", false)]
+    #[case::nobody_has_it(&[("web", "a", "db")], "a", false)]
+    #[case::others_go_round(&[("web", "a", "db"), ("db", "b", "mq"), ("mq", "c", "db")], "a", false)]
+    fn of_bundles_that_want_each_others_releases_the_first_begins(
+        #[case] owned: &[(&str, &str, &str)],
+        #[case] bundle: &str,
+        #[case] expected: bool,
+    ) {
+        let named = |name: &str| ReleaseKey {
+            name: name.to_owned(),
+            ..key()
+        };
+        let owned_by = |key: &ReleaseKey| {
+            let mut owners = owned.iter().filter(|(name, ..)| *name == key.name);
+            owners.next().map(|(_, owner, _)| (*owner).to_owned())
+        };
+        let wanted_by = |bundle: &str| {
+            let mut wishes = owned.iter().filter(|(_, owner, _)| *owner == bundle);
+            wishes.next().map(|(.., wish)| named(wish))
+        };
+        let wanted = wanted_by(bundle).unwrap();
+        assert_eq!(
+            begins_circle(bundle, &wanted, owned_by, wanted_by),
+            expected
+        );
     }
 
     #[rstest]

@@ -36,6 +36,21 @@ impl Reconciler {
         }
     }
 
+    /// Whether bundles want each other's releases, and this one is to begin.
+    fn begins_circle(&self, state: &ReconcileState, key: &ReleaseKey) -> bool {
+        let (ledger, store) = (&self.context.ledger, &self.context.store);
+        let owned_by = |key: &ReleaseKey| {
+            let owner = ledger.get(key).map(claims::Owner::of)?;
+            owner.is_proven().then_some(owner.bundle)
+        };
+        let wanted_by = |bundle: &str| {
+            let bundle = store.get(bundle)?;
+            let is_leaving = bundle.metadata.deletion_timestamp.is_some();
+            store.desired(&bundle).filter(|_| !is_leaving)
+        };
+        claims::begins_circle(state.bundle.name(), key, owned_by, wanted_by)
+    }
+
     /// Another bundle has the release: both statuses say so, and one that had it before has nothing of it any more.
     pub(super) fn refuse_taken(
         &self,
@@ -88,7 +103,7 @@ impl Reconciler {
         {
             return Some(owner.bundle.clone());
         }
-        if claims::takes(bundle) {
+        if claims::takes(bundle) || self.begins_circle(state, key) {
             return None;
         }
         let mut others = store.claimants();
