@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use testbed::audit::Request;
 use testbed::bed::Bed;
 use testbed::cluster::ADMIN;
 use testbed::fleet::bundle_deployment::BundleDeployment;
@@ -265,8 +266,18 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
     let all = [("left", "1"), ("right", "1"), ("team", "a")];
     let labels = namespace(&agent).await?;
     ensure!(has(&labels, &all), "{labels:?}");
-    // Nothing changes with the order in which they are looked at.
+    // Nothing changes with the order in which they are looked at, nor is a change asked for.
     let before = namespaces.get(&target(&agent)).await?;
+    let written = |agent: &TestAgent<'_>| -> Result<usize> {
+        let requests = agent.downstream_requests()?;
+        let is_write = |request: &&Request| {
+            request.verb == "patch"
+                && request.resource == "namespaces"
+                && request.name == target(agent)
+        };
+        Ok(requests.iter().filter(is_write).count())
+    };
+    let writes = written(&agent)?;
     for round in 0..2 {
         agent.process()?.restart()?;
         for name in ["left", "right"] {
@@ -279,6 +290,7 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
         before.metadata.resource_version == after.metadata.resource_version,
         "{before:#?}\n{after:#?}"
     );
+    ensure!(written(&agent)? == writes);
     // What a bundle gives up goes, or is the other one's.
     agent
         .apply(&labelling(&agent, "left", json!({ "new": "1" })))

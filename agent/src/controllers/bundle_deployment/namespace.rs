@@ -6,11 +6,11 @@
 //! under a field manager for each bundle: what its options no longer have is removed, what others set stays. A key that another bundle has
 //! with another value is left to it, and both say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{Selector, SelectorExt as _};
@@ -153,6 +153,20 @@ fn desired(options: &BundleDeploymentOptions) -> Option<Desired> {
 }
 
 impl Desired {
+    /// Whether a namespace has all this, given by this field manager and nothing else by it, nor anything by the one that all bundles had.
+    fn is_applied(&self, found: &Namespace, manager: &str) -> bool {
+        let is_same = |map: &str, wanted: &BTreeMap<String, String>, live| {
+            let live: &Option<BTreeMap<String, String>> = live;
+            let has = |key, value| live.as_ref().and_then(|live| live.get(key)) == Some(value);
+            owned(found, FIELD_MANAGER, map).is_empty()
+                && owned(found, manager, map).iter().eq(wanted.keys())
+                && wanted.iter().all(|(key, value)| has(key, value))
+        };
+        let metadata = &found.metadata;
+        is_same("f:labels", &self.labels, &metadata.labels)
+            && is_same("f:annotations", &self.annotations, &metadata.annotations)
+    }
+
     fn object(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -162,6 +176,22 @@ impl Desired {
             },
         })
     }
+}
+
+/// The labels or annotations (`map`) of a namespace that a field manager has applied.
+fn owned(found: &Namespace, manager: &str, map: &str) -> BTreeSet<String> {
+    let entries = found.metadata.managed_fields.iter().flatten();
+    let applied = entries.filter(|entry| {
+        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
+    });
+    let fields = applied.filter_map(|entry| {
+        let fields = &entry.fields_v1.as_ref()?.0;
+        fields.get("f:metadata")?.get(map)?.as_object()
+    });
+    let keys = fields
+        .flatten()
+        .filter_map(|(field, _)| field.strip_prefix("f:"));
+    keys.map(str::to_owned).collect()
 }
 
 /// Labels and annotates the release namespace, creating it where the options allow that. Gives back the keys that other bundles have with
@@ -254,15 +284,27 @@ struct Keys<'a> {
 
 impl Keys<'_> {
     /// By server-side apply, as the bundle's own field manager. What another bundle has with another value is left to it, whatever anybody
-    /// else has is taken.
+    /// else has is taken. Nothing is sent where that is how it is.
     async fn apply(&self, namespaces: &Api<Namespace>) -> kube::Result<Vec<OwnershipConflict>> {
         let manager = field_manager(self.bundle);
-        let body = self.desired.object(self.namespace);
         let parameters = PatchParams::apply(&manager);
+        let found = match namespaces.get_opt(self.namespace).await {
+            // It may be allowed to write what it may not read.
+            Err(failed) if error::has_code(&failed, 403) => None,
+            found => found?,
+        };
+        let wanted = found.as_ref().map(|found| self.without_others(found));
+        let mut left = match (&found, wanted) {
+            (Some(found), Some((rest, left))) if rest.is_applied(found, &manager) => {
+                return Ok(left);
+            }
+            // Whatever stands against it is looked at again.
+            _ => Vec::new(),
+        };
+        let body = self.desired.object(self.namespace);
         let mut applied = namespaces
             .patch(self.namespace, &parameters, &Patch::Apply(&body))
             .await;
-        let mut left = Vec::new();
         let mut tries = 1;
         while matches!(&applied, Err(failed) if error::has_code(failed, 409)) && tries < TRIES {
             tries += 1;
@@ -303,12 +345,8 @@ impl Keys<'_> {
             live.filter(|(key, _)| has(map, key) && !ours.contains_key(key))
                 .collect()
         };
-        let managers = found.metadata.managed_fields.iter().flatten();
-        let is_there = |entry: &ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(FIELD_MANAGER)
-                && entry.operation.as_deref() == Some("Apply")
-        };
-        if !managers.into_iter().any(is_there) {
+        let has_any = |map| !owned(found, FIELD_MANAGER, map).is_empty();
+        if !has_any("f:labels") && !has_any("f:annotations") {
             return Ok(());
         }
         let rest = Desired {
@@ -484,6 +522,38 @@ mod tests {
         assert_eq!(check(found("fleetagent-namespace-a"), &[]), both);
         let other = [bundle("a", json!({"team": "c"}))];
         assert_eq!(check(found("fleetagent-namespace-a"), &other), both);
+    }
+
+    #[test]
+    fn nothing_is_sent_where_all_is_as_it_should_be() {
+        let found = |manager: &str, fields: Value| -> Namespace {
+            let entry = json!({"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": fields}}});
+            let metadata = json!({"name": "ns", "labels": {"team": "a", "tier": "1"}, "managedFields": [entry]});
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let desired = |pairs| Desired {
+            labels: labels(pairs),
+            annotations: BTreeMap::new(),
+        };
+        let team = || json!({"f:team": {}});
+        let is_applied = |found: Namespace, pairs| desired(pairs).is_applied(&found, "us");
+        assert!(is_applied(found("us", team()), &[("team", "a")]));
+        assert!(!is_applied(found("us", team()), &[("team", "b")]));
+        assert!(!is_applied(found("us", team()), &[]));
+        assert!(!is_applied(
+            found("us", team()),
+            &[("team", "a"), ("tier", "1")]
+        ));
+        assert!(!is_applied(found("other", team()), &[("team", "a")]));
+        // What all bundles had in common is given up first.
+        let mut both = found("us", team());
+        let shared = found(FIELD_MANAGER, json!({"f:tier": {}}));
+        let shared = shared.metadata.managed_fields.into_iter().flatten();
+        both.metadata
+            .managed_fields
+            .get_or_insert_default()
+            .extend(shared);
+        assert!(!is_applied(both, &[("team", "a")]));
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
