@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use objects::{Object, Resource};
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Created, Owner, is_kept};
+use super::ownership::{Created, Owner, is_kept, is_written_by_us};
 use super::transport::PARALLEL;
 use super::write::holds_more;
 use crate::state::ownership::{ObjectState, Operation};
@@ -206,7 +207,8 @@ fn left(state: ObjectState) -> Removal {
     }
 }
 
-/// Looks whether a hook would be written over something else, which its end would then delete.
+/// Looks whether a hook that is not made anew would be written over something that was not written here, which its end would then delete. Helm
+/// creates its hooks, and fails where anything has the name.
 pub(crate) async fn is_name_taken(
     cluster: &Cluster,
     owner: &Owner,
@@ -216,7 +218,8 @@ pub(crate) async fn is_name_taken(
         return Ok(false);
     }
     let live = cluster.get_metadata(object).await?;
-    Ok(live.is_some_and(|live| owner.hook(&live).is_none()))
+    let is_ours = |live: &Value| owner.hook(live).is_some() && is_written_by_us(live);
+    Ok(live.is_some_and(|live| !is_ours(&live)))
 }
 
 /// Deletes a hook's object. Hooks carry no marks of a release, but they say that they are hooks: what

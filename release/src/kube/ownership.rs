@@ -299,7 +299,7 @@ pub(super) fn adoption(live: &Value) -> Option<Adoption> {
 }
 
 /// Whether our field manager has applied the object.
-fn is_written_by_us(live: &Value) -> bool {
+pub(super) fn is_written_by_us(live: &Value) -> bool {
     let is_ours =
         |entry: &Value| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply";
     entries(live).iter().any(is_ours)

@@ -58,6 +58,44 @@ async fn a_hook_deletes_and_overwrites_only_hooks_of_its_release() -> Result<()>
     Ok(())
 }
 
+/// A person's object may say that it is a hook, as a copy of one does. Helm creates a hook that no policy makes way for, and fails as the name is taken;
+/// what an earlier run here left is written over.
+#[tokio::test]
+async fn a_hook_is_not_written_over_what_a_person_made_as_one() -> Result<()> {
+    for take_ownership in [false, true] {
+        let world = World::new().await?;
+        let mut template = Template::new(&config_map("a", "1")).hook(
+            "theirs",
+            "pre-install",
+            &config_map("theirs", "taken"),
+        );
+        template.hooks[0].delete_policies = vec!["hook-succeeded".to_owned()];
+        world.kubectl(&["create", "namespace", &world.namespace])?;
+        world.kubectl(&["create", "configmap", "theirs", "--from-literal=value=kept"])?;
+        world.kubectl(&["annotate", "configmap/theirs", "helm.sh/hook=pre-install"])?;
+        let before = world.id("configmap/theirs")?;
+        let options = || DeployOptions {
+            take_ownership,
+            ..DeployOptions::default()
+        };
+        for _ in 0..2 {
+            let told = world.deploy_with(&template, options()).await;
+            let told = release::error_chain(&told.unwrap_err());
+            assert!(told.contains("is not a hook of this release"), "{told}");
+        }
+        assert_eq!(world.id("configmap/theirs")?, before);
+        assert_eq!(world.value("theirs").await?, "kept");
+        world.kubectl(&["delete", "configmap", "theirs"])?;
+        template.hooks[0].delete_policies = vec!["hook-failed".to_owned()];
+        world.deploy_with(&template, options()).await?;
+        template.hooks[0].events = vec!["pre-upgrade".to_owned()];
+        template.hooks[0].manifest = template.hooks[0].manifest.replace("taken", "again");
+        world.deploy_with(&template, options()).await?;
+        assert_eq!(world.value("theirs").await?, "again");
+    }
+    Ok(())
+}
+
 /// Deleting a namespace deletes everything in it; and what asks to be kept is kept, as a hook too.
 #[tokio::test]
 async fn a_hook_that_holds_more_than_itself_or_asks_to_be_kept_is_not_deleted() -> Result<()> {
