@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use objects::managed_fields::FIELD_MANAGER;
 
+use crate::deletable::Deletable;
 use crate::model::Status;
 
 /// Revisions beyond this one were invented: counting on from them would end.
@@ -118,8 +119,8 @@ fn last_where(
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prunable {
     /// Those that give way to a new one.
-    pub before: Vec<i64>,
-    /// Somebody else's. They give way once the new one is deployed, which makes the release the writer's.
+    pub before: Vec<Deletable>,
+    /// Somebody else's. They give way once the new one is deployed, which makes the release the writer's ([`Deletable::outdated`]).
     pub once_deployed: Vec<i64>,
 }
 
@@ -144,15 +145,11 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
     heads.sort_unstable_by_key(|head| head.revision);
     let excess = heads.len().saturating_sub(room);
     heads.retain(|head| ![protected, newest_deployed].contains(&Some(head.revision)));
-    let (others, own): (Vec<_>, Vec<_>) = heads
-        .into_iter()
-        .partition(|head| matches!(head.origin, Origin::Foreign | Origin::Agent));
-    let first = |heads: Vec<&StoredRevision>, count| {
-        let revisions = heads.into_iter().map(|head| head.revision);
-        revisions.take(count).collect::<Vec<_>>()
-    };
-    let before = first(own, excess);
-    let once_deployed = first(others, excess - before.len());
+    let (own, others): (Vec<_>, Vec<_>) = heads.into_iter().partition(|head| head.is_own());
+    let own = own.into_iter().filter_map(Deletable::own);
+    let before: Vec<_> = own.take(excess).collect();
+    let others = others.into_iter().map(|head| head.revision);
+    let once_deployed = others.take(excess - before.len()).collect();
     Prunable {
         before,
         once_deployed,
@@ -163,6 +160,11 @@ pub fn prunable(history: &[StoredRevision], max_history: i64) -> Prunable {
 mod tests {
     use super::*;
 
+    fn before(history: &[StoredRevision], max_history: i64) -> Vec<i64> {
+        let before = prunable(history, max_history).before;
+        before.iter().map(Deletable::revision).collect()
+    }
+
     #[test]
     fn the_last_good_revision_is_never_prunable() {
         let history = [
@@ -170,8 +172,8 @@ mod tests {
             StoredRevision::new(2, Status::Failed),
             StoredRevision::new(3, Status::Failed),
         ];
-        assert_eq!(prunable(&history, 2).before, [2, 3]);
-        assert_eq!(prunable(&history, 1).before, [2, 3]);
+        assert_eq!(before(&history, 2), [2, 3]);
+        assert_eq!(before(&history, 1), [2, 3]);
         assert_eq!(prunable(&history, 0), Prunable::default());
     }
 
@@ -198,11 +200,15 @@ mod tests {
             .map(|revision| head(revision, Origin::Foreign))
             .collect();
         history.extend([failed(4), failed(5)]);
-        let expected = Prunable {
-            before: vec![4, 5],
-            once_deployed: vec![1, 2],
-        };
-        assert_eq!(prunable(&history, 2), expected);
+        assert_eq!(before(&history, 2), [4, 5]);
+        assert_eq!(prunable(&history, 2).once_deployed, [1, 2]);
+        // Its first record has the number of one of ours that is gone.
+        history[0].origin = Origin::Spent;
+        history[0].written_by = Some("Helm".to_owned());
+        history[1].origin = Origin::Noted;
+        history[1].written_by = Some("Helm".to_owned());
+        assert_eq!(before(&history, 2), [4, 5]);
+        assert_eq!(prunable(&history, 2).once_deployed, [1]);
     }
 
     #[test]

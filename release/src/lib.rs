@@ -12,6 +12,7 @@
 //! Mirrors `pkg/action`, `pkg/storage` and `pkg/kube` of Helm 4.
 
 pub mod action;
+mod deletable;
 mod error;
 mod history;
 pub mod host;

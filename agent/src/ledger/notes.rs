@@ -86,6 +86,11 @@ impl Notes {
         self.own().next()
     }
 
+    /// The oldest revision of the bundle's own above another one.
+    pub(super) fn first_above(&self, revision: i64) -> Option<i64> {
+        self.own().find(|own| *own > revision)
+    }
+
     /// The newest revision of the bundle's own.
     pub(super) fn newest(&self) -> Option<i64> {
         self.own().next_back()

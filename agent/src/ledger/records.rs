@@ -45,17 +45,29 @@ pub fn records(
         }))
 }
 
-/// What of a release's records is the bundle's that the ledger has it for, and whether none of that was ever deployed.
+/// What the records of a release show.
+#[derive(Debug)]
+pub struct Survey {
+    /// What of them is the bundle's that the ledger has the release for.
+    pub owned: OwnedRecords,
+    /// Whether none of that was ever deployed.
+    pub is_attempt: bool,
+    /// The newest revision there was, whoever wrote it.
+    pub newest: Option<i64>,
+}
+
+/// Reads whose the records of a release are.
 ///
 /// # Errors
 /// They cannot be read; of damaged ones only if all are.
-pub async fn owned(
+pub async fn survey(
     storage: &Storage,
     name: &str,
     entry: &LedgerEntry,
     system_namespace: &str,
-) -> Result<(OwnedRecords, bool), StorageError> {
+) -> Result<Survey, StorageError> {
     let history = storage.history(name).await?;
+    let newest = history.last().map(|head| head.revision);
     let mut is_attempt = entry.is_attempt;
     let mut records = Vec::new();
     let mut damage = None;
@@ -81,7 +93,11 @@ pub async fn owned(
     }
     match (owned_records(entry, &records), damage) {
         (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
-        (owned, _) => Ok((owned, is_attempt)),
+        (owned, _) => Ok(Survey {
+            owned,
+            is_attempt,
+            newest,
+        }),
     }
 }
 

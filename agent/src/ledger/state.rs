@@ -142,6 +142,18 @@ impl LedgerEntry {
             && self.revisions.as_ref().and_then(Notes::newest) < Some(revision)
     }
 
+    /// The first revision above `revision` that was written for another bundle than `bundle`, whoever has the release by now.
+    pub fn first_of_others(&self, bundle: &str, revision: i64) -> Option<i64> {
+        let owner = (self.bundle.as_str(), self.revisions.as_ref());
+        let claims = self.claims.iter();
+        let claims = claims.map(|(name, claim)| (name.as_str(), Some(&claim.revisions)));
+        let others = std::iter::once(owner)
+            .chain(claims)
+            .filter(|(name, _)| *name != bundle);
+        let firsts = others.filter_map(|(_, notes)| notes?.first_above(revision));
+        firsts.min()
+    }
+
     /// Whether a revision was ever written here, or believed; nothing is known of that for a release whose records are older than digests.
     pub(super) fn has_revisions(&self) -> bool {
         let is_some = |revisions: &Notes| !revisions.is_empty();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::hooks::{HookObjects, HookRun};
-use super::previous::{PreviousObjects, prune, supersede};
+use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::retained::Retained;
 use super::{DeployOptions, install};
 use crate::kube::{
@@ -24,7 +24,7 @@ use crate::kube::{
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
-use crate::storage::{Storage, StoredRevision};
+use crate::storage::{Deletable, Storage, StoredRevision};
 
 /// What is attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +85,8 @@ pub(super) struct Attempt<'a> {
     pub(super) recorded: HashSet<ObjectKey>,
     /// Somebody else's records that are too many once the attempt has succeeded.
     pub(super) outdated: Vec<i64>,
-    /// Whether nothing was looked at, so that meeting somebody else's takes the attempt back as if it had been.
-    pub(super) is_unchecked: bool,
+    /// Its record, where nothing was looked at, so that meeting somebody else's takes the attempt back as if it had been.
+    pub(super) unchecked: Option<Deletable>,
     /// What it created, and whether it met something that was there before.
     pub(super) created: Vec<(Object, Created)>,
     pub(super) found: bool,
@@ -168,8 +168,8 @@ impl Attempt<'_> {
             Ok(applied) => applied,
             Err(mut error) => {
                 self.found |= error.applied.found;
-                if self.is_unchecked {
-                    return Err(self.withdraw_if_foreign(error).await);
+                if let Some(record) = self.unchecked.take() {
+                    return Err(self.withdraw_if_foreign(&record, error).await);
                 }
                 self.created = std::mem::take(&mut error.applied.created);
                 return Err(DeployError::Apply(error));
@@ -202,7 +202,7 @@ impl Attempt<'_> {
 
     /// An object that is somebody else's undoes the whole attempt: what was created goes, and the
     /// record with it, as if everything had been looked at first.
-    async fn withdraw_if_foreign(&mut self, error: ApplyError) -> DeployError {
+    async fn withdraw_if_foreign(&mut self, record: &Deletable, error: ApplyError) -> DeployError {
         let (source, created) = match error.not_ours() {
             Ok(foreign) => foreign,
             Err(mut error) => {
@@ -218,7 +218,7 @@ impl Attempt<'_> {
         }
         let operation = "install";
         let refused = DeployError::Ownership { operation, source };
-        let (name, revision) = (&self.release.name, self.release.revision);
+        let name = &self.release.name;
         let forgotten = if remains {
             // Whoever uninstalls must find what is left.
             let text = crate::error::error_chain(&refused);
@@ -226,7 +226,7 @@ impl Attempt<'_> {
             self.release.set_status(Status::Failed, description);
             self.storage.update(&self.release).await
         } else {
-            self.storage.delete(name, revision).await
+            self.storage.delete(name, record).await
         };
         if let Err(error) = forgotten {
             let error = crate::error::error_unquoted(&error);
@@ -310,7 +310,7 @@ impl Attempt<'_> {
         self.storage.update(&self.release).await?;
         let read = std::mem::take(&mut self.read);
         supersede(self.storage, self.history, &self.release, read).await;
-        prune(self.storage, &self.release.name, &self.outdated).await;
+        prune_outdated(self.storage, &self.release, &self.outdated).await;
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ use crate::kube::{
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision, last, prunable};
+use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision, last, prunable};
 
 /// Brings a release to what is desired.
 ///
@@ -328,6 +328,7 @@ async fn prepare<'a>(
             info.description = said;
         }
     }
+    let mut written = None;
     if is_finish {
         // Rendering takes its time, and nothing but the creation of a record is a lock.
         let now = storage.history(&spec.name).await?;
@@ -346,9 +347,10 @@ async fn prepare<'a>(
             desired: &objects,
         };
         let last = make_room(&pruning, history, plan, outdated.before).await?;
-        let is_new = install::create_record(cluster, storage, spec, &release, &objects).await?;
-        if let Some(revision) = last {
-            storage.delete(&spec.name, revision).await?;
+        let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
+        let (record, is_new) = created;
+        if let Some(former) = last {
+            storage.delete(&spec.name, &former).await?;
         }
         if !is_known {
             let mut doubtful = unproven;
@@ -358,10 +360,11 @@ async fn prepare<'a>(
             };
             doubtful.retain(|object| !is_new || !is_here(object));
             if let Err(foreign) = look.at(&doubtful, &mut open).await {
-                storage.delete(&spec.name, release.revision).await?;
+                storage.delete(&spec.name, &record).await?;
                 return Err(refused(foreign));
             }
         }
+        written = Some(record);
     }
     let read = from.into_iter().chain(unfinished);
     let attempt = Attempt {
@@ -382,7 +385,7 @@ async fn prepare<'a>(
         open,
         recorded,
         outdated: outdated.once_deployed,
-        is_unchecked,
+        unchecked: written.filter(|_| is_unchecked),
         created: Vec::new(),
         is_carried_out: false,
         objects,
@@ -526,23 +529,35 @@ async fn make_room(
     pruning: &Pruning<'_>,
     history: &[StoredRevision],
     plan: Plan,
-    outdated: Vec<i64>,
-) -> Result<Option<i64>, DeployError> {
-    let leaves_none = history
-        .iter()
-        .all(|head| outdated.contains(&head.revision) && Some(head.revision) != plan.action.from());
+    mut outdated: Vec<Deletable>,
+) -> Result<Option<Deletable>, DeployError> {
+    let from = plan.action.from();
+    outdated.retain(|record| Some(record.revision()) != from);
     let newest = last(history).map(|head| head.revision);
-    let last = newest.filter(|_| leaves_none);
-    for revision in outdated {
-        if Some(revision) == plan.action.from() {
-            continue;
-        }
-        match Some(revision) == last {
-            true => pruning.delete_orphans(revision).await?,
-            false => pruning.prune(revision).await?,
+    // Each goes, so the newest must wait.
+    let is_newest = |record: &&Deletable| Some(record.revision()) == newest;
+    let leaves_none = outdated.len() == history.len();
+    let last = outdated.iter().find(is_newest).filter(|_| leaves_none);
+    let last = last.cloned();
+    for record in outdated {
+        match Some(&record) == last.as_ref() {
+            true => pruning.delete_orphans(record.revision()).await?,
+            false => pruning.prune(&record).await?,
         }
     }
     Ok(last)
+}
+
+/// That nobody has gone on from an attempt: what it created he has by now.
+///
+/// # Errors
+/// Somebody has, or that cannot be told.
+async fn is_newest(storage: &Storage, spec: &DeploySpec, attempt: i64) -> Result<(), DeployError> {
+    let history = storage.history(&spec.name).await?;
+    match last(&history).is_some_and(|head| head.revision > attempt) {
+        true => Err(DeployError::Locked),
+        false => Ok(()),
+    }
 }
 
 /// What an attempt brought into the cluster.
@@ -569,21 +584,45 @@ async fn carry_out(
         Undo::Uninstall => ("uninstalled", "uninstalling"),
         Undo::RollBack { .. } | Undo::TakeBack => ("rolled back", "rolling back"),
     };
+    match go_back(cluster, storage, spec, undo, made).await {
+        Ok(()) => DeployError::Undone {
+            name: spec.name.clone(),
+            undone,
+            source: Box::new(error),
+        },
+        Err(source) => DeployError::NotUndone {
+            undoing,
+            original: crate::error::error_chain(&error),
+            source,
+        },
+    }
+}
+
+/// Undoes an attempt, as far as nobody has gone on from it.
+async fn go_back(
+    cluster: &Cluster,
+    storage: &Storage,
+    spec: &DeploySpec,
+    undo: Undo,
+    made: &Made,
+) -> Result<(), BoxError> {
     let owner = Owner::new(&spec.name, &spec.namespace);
-    let result: Result<(), BoxError> = match undo {
+    match undo {
         Undo::Uninstall => {
+            is_newest(storage, spec, made.revision).await?;
             let uninstall_spec = UninstallSpec {
                 disable_hooks: spec.options.disable_hooks,
                 timeout: spec.options.timeout,
                 ..UninstallSpec::new(&spec.name, &spec.namespace)
             };
-            let extent = Extent::Created(&made.created);
-            let done = uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await;
-            done.map(drop).map_err(Into::into)
+            let extent = Extent::Created(&made.created, made.revision);
+            uninstall::uninstall_locked(cluster, storage, &uninstall_spec, extent).await?;
         }
-        Undo::TakeBack => take_back(cluster, &owner, made.created.iter().rev())
-            .await
-            .map_err(|failures| DeployError::Delete(failures).into()),
+        Undo::TakeBack => {
+            is_newest(storage, spec, made.revision).await?;
+            let back = take_back(cluster, &owner, made.created.iter().rev()).await;
+            back.map_err(DeployError::Delete)?;
+        }
         Undo::RollBack { to: revision } => {
             let mut options = spec.options.clone();
             options.atomic = false;
@@ -596,20 +635,8 @@ async fn carry_out(
             };
             let back =
                 rollback::rollback_locked(cluster, storage, &rollback_spec, Some(made.revision));
-            let done = Box::pin(back).await;
-            done.map(drop).map_err(Into::into)
+            Box::pin(back).await?;
         }
-    };
-    match result {
-        Ok(()) => DeployError::Undone {
-            name: spec.name.clone(),
-            undone,
-            source: Box::new(error),
-        },
-        Err(source) => DeployError::NotUndone {
-            undoing,
-            original: crate::error::error_chain(&error),
-            source,
-        },
     }
+    Ok(())
 }

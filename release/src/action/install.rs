@@ -10,7 +10,7 @@ use super::DeploySpec;
 use super::error::{CrdError, DeployError};
 use crate::kube::{Cluster, Owner, unnote, wait_until_ready};
 use crate::model::Release;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Deletable, Storage, StorageError};
 use objects::readiness::wait::Mode;
 
 /// How long the definitions of `crds/` may take to be served.
@@ -60,8 +60,8 @@ pub(super) fn crd_kinds(chart: &Chart) -> Vec<Resource> {
     crds.iter().filter_map(defined).flatten().collect()
 }
 
-/// Stores a new record, creating the namespace if it is missing and that was asked for. Says whether
-/// the namespace is new. One that is among `objects` is the release's own from the first moment on, so
+/// Stores a new record, creating the namespace if it is missing and that was asked for. Gives what it takes to delete it again, and says
+/// whether the namespace is new. One that is among `objects` is the release's own from the first moment on, so
 /// that whoever goes on after a crash may write it.
 pub(super) async fn create_record(
     cluster: &Cluster,
@@ -69,30 +69,30 @@ pub(super) async fn create_record(
     spec: &DeploySpec,
     release: &Release,
     objects: &[Object],
-) -> Result<bool, DeployError> {
+) -> Result<(Deletable, bool), DeployError> {
     let mut is_new = false;
     let owner = Owner::new(&spec.name, &spec.namespace);
     let is_own = |object: &Object| object.is_namespace() && object.name == spec.namespace;
     let owner = Some(&owner).filter(|_| objects.iter().any(is_own));
-    match storage.create(release).await {
+    let record = match storage.create(release).await {
         Err(StorageError::NoNamespace { namespace }) if spec.options.create_namespace => {
             let created = cluster.create_namespace(&namespace, owner).await;
             is_new = created.map_err(|source| {
                 storage.withdraw_digest(release);
                 DeployError::Namespace { namespace, source }
             })?;
-            storage.create(release).await?;
+            storage.create(release).await?
         }
         Err(StorageError::Exists) => storage.repair(release).await?,
         other => {
             if matches!(other, Err(StorageError::NoNamespace { .. })) {
                 storage.withdraw_digest(release);
             }
-            other?;
+            other?
         }
-    }
+    };
     cluster.remember_namespace(&spec.namespace);
-    Ok(is_new)
+    Ok((record, is_new))
 }
 
 /// Creates the definitions of `crds/` that are not there yet and waits until all are served, those too

@@ -14,7 +14,7 @@ use crate::kube::{Cluster, Owner, delete_all};
 use crate::model::{Release, Status};
 use crate::state::Action;
 use crate::state::ownership::Operation;
-use crate::storage::{Storage, StorageError, StoredRevision};
+use crate::storage::{Deletable, Storage, StorageError, StoredRevision};
 
 /// The objects that earlier revisions put into the cluster.
 #[derive(Debug, Default)]
@@ -138,9 +138,9 @@ impl Pruning<'_> {
     }
 
     /// Deletes a record, and before it what only that knows.
-    pub(super) async fn prune(&self, revision: i64) -> Result<(), DeployError> {
-        self.delete_orphans(revision).await?;
-        let deleted = self.storage.delete(&self.owner.name, revision).await;
+    pub(super) async fn prune(&self, record: &Deletable) -> Result<(), DeployError> {
+        self.delete_orphans(record.revision()).await?;
+        let deleted = self.storage.delete(&self.owner.name, record).await;
         deleted.map_err(DeployError::Storage)
     }
 }
@@ -283,11 +283,14 @@ pub(super) async fn supersede(
     }
 }
 
-/// Deletes records that are too many by now. A failure is only logged: the next deployment comes here again.
-pub(super) async fn prune(storage: &Storage, name: &str, outdated: &[i64]) {
-    for revision in outdated {
-        if let Err(failed) = storage.delete(name, *revision).await {
+/// Deletes records of somebody else's that are too many now that `deployed` is. A failure is only logged: the next deployment comes here again.
+pub(super) async fn prune_outdated(storage: &Storage, deployed: &Release, outdated: &[i64]) {
+    let name = &deployed.name;
+    let outdated = outdated.iter();
+    for record in outdated.filter_map(|revision| Deletable::outdated(*revision, deployed)) {
+        if let Err(failed) = storage.delete(name, &record).await {
             let error = crate::error::error_unquoted(&failed);
+            let revision = record.revision();
             tracing::warn!(name, revision, error, "cannot prune a record");
         }
     }

@@ -22,7 +22,9 @@ use crate::kube::{Cluster, Owner, OwnershipError, look_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, ObjectState};
 use crate::state::{Action, Plan, State};
-use crate::storage::{Storage, StorageError, StoredRevision, deployed, key, last, prunable};
+use crate::storage::{
+    Deletable, Storage, StorageError, StoredRevision, deployed, key, last, prunable,
+};
 
 /// Makes an earlier revision the deployed one again, as a new revision.
 ///
@@ -118,11 +120,9 @@ pub(super) async fn rollback_locked(
         desired,
     };
     let outdated = prunable(&history, spec.options.max_history).before;
-    for revision in outdated
-        .iter()
-        .filter(|one| ![desired_revision, newest].contains(one))
-    {
-        pruning.prune(*revision).await?;
+    let is_needed = |one: &&Deletable| [desired_revision, newest].contains(&one.revision());
+    for record in outdated.iter().filter(|one| !is_needed(one)) {
+        pruning.prune(record).await?;
     }
     // A record proves what was written, not whose it is by now: another release may have taken it since.
     let open = match is_undo {
@@ -142,11 +142,14 @@ pub(super) async fn rollback_locked(
         .await
         .map_err(DeployError::Storage)?;
     // The new record has its content; but the last good one stays until there is another.
-    if outdated.contains(&desired_revision)
+    let former = outdated
+        .iter()
+        .find(|one| one.revision() == desired_revision);
+    if let Some(former) = former
         && desired_revision != newest
         && deployed(&history).is_some()
     {
-        pruning.prune(desired_revision).await?;
+        pruning.prune(former).await?;
     }
     let operation = Operation::Rollback;
     let mut objects = match built {
@@ -183,7 +186,7 @@ pub(super) async fn rollback_locked(
         open,
         recorded,
         outdated: Vec::new(),
-        is_unchecked: false,
+        unchecked: None,
         created: Vec::new(),
         is_carried_out: false,
         found: false,
@@ -233,9 +236,9 @@ pub async fn record_failed_rollback(
             return Ok(());
         }
     }
-    for revision in prunable(&history, max_history).before {
-        if revision != release.revision {
-            storage.delete(&release.name, revision).await?;
+    for record in prunable(&history, max_history).before {
+        if record.revision() != release.revision {
+            storage.delete(&release.name, &record).await?;
         }
     }
     let mut failed = release.clone();
@@ -245,7 +248,7 @@ pub async fn record_failed_rollback(
         info.rollback_revision = release.revision;
     }
     failed.set_status(Status::Failed, description);
-    storage.create(&failed).await
+    storage.create(&failed).await.map(drop)
 }
 
 /// Looks at objects; one that another release has by now is refused, as nobody asked for a failed attempt to be undone.

@@ -18,7 +18,7 @@ use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, t
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
 use crate::state::{UninstallPlan, plan_uninstall};
-use crate::storage::{Origin, Storage, StorageError, StoredRevision, last};
+use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision, last};
 
 /// Removes a release, or goes on removing it. One that does not exist is fine.
 ///
@@ -44,8 +44,8 @@ pub async fn uninstall(
 pub(super) enum Extent<'a> {
     /// All that are its own.
     All,
-    /// Those that its only attempt created.
-    Created(&'a [(Object, Created)]),
+    /// Those that its only attempt created, and the record of that.
+    Created(&'a [(Object, Created)], i64),
 }
 
 /// [`uninstall`], for a caller that holds the release lock.
@@ -61,6 +61,9 @@ pub(super) async fn uninstall_locked(
     };
     let mut history = storage.history(&spec.name).await.map_err(load)?;
     history.retain(|head| spec.up_to.is_none_or(|newest| head.revision <= newest));
+    if let Extent::Created(_, attempt) = extent {
+        history.retain(|head| head.revision == attempt);
+    }
     let mut done = Uninstalled {
         existed: !history.is_empty(),
         ..Uninstalled::default()
@@ -144,7 +147,7 @@ pub(super) async fn uninstall_locked(
             );
             deleting.await?;
         }
-        Extent::Created(created) => {
+        Extent::Created(created, _) => {
             let owner = Owner::new(&spec.name, &spec.namespace);
             let back = take_back(cluster, &owner, created.iter().rev()).await;
             back.map_err(|failures| UninstallError::Delete {
@@ -267,7 +270,7 @@ impl Records {
             (Some(head.revision) == subject, is_ours, head.revision)
         });
         for head in heads {
-            let deleted = storage.delete(&self.name, head.revision).await;
+            let deleted = storage.delete(&self.name, &Deletable::removed(head)).await;
             deleted.map_err(UninstallError::Purge)?;
         }
         Ok(())

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
+pub use crate::deletable::Deletable;
 pub use crate::history::{Origin, Prunable, StoredRevision, deployed, last, prunable};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
@@ -310,11 +311,11 @@ impl Storage {
         }
     }
 
-    /// Writes a new revision.
+    /// Writes a new revision, and gives what it takes to delete it again.
     ///
     /// # Errors
     /// It exists already, it is too large, or the API server refused.
-    pub async fn create(&self, release: &Release) -> Result<(), StorageError> {
+    pub async fn create(&self, release: &Release) -> Result<Deletable, StorageError> {
         if let Err(unstored) = self.store_digest(release).await {
             // It may be written with another entry yet.
             self.withdraw_digest(release);
@@ -324,7 +325,7 @@ impl Storage {
         if created.as_ref().is_err_and(StorageError::is_refusal) {
             self.withdraw_digest(release);
         }
-        created
+        created.map(|()| Deletable::created(release))
     }
 
     /// Takes back the digest of a revision that is not written after all: its number is whoever's writes it first.
@@ -340,7 +341,7 @@ impl Storage {
     /// # Errors
     /// [`StorageError::Exists`] if there is one by now that is not to be overwritten; the history
     /// shows it. Else as [`Self::create`].
-    pub async fn repair(&self, release: &Release) -> Result<(), StorageError> {
+    pub async fn repair(&self, release: &Release) -> Result<Deletable, StorageError> {
         let is_shown = |head: &StoredRevision| head.revision == release.revision;
         if self.history(&release.name).await?.iter().any(is_shown) {
             return Err(StorageError::Exists);
@@ -351,7 +352,8 @@ impl Storage {
                 Err(StorageError::Exists)
             }
             Err(StorageError::Decode { .. } | StorageError::Unproven { .. }) => {
-                self.delete(&release.name, release.revision).await?;
+                self.delete_revision(&release.name, release.revision)
+                    .await?;
                 self.create(release).await
             }
             Err(StorageError::NotFound) => Err(StorageError::Exists),
@@ -367,11 +369,22 @@ impl Storage {
         self.driver.update(release).await
     }
 
+    /// What it takes to delete a record that was read, if it is known to be what was written here, by whichever of those that share the
+    /// digests.
+    pub fn deletable(&self, name: &str, revision: i64, release: &Release) -> Option<Deletable> {
+        let is_known = self.recognises(name, revision, release);
+        is_known.then(|| Deletable::recognised(revision))
+    }
+
     /// Deletes a revision; one that is gone already is fine.
     ///
     /// # Errors
     /// The API server refused.
-    pub async fn delete(&self, release: &str, revision: i64) -> Result<(), StorageError> {
+    pub async fn delete(&self, release: &str, record: &Deletable) -> Result<(), StorageError> {
+        self.delete_revision(release, record.revision()).await
+    }
+
+    async fn delete_revision(&self, release: &str, revision: i64) -> Result<(), StorageError> {
         let gone = match self.driver.delete(&key(release, revision)).await {
             Err(StorageError::NotFound) => Ok(()),
             other => other,

@@ -12,7 +12,7 @@ use chart::Chart;
 use jiff::Timestamp;
 use release::model::{Release, Status};
 use release::storage::{
-    self, Stamp, StorageError, StoredRevision, contains_system_labels, decode, deployed,
+    self, Deletable, Stamp, StorageError, StoredRevision, contains_system_labels, decode, deployed,
     invalid_label_value, last, prunable, record_labels, to_json, user_labels,
 };
 use serde_json::{Map, Value, json};
@@ -238,7 +238,8 @@ fn prune(case: &Case) -> Outcome {
         .get("max_history")
         .and_then(Value::as_i64)
         .unwrap_or_default();
-    let mut removed = prunable(&history, max_history).before;
+    let removed = prunable(&history, max_history).before;
+    let mut removed: Vec<i64> = removed.iter().map(Deletable::revision).collect();
     history.retain(|head| !removed.contains(&head.revision));
     let new = head(case.get("create").unwrap_or(&Value::Null));
     let error = history.iter().any(|head| head.revision == new.revision);

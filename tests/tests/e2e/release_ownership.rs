@@ -4,7 +4,7 @@ use agent::ledger::LEDGER_NAME;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use release::storage::{KubernetesDriver, RecordKind};
+use release::storage::{Deletable, KubernetesDriver, RecordKind, StoredRevision};
 use release::{Cluster, Storage};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
@@ -17,7 +17,8 @@ use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, deploy, deploy_own, gone, hasty, present, start, target, wait_event, wait_report,
+    app, conditions, deploy, deploy_own, gone, hasty, present, start, target, wait_event,
+    wait_report,
 };
 
 /// A ConfigMap as a file of a bundle.
@@ -267,7 +268,11 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
         .await?;
     // What is forged does not make it go; who may write records may delete it as well.
     records.get("kept", 1).await?;
-    records.delete("kept", 1).await?;
+    let record = |revision| {
+        let head = StoredRevision::new(revision, release::Status::Failed);
+        Deletable::own(&head).context("a record")
+    };
+    records.delete("kept", &record(1)?).await?;
     let mut forged = genuine;
     forged.hooks.push(release::Hook {
         name: "forged".to_owned(),
@@ -286,7 +291,7 @@ async fn a_revision_below_the_newest_is_not_believed_anew() -> Result<()> {
     let known = entry(&agent, "kept").await?.context("an entry")?;
     ensure!(!known.to_string().contains(&digest), "{known}");
     for revision in [3, 2] {
-        records.delete("kept", revision).await?;
+        records.delete("kept", &record(revision)?).await?;
     }
     agent.delete("kept").await?;
     gone(&agent, &["kept".to_owned()], PATIENCE).await?;
@@ -770,7 +775,8 @@ async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What is to outlive its bundle does, also where another one waits for the release and has not all of it.
+/// What is to outlive its bundle does, also where another one waits for the release and has not all of it: nobody has it while its owner goes, and
+/// what somebody's helm wrote over it is none of the other one's.
 #[tokio::test]
 async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -781,12 +787,24 @@ async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<
     agent.apply(&keeping).await?;
     agent.wait_ready("zeta").await?;
     let before = [uid(&agent, "zeta").await?, uid(&agent, "common").await?];
+    let records = records(&agent).await?;
+    let mut upgraded = records.get("shared", 1).await?;
+    upgraded.revision = 2;
+    records.create(&upgraded).await?;
     agent.apply(&shared("alpha")).await?;
-    agent
-        .wait_deploy_error("alpha", |message| {
-            message.contains("belongs to bundle zeta")
-        })
-        .await?;
+    let refused = |message: &str| message.contains("belongs to bundle zeta");
+    agent.wait_deploy_error("alpha", refused).await?;
+    let bundles = agent.bundle_deployments()?;
+    bundles.delete("zeta", &DeleteParams::default()).await?;
+    // It has its finalizer yet, and the other one is tried again and again.
+    for round in ["one", "two"] {
+        agent.apply(&shared("alpha").label("round", round)).await?;
+        let_removals_pass(&agent, round).await?;
+        let is_refused = |bundle: &Value| {
+            bundle["metadata"]["labels"]["round"] == round && refused(&conditions(bundle))
+        };
+        agent.wait_for("alpha", "a refusal", is_refused).await?;
+    }
     agent.delete("zeta").await?;
     agent.wait_ready("alpha").await?;
     let after = [uid(&agent, "zeta").await?, uid(&agent, "common").await?];

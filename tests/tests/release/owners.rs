@@ -9,8 +9,8 @@ use futures_util::future::try_join_all;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use release::storage::Storage;
-use release::{Cluster, DeployOptions, UninstallSpec};
+use release::storage::{Deletable, Storage, StoredRevision};
+use release::{Cluster, DeployOptions, Status, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -302,7 +302,10 @@ async fn killed_removals(beside: Beside) -> Result<()> {
         failed.expect_err("one of its objects is refused");
         match beside {
             Beside::Deployed => {}
-            Beside::Nothing => plain.delete("ours", 1).await?,
+            Beside::Nothing => {
+                let record = Deletable::own(&StoredRevision::new(1, Status::Deployed));
+                plain.delete("ours", &record.context("a record")?).await?;
+            }
             Beside::Helms => {
                 let mut record = plain.get("ours", 1).await?;
                 record.revision = 3;

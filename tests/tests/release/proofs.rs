@@ -2,17 +2,22 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agent::ledger::{LedgerEntry, Notes};
 use anyhow::Result;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::{Api, ResourceExt as _};
 use release::BoxError;
 use release::action::Writer;
 use release::model::{Release, Status};
 use release::state::State;
 use release::storage::{DigestStore, KnownDigest, StorageError};
 use release::{DeployError, DeployOptions, RollbackSpec, Storage, UninstallSpec};
+use testbed::wait::wait_until;
 
 use crate::world::{Template, World, config_map};
 
@@ -575,6 +580,86 @@ async fn nothing_of_somebody_elses_history_goes_for_attempts_that_fail() -> Resu
         "{kept:?}"
     );
     assert_eq!(kept.last().map(String::as_str), Some("8 failed"));
+    Ok(())
+}
+
+/// An administrator installs under the number that an attempt of ours had, which was undone. That the ledger has its number makes the record none of
+/// ours.
+#[tokio::test]
+async fn a_record_under_a_number_that_was_given_before_is_not_pruned() -> Result<()> {
+    let (world, _, plain) = with_digests().await?;
+    assert!(world.deploy_with(&failing("1"), atomic()).await.is_err());
+    assert!(world.history().await?.is_empty(), "it was undone");
+    let theirs = world.spec(
+        &Template::new(&config_map("a", "1")),
+        DeployOptions::default(),
+    );
+    release::deploy(&world.cluster, &plain, &theirs).await?;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+    let mut record = secrets.get("sh.helm.release.v1.web.v1").await?;
+    secrets
+        .delete(&record.name_any(), &DeleteParams::default())
+        .await?;
+    record.metadata = ObjectMeta {
+        name: record.metadata.name,
+        labels: record.metadata.labels,
+        ..ObjectMeta::default()
+    };
+    let by_helm = PostParams {
+        field_manager: Some("Helm".to_owned()),
+        ..PostParams::default()
+    };
+    secrets.create(&by_helm, &record).await?;
+    let few = DeployOptions {
+        max_history: 1,
+        ..atomic()
+    };
+    for value in ["2", "3"] {
+        let failed = world.deploy_with(&failing(value), few.clone()).await;
+        assert!(failed.is_err());
+        let kept = plain.get("web", 1).await?;
+        assert_eq!(kept.status(), Status::Deployed, "after {value}");
+    }
+    Ok(())
+}
+
+/// An administrator's helm deploys the release while the first attempt at it waits for an object: what he wrote and has is not undone with that.
+#[tokio::test]
+async fn an_undo_leaves_a_release_that_somebody_went_on_with_meanwhile() -> Result<()> {
+    for is_known in [false, true] {
+        let (world, book, plain) = with_digests().await?;
+        if is_known {
+            // The ledger has it, so that what was created is taken back and nothing is uninstalled.
+            book.begin("", &[], Some(1));
+        }
+        let unready = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: unready\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+                       storageClassName: none\n  resources:\n    requests:\n      storage: 1Mi\n";
+        let template = Template::new(&(config_map("a", "1") + unready));
+        let options = DeployOptions {
+            timeout: Some(Duration::from_secs(5)),
+            ..atomic()
+        };
+        let attempt = world.deploy_with(&template, options);
+        let others = async {
+            let is_written = async || match world.value("a").await {
+                Ok(value) if value == "1" => Ok(()),
+                other => Err(format!("{other:?}")),
+            };
+            wait_until("the attempt's object", Duration::from_secs(30), is_written).await?;
+            let head = plain.history("web").await?;
+            let number = head.last().map_or(0, |head| head.revision);
+            let mut theirs = plain.get("web", number).await?;
+            theirs.revision = number + 1;
+            theirs.set_status(Status::Deployed, "Upgrade complete");
+            plain.create(&theirs).await?;
+            Ok::<_, anyhow::Error>(theirs.revision)
+        };
+        let (undone, theirs) = futures_util::join!(attempt, others);
+        let error = format!("{:?}", undone.expect_err("it never becomes ready"));
+        let theirs = theirs?;
+        assert_eq!(plain.get("web", theirs).await?.status(), Status::Deployed);
+        assert_eq!(world.value("a").await?, "1", "known {is_known}: {error}");
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agent::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use agent::controllers::bundle_deployment::correct;
+use agent::ledger::records::Survey;
 use agent::ledger::{OwnedRecords, Proof, records};
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -456,9 +457,9 @@ impl Scene {
     }
 
     /// What of the release is the bundle's, and whether none of it was deployed.
-    async fn owned(&self) -> Result<(OwnedRecords, bool)> {
+    async fn owned(&self) -> Result<Survey> {
         let entry = self.book.as_known();
-        Ok(records::owned(&self.world.storage, "web", &entry, SYSTEM).await?)
+        Ok(records::survey(&self.world.storage, "web", &entry, SYSTEM).await?)
     }
 
     /// Nobody wrote to it.
@@ -552,7 +553,9 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
         }
     };
     if operation == Operation::HandOver {
-        let (owned, is_attempt) = scene.owned().await?;
+        let Survey {
+            owned, is_attempt, ..
+        } = scene.owned().await?;
         ensure!(owned == OwnedRecords::Whole, "{owned:?}");
         scene.book.hand_over(HEIR, is_attempt);
         scene.is_all_untouched().await?;
@@ -631,7 +634,9 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             }
         }
         Operation::Remove => {
-            let (owned, is_attempt) = scene.owned().await?;
+            let Survey {
+                owned, is_attempt, ..
+            } = scene.owned().await?;
             ensure!(owned == OwnedRecords::Whole, "{owned:?}");
             let spec = UninstallSpec {
                 is_attempt,

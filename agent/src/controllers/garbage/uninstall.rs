@@ -6,13 +6,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use release::action::{UninstallSpec, uninstall};
-use release::storage::Storage;
+use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
 use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
+use crate::ledger::records::Survey;
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::report::redact::{Redacted, SensitiveData};
 
@@ -55,6 +56,8 @@ pub(super) struct OwnedRelease {
     pub(super) keeps: bool,
     /// None of it was ever deployed.
     pub(super) is_attempt: bool,
+    /// The newest revision that the release had when it was proven to be the bundle's, whoever wrote it.
+    newest: Option<i64>,
 }
 
 impl Uninstaller {
@@ -79,13 +82,18 @@ impl Uninstaller {
             release: key.to_string(),
             source,
         };
-        let (owned, is_attempt) =
-            match records::owned(&storage, &key.name, entry, &self.system_namespace).await {
-                Ok(found) => found,
-                // In a namespace that is gone with its rights an account may not even look.
-                Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
-                Err(source) => return Err(failed(source)),
-            };
+        let survey = match records::survey(&storage, &key.name, entry, &self.system_namespace).await
+        {
+            Ok(survey) => survey,
+            // In a namespace that is gone with its rights an account may not even look.
+            Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
+            Err(source) => return Err(failed(source)),
+        };
+        let Survey {
+            owned,
+            is_attempt,
+            newest,
+        } = survey;
         if let Some(proof) = Proof::of_records(&owned) {
             return Ok(Found::Owned(Box::new(OwnedRelease {
                 proof,
@@ -93,14 +101,23 @@ impl Uninstaller {
                 storage,
                 keeps,
                 is_attempt,
+                newest,
             })));
         }
         let OwnedRecords::Parts(revisions) = owned else {
             return Ok(Found::Foreign);
         };
         for revision in revisions {
-            let deleted = storage.delete(&key.name, revision).await;
-            deleted.map_err(failed)?;
+            let record = match storage.get_unverified(&key.name, revision).await {
+                Ok(record) => record,
+                Err(StorageError::NotFound) => continue,
+                Err(source) => return Err(failed(source)),
+            };
+            // It was a moment ago.
+            if let Some(record) = storage.deletable(&key.name, revision, &record) {
+                let deleted = storage.delete(&key.name, &record).await;
+                deleted.map_err(failed)?;
+            }
         }
         Ok(Found::Returned)
     }
@@ -134,8 +151,14 @@ impl Uninstaller {
         release: &OwnedRelease,
         next_owner: &str,
     ) -> Result<(), RemovalError> {
-        let newest = entry.newest_written();
-        self.delete(key, entry, release, newest).await?;
+        let own = entry.newest_written().unwrap_or_default();
+        let known = self.ledger.get(key);
+        let taken = known.and_then(|known| known.first_of_others(&entry.bundle, own));
+        let up_to = match taken {
+            Some(taken) => taken - 1,
+            None => release.newest.unwrap_or_default(),
+        };
+        self.delete(key, entry, release, Some(up_to)).await?;
         let given_up = self.ledger.give_up(key, &entry.bundle, Some(next_owner));
         given_up.await.map_err(RemovalError::Ledger)
     }
