@@ -592,6 +592,7 @@ impl<'a> Matcher<'a> {
             return Ok(found);
         }
         let regex = Regexp::compile(pattern).map_err(|error| Error::new(error.to_string()));
+        let ignored = self.ignored;
         for index in 0..node.content.len() {
             let regex = regex.as_ref().map_err(Clone::clone)?;
             let element = &mut node.content[index];
@@ -613,7 +614,8 @@ impl<'a> Matcher<'a> {
                 found.extend(below(index, inner));
             }
         }
-        if !found.is_empty() || self.create.is_none() {
+        // What is found inside of a text is found as well.
+        if !found.is_empty() || self.ignored > ignored || self.create.is_none() {
             return Ok(found);
         }
         if !may_create {
