@@ -161,7 +161,10 @@ pub fn weigh(value: &Value) -> usize {
 
 impl Budget {
     /// A value that is there already.
-    fn add(&mut self, value: &Value) -> Result<(), TooLarge> {
+    ///
+    /// # Errors
+    /// With it, there is more than the limit.
+    pub fn add(&mut self, value: &Value) -> Result<(), TooLarge> {
         match value {
             Value::String(text) => self.text(text.len()),
             Value::Array(items) => items.iter().enumerate().try_for_each(|(length, item)| {

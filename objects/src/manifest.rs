@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use golib::budget::Budget;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::discovery::{Discovery, Resource, group_version};
 use crate::fields::text;
@@ -69,6 +69,8 @@ impl BuildError {
 /// What the documents of a manifest may take together once they are read, in bytes: twice what they may when a chart is rendered, so that
 /// what is deployed can always be read.
 const MAX_DECODED: usize = 96 << 20;
+/// What may be kept of all documents of a manifest whose objects are only taken away, in bytes: some twenty thousand objects.
+const MAX_OUTLINES: usize = 32 << 20;
 
 /// The documents of `manifest`, comments-only ones left out and lists flattened.
 ///
@@ -174,43 +176,77 @@ pub fn build_stored(
     build_served(documents(manifest)?, namespace, discovery)
 }
 
-/// [`build_stored`] without what nobody needs who only takes the objects away: of each there are kind and metadata alone, so that a manifest
-/// that somebody else wrote may be as large as it likes.
+/// [`build_stored`] without what nobody needs who only takes the objects away: of each there are its kind, its name and the annotations of
+/// helm alone, so that one document of a manifest that somebody else wrote may be as large as any, and many may be many.
 ///
 /// # Errors
-/// The manifest is no YAML, or one document of it is larger than any that is deployed.
+/// The manifest is no YAML, one document of it is larger than any that is deployed, or what is left of all is more than 32 MiB.
 pub fn build_stored_names(
     manifest: &str,
     namespace: &str,
     discovery: &Discovery,
 ) -> Result<Vec<Object>, BuildError> {
     let mut all = Vec::new();
+    let mut kept = Budget::new(MAX_OUTLINES);
     for (index, piece) in split(manifest).into_iter().enumerate() {
-        let mut budget = Budget::new(MAX_DECODED);
-        let read = golib::yaml::Decoder::new().decode(piece.as_bytes(), &mut budget);
-        let read = read.map_err(|error| BuildError::Yaml {
+        let problem = |error: &dyn std::fmt::Display| BuildError::Yaml {
             index,
             problem: error.to_string(),
-        });
-        for mut document in flattened(std::iter::once(read))? {
-            let is_definition = text(&document, "/kind") == "CustomResourceDefinition";
-            if let Some(fields) = document.as_object_mut() {
-                fields.retain(|field, _| {
-                    matches!(field.as_str(), "apiVersion" | "kind" | "metadata")
-                        || is_definition && field == "spec"
-                });
-            }
-            if let Some(versions) = document.pointer_mut("/spec/versions")
-                && let Some(versions) = versions.as_array_mut()
-            {
-                for version in versions.iter_mut().filter_map(Value::as_object_mut) {
-                    version.remove("schema");
-                }
-            }
-            all.push(document);
+        };
+        let mut budget = Budget::new(MAX_DECODED);
+        let read = golib::yaml::Decoder::new().decode(piece.as_bytes(), &mut budget);
+        let read = read.map_err(|error| problem(&error));
+        for document in flattened(std::iter::once(read))? {
+            let outline = outline(&document);
+            kept.add(&outline).map_err(|error| problem(&error))?;
+            all.push(outline);
         }
     }
     build_served(all, namespace, discovery)
+}
+
+/// What tells which object a document is, whether helm is to keep it, and which kind it defines.
+fn outline(document: &Value) -> Value {
+    const PATHS: [&[&str]; 9] = [
+        &["apiVersion"],
+        &["kind"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "generateName"],
+        &["spec", "group"],
+        &["spec", "scope"],
+        &["spec", "names", "kind"],
+        &["spec", "names", "plural"],
+    ];
+    let mut outline = Value::Null;
+    let is_definition = text(document, "/kind") == "CustomResourceDefinition";
+    for path in PATHS {
+        let found = path.iter().try_fold(document, |at, key| at.get(key));
+        if let Some(found @ Value::String(_)) = found
+            && (is_definition || path[0] != "spec")
+        {
+            let place = path
+                .iter()
+                .fold(&mut outline, |at, key| &mut at[key.to_owned()]);
+            *place = found.clone();
+        }
+    }
+    for (key, value) in annotations(document) {
+        if key.starts_with("helm.sh/") && value.is_string() {
+            outline["metadata"]["annotations"][key] = value.clone();
+        }
+    }
+    if is_definition {
+        let versions = document.pointer("/spec/versions").and_then(Value::as_array);
+        let names = versions.into_iter().flatten().map(|one| text(one, "/name"));
+        outline["spec"]["versions"] = names.map(|name| json!({ "name": name })).collect();
+    }
+    outline
+}
+
+fn annotations(document: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let annotations = document.pointer("/metadata/annotations");
+    annotations.and_then(Value::as_object).into_iter().flatten()
 }
 
 fn build_served(
@@ -429,6 +465,30 @@ mod tests {
         let names: Vec<_> = objects.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["a", "b"]);
         assert!(objects.iter().all(|one| one.body.get("x").is_none()));
+    }
+
+    /// Whatever somebody forges in a place that is looked at, a removal keeps little of it.
+    #[test]
+    fn of_a_manifest_that_is_only_removed_little_is_kept() {
+        let list = "[{a: 1}]";
+        let odd = format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: a, labels: {list}, x: {list}, \
+             annotations: {{helm.sh/resource-policy: keep, y: z, helm.sh/hook: {list}}}}}\n\
+             spec: {{group: g, scope: Namespaced, names: {{kind: K, plural: ks, shortNames: {list}}}, x: {list}, \
+             versions: [{{name: v1, schema: {list}}}]}}\n"
+        );
+        let expected = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "a", "annotations": {"helm.sh/resource-policy": "keep"}},
+            "spec": {"group": "g", "scope": "Namespaced", "names": {"kind": "K", "plural": "ks"}, "versions": [{"name": "v1"}]},
+        });
+        assert_eq!(outline(&documents(&odd).unwrap()[0]), expected);
+        let tiny = |n| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{n}}}\n");
+        let many = |count| (0..count).map(tiny).collect::<Vec<_>>().join("---\n");
+        let built = build_stored_names(&many(5_000), "n", &core()).unwrap();
+        assert_eq!(built.len(), 5_000);
+        let failed = build_stored_names(&many(100_000), "n", &core()).unwrap_err();
+        assert!(failed.to_string().contains("more than 32 MiB"), "{failed}");
     }
 
     #[test]
