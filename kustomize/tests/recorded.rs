@@ -8,7 +8,7 @@ use std::path::Path;
 use kustomize::{Limits, MemoryFiles, Options};
 
 /// Where we say something else on purpose, and what.
-const DIFFERENT: [(&str, Result<&str, &str>); 5] = [
+const DIFFERENT: [(&str, Result<&str, &str>); 6] = [
     // What a Secret is to hold is not shown.
     (
         "fields/secret_literal_wrong.txt",
@@ -35,6 +35,11 @@ const DIFFERENT: [(&str, Result<&str, &str>); 5] = [
     ),
     // Go panics.
     ("structure/crds_empty.txt", Ok("  name: a\n")),
+    // Go takes the first character of every line away.
+    (
+        "yaml/two_marks.txt",
+        Ok("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"),
+    ),
 ];
 
 struct Case {
