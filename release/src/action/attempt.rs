@@ -20,7 +20,7 @@ use super::retained::Retained;
 use super::{DeployOptions, install};
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, delete_all,
-    holds_more, take_back, wait_until_ready,
+    holds_more, is_custom, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
@@ -179,10 +179,9 @@ impl Attempt<'_> {
         self.created = applied.created;
         // What a release had that was not written here cannot be brought back, should the rest fail.
         let drops_last = self.operation == Operation::Upgrade && !self.previous.is_proven();
-        let mut retained = Vec::new();
-        if !drops_last {
-            retained = self.delete_obsolete(|object| !holds_more(object)).await?;
-        }
+        // What a volume, a namespace or a definition held cannot be brought back either, nor what a controller kept for a custom resource.
+        let goes_last = |object: &Object| drops_last || holds_more(object) || is_custom(object);
+        let mut retained = self.delete_obsolete(|object| !goes_last(object)).await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
         // Until all is done an attempt may fail, and one that fails takes nothing.
@@ -190,9 +189,7 @@ impl Attempt<'_> {
             let owned = self.cluster.own(object).await;
             owned.map_err(|source| DeployError::Apply(ApplyError::of(object, source)))?;
         }
-        // What a volume, a namespace or a definition held cannot be brought back either.
-        let last = self.delete_obsolete(|object| drops_last || holds_more(object));
-        retained.extend(last.await?);
+        retained.extend(self.delete_obsolete(goes_last).await?);
         Ok(Done {
             conflicts: applied.conflicts,
             applied: applied.live,

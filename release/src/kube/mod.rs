@@ -48,4 +48,4 @@ pub(crate) use hook_watch::wait_for_hooks;
 pub(crate) use ownership::{Created, stored_policy};
 
 pub(crate) use wait::{wait_until_gone, wait_until_ready};
-pub(crate) use write::{Claim, holds_more};
+pub(crate) use write::{Claim, holds_more, is_custom};

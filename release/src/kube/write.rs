@@ -642,8 +642,14 @@ impl<'a> ObjectWriter<'a> {
             lost,
             source,
         };
-        if let Some(lost) = contents(object).or_else(|| dependents(object)) {
+        if let Some(lost) = contents(object) {
             return Err(irreplaceable(lost, refusal));
+        }
+        if is_custom(object) {
+            // "Field is immutable" is what rules and webhooks of custom resources say as well.
+            const LOST: &str =
+                "recreating a custom resource may delete what its controller keeps for it";
+            return Err(irreplaceable(LOST, refusal));
         }
         const KEPT: &str = "it asks to be kept (helm.sh/resource-policy)";
         if stored_policy(&object.body).as_deref() == Some("keep") {
@@ -740,12 +746,9 @@ const BUILT_IN: [&str; 12] = [
     "storage.k8s.io",
 ];
 
-/// What may go with an object because of what somebody's controller keeps for it, in people's words: a database, a cluster. "Field is
-/// immutable" is what rules and webhooks of custom resources say as well.
-fn dependents(object: &Object) -> Option<&'static str> {
-    let is_built_in = BUILT_IN.contains(&object.resource.group.as_str());
-    (!is_built_in)
-        .then_some("recreating a custom resource may delete what its controller keeps for it")
+/// Whether somebody's controller may keep something for an object that goes with it: a database, a cluster.
+pub(crate) fn is_custom(object: &Object) -> bool {
+    !BUILT_IN.contains(&object.resource.group.as_str())
 }
 
 /// What is applied, as text: a tree of it would be kept until the answer is there.

@@ -455,11 +455,17 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
     let world = World::new().await?;
     let claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: data\nspec:\n  accessModes: [ReadWriteOnce]\n  \
                  resources: {requests: {storage: 1Gi}}\n";
+    let definition = definition(&world);
+    let custom = car(&world, 4);
     world
-        .deploy(&(config_map("a", "1") + &config_map("b", "1") + claim))
+        .deploy(
+            &(definition.clone() + &config_map("a", "1") + &config_map("b", "1") + claim + &custom),
+        )
         .await?;
     let before = world.uid_of("persistentvolumeclaim/data")?;
-    let without = || Template::new(&config_map("a", "2"));
+    let beetle = format!("cars.{}/beetle", group(&world));
+    let custom_before = world.uid_of(&beetle)?;
+    let without = || Template::new(&(definition.clone() + &config_map("a", "2")));
     let endless = job("endless").replace("image: busybox", "image: busybox:never");
     let endless = without().hook("endless", "post-upgrade", &endless);
     for atomic in [false, true] {
@@ -474,6 +480,7 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
             before,
             "atomic: {atomic}"
         );
+        assert_eq!(world.uid_of(&beetle)?, custom_before, "atomic: {atomic}");
     }
     assert_eq!(world.value("b").await?, "1", "gone back");
     world.deploy_with(&without(), options(false, false)).await?;
@@ -488,6 +495,7 @@ async fn a_volume_that_a_failing_version_dropped_is_still_there() -> Result<()> 
         !left?.is_empty() || world.uid_of("persistentvolumeclaim/data").is_err(),
         "it succeeded"
     );
+    world.uid_of(&beetle).unwrap_err();
     Ok(())
 }
 
