@@ -103,7 +103,8 @@ impl Decoder {
         match value {
             Value::String(text) => text.clone(),
             Value::Number(number) if self.converts => match number.as_f64() {
-                Some(float) if number.is_f64() => strconv::format_float(float, b'g', -1, 64),
+                // sigs.k8s.io/yaml prints floats with 32 bits.
+                Some(float) if number.is_f64() => strconv::format_float(float, b'g', -1, 32),
                 _ => number.to_string(),
             },
             Value::Bool(value) if self.converts => value.to_string(),

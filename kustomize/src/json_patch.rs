@@ -218,10 +218,9 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
             let wanted = value();
             let failed = || Error::new(format!("testing value {path} failed: test failed"));
             if path.is_empty() {
-                return if *document == wanted {
-                    Ok(())
-                } else {
-                    Err(failed())
+                return match is_equal(document, &wanted) {
+                    true => Ok(()),
+                    false => Err(failed()),
                 };
             }
             let Some((container, key)) = find(document, &path) else {
@@ -231,10 +230,9 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
             };
             let found = get(container, &key)
                 .map_err(|error| error.context(format!("error in test for path: '{path}'")))?;
-            if *found.unwrap_or(&Value::Null) == wanted {
-                Ok(())
-            } else {
-                Err(failed())
+            match is_equal(found.unwrap_or(&Value::Null), &wanted) {
+                true => Ok(()),
+                false => Err(failed()),
             }
         }
         "copy" => {
@@ -385,5 +383,28 @@ fn remove(container: &mut Value, key: &str) -> Result<Value> {
             Ok(items.remove(index))
         }
         _ => Ok(Value::Null),
+    }
+}
+
+/// As texts of JSON are equal, whatever the order of their fields: there `1.0` is `1`.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(_), Value::Number(_)) => {
+            golib::json::encode(one) == golib::json::encode(other)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(one, other)| is_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has = |(name, value): (&String, &Value)| {
+                other.get(name).is_some_and(|found| is_equal(value, found))
+            };
+            one.len() == other.len() && one.iter().all(has)
+        }
+        _ => one == other,
     }
 }
