@@ -38,6 +38,17 @@ pub(crate) fn transform(
         if filters.is_empty() {
             continue;
         }
+        // Go compares two readings of the field, of which one takes null for its text.
+        let version = map.resources()[at]
+            .node()
+            .and_then(|node| field(node, "apiVersion"))
+            .filter(|version| is_null(version) && !version.value.is_empty());
+        if let Some(version) = version {
+            return Err(Error::new(format!(
+                "node-referrerOriginal 'APIVersion' mismatch '' != '{}'",
+                version.value
+            )));
+        }
         let candidates = Candidates::of(map, at, &known)?;
         let Some(mut node) = map.resources()[at].node().cloned() else {
             continue;

@@ -147,7 +147,7 @@ pub(crate) fn configure(
             unmarshal(config).and_then(|config| patches::strategic(&config, loader))
         }
         "PatchTransformer" => {
-            unmarshal::<Patch>(config).and_then(|patch| patches::patch_step(patch, loader))
+            unmarshal::<Patch>(config).and_then(|patch| patches::patch_step(patch, config, loader))
         }
         "ReplacementTransformer" => {
             unmarshal(config).and_then(|config| replacements(config, loader))
@@ -197,7 +197,10 @@ pub(crate) fn of_kustomization(
     }
     for patch in &own.patches {
         let kind = "PatchTransformer";
-        let made = handed_over(patch.clone()).and_then(|patch| patches::patch_step(patch, loader));
+        let made = handed_over(patch.clone()).and_then(|patch| {
+            let given = patch.write().unwrap_or_default();
+            patches::patch_step(patch, &given, loader)
+        });
         steps.push((kind, configured(kind, || patch.write(), made)?));
     }
     if !own.namespace.is_empty() {

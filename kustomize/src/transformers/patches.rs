@@ -3,7 +3,7 @@
 use golib::yaml::node::Node;
 
 use super::{JsonPatchConfig, StrategicConfig, Transformer};
-use crate::decode::{PatchStrategicMerge, Write as _};
+use crate::decode::PatchStrategicMerge;
 use crate::error::{Context as _, Error, Result};
 use crate::factory;
 use crate::json_patch::JsonPatch;
@@ -90,12 +90,14 @@ pub(super) fn strategic(config: &StrategicConfig, loader: &Loader<'_>) -> Result
     Ok(Transformer::StrategicMerge(patches))
 }
 
-pub(super) fn patch_step(config: Patch, loader: &Loader<'_>) -> Result<Transformer> {
+/// `config` is what `given` says.
+pub(super) fn patch_step(
+    config: Patch,
+    given: &serde_json::Value,
+    loader: &Loader<'_>,
+) -> Result<Transformer> {
     let inline = config.patch.trim();
-    let shown = || {
-        let config = config.write().unwrap_or_default();
-        golib::yaml::encode(&config).unwrap_or_default()
-    };
+    let shown = || golib::yaml::encode(given).unwrap_or_default();
     let (text, source) = match (inline.is_empty(), config.path.is_empty()) {
         (true, true) => {
             return Err(Error::new(format!(
