@@ -220,7 +220,8 @@ impl ValuesReader {
 }
 
 /// What a bundle's objects, as they were deployed, may show that is secret: the data of the Secrets among them, and of its values all that
-/// does not stand in its spec, where some came from elsewhere. What that says by now, and what the spec names, is another matter.
+/// does not stand in its spec, where some came from elsewhere: as the release says, which knows what was asked then, or as the spec does,
+/// since a release of the Go agent's or of an older one says nothing.
 pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData {
     let chart = release.chart.as_ref();
     let annotations = chart.and_then(|chart| chart.metadata.annotations.as_ref());
@@ -228,7 +229,9 @@ pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData 
     let elsewhere = [ANNOTATION_VALUES_FROM, ANNOTATION_FACTS];
     let is_told =
         |all: &BTreeMap<String, String>| elsewhere.iter().any(|key| all.contains_key(*key));
-    let mut secrets = match annotations.is_some_and(is_told) {
+    let came_from_elsewhere =
+        annotations.is_some_and(is_told) || !values::references(&spec.options).is_empty();
+    let mut secrets = match came_from_elsewhere {
         true => {
             let helm = spec.options.helm.as_ref();
             let shown = values::inline(helm.and_then(|helm| helm.values.as_ref()));
@@ -334,13 +337,23 @@ mod tests {
         );
     }
 
-    /// Deployed with a password that the Secret has no more, if the spec names it still, and with an image that the spec says.
+    /// Deployed with a password that the Secret has no more, whether or not the spec names it still, and with an image that the spec says.
     #[rstest]
-    #[case::of_a_secret(Some(ANNOTATION_VALUES_FROM), "db://**REDACTED**@db")]
-    #[case::of_the_site(Some(ANNOTATION_FACTS), "db://**REDACTED**@db")]
-    #[case::of_the_spec(None, "db://hunter2-then@db")]
-    fn what_was_secret_when_it_was_deployed_is(#[case] from: Option<&str>, #[case] url: &str) {
-        let spec = json!({"options": {"helm": {"values": {"image": "web:canary"}}}});
+    #[case::of_a_secret(Some(ANNOTATION_VALUES_FROM), json!([]), "db://**REDACTED**@db")]
+    #[case::of_the_site(Some(ANNOTATION_FACTS), json!([]), "db://**REDACTED**@db")]
+    #[case::of_a_secret_by_another_agent(
+        None,
+        json!([{"secretKeyRef": {"name": "s", "namespace": "ns"}}]),
+        "db://**REDACTED**@db"
+    )]
+    #[case::of_the_spec(None, json!([]), "db://hunter2-then@db")]
+    fn what_was_secret_when_it_was_deployed_is(
+        #[case] from: Option<&str>,
+        #[case] named: Value,
+        #[case] url: &str,
+    ) {
+        let helm = json!({"values": {"image": "web:canary"}, "valuesFrom": named});
+        let spec = json!({"options": {"helm": helm}});
         let spec: BundleDeploymentSpec = serde_json::from_value(spec).unwrap();
         let mut chart = Chart::default();
         if let Some(from) = from {
