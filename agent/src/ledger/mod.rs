@@ -132,44 +132,49 @@ impl Ledger {
     }
 
     async fn set(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
-        if !key.is_storable() {
-            let problem = format!("{key} cannot be a release");
-            return Err(kube::Error::Service(problem.into()));
-        }
-        let must_write = {
-            let mut state = self.lock();
-            if !state.has_room(&key, &entry) {
-                let problem = format!("the ledger has no room for {key}: keep fewer revisions");
-                return Err(kube::Error::Service(problem.into()));
-            }
-            state.set(&key, entry)
-        };
-        if must_write {
+        if self.ask(&key, entry)? {
             self.flush(Some(&key)).await?;
         }
         Ok(())
     }
 
+    /// Asks for an entry to be written, if it can be. Whether anything is to be written.
+    fn ask(&self, key: &ReleaseKey, entry: LedgerEntry) -> kube::Result<bool> {
+        if !key.is_storable() {
+            let problem = format!("{key} cannot be a release");
+            return Err(kube::Error::Service(problem.into()));
+        }
+        let mut state = self.lock();
+        if !state.has_room(key, &entry) {
+            let problem = format!("the ledger has no room for {key}: keep fewer revisions");
+            return Err(kube::Error::Service(problem.into()));
+        }
+        Ok(state.set(key, entry))
+    }
+
     /// Believes a revision that somebody else wrote, and with it that the release is the bundle's; written with the next write, or by
     /// [`Self::settle`].
-    pub fn adopt(&self, key: ReleaseKey, entry: LedgerEntry, _proof: &Proof) {
+    ///
+    /// # Errors
+    /// It has no room: nobody knows whose the release is, until the next deploy says so where it notes its first revision.
+    pub fn adopt(&self, key: ReleaseKey, entry: LedgerEntry, _proof: &Proof) -> kube::Result<()> {
         let owned = LedgerEntry {
             is_attempt: false,
             ..entry
         };
-        self.lock().ask(key, owned);
+        self.ask(&key, owned).map(drop)
     }
 
-    /// Records what is there of a bundle beside a release that is not proven to be its own; written with the next write, or by
-    /// [`Self::settle`].
-    pub fn attempt(&self, key: ReleaseKey, entry: LedgerEntry) {
+    /// Records what is there of a bundle beside a release that is not proven to be its own.
+    ///
+    /// # Errors
+    /// It has no room or cannot be written: what depends on it, such as a copy that goes with the bundle, should not be made then.
+    pub async fn attempt(&self, key: ReleaseKey, entry: LedgerEntry) -> kube::Result<()> {
         let attempt = LedgerEntry {
             is_attempt: true,
             ..entry
         };
-        if key.is_storable() {
-            self.lock().ask(key, attempt);
-        }
+        self.set(key, attempt).await
     }
 
     /// Records what changed of a release whose owner is known; whose it is stays.
@@ -624,4 +629,70 @@ fn annotations(
 fn to_json(value: &impl Serialize) -> kube::Result<String> {
     let tree = serde_json::to_value(value).map_err(kube::Error::SerdeError)?;
     Ok(golib::json::encode(&tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http::{Method, Request, Response};
+    use http_body_util::{BodyExt as _, Full};
+    use kube::client::Body;
+    use tower::util::BoxCloneSyncService;
+
+    use super::*;
+    use crate::client::identity::Identities;
+    use crate::client::requests::{Clients, LastContact};
+
+    fn key(name: &str) -> ReleaseKey {
+        ReleaseKey {
+            namespace: "apps".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// What depends on an entry, as a copy does that goes with its bundle, is told that there is none.
+    #[tokio::test]
+    async fn what_a_full_ledger_has_no_room_for_is_an_error() {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&writes);
+        let answer = move |request: Request<Body>| {
+            if request.method() != Method::GET {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            let entry = LedgerEntry {
+                bundle: "b".repeat(6_200),
+                ..LedgerEntry::default()
+            };
+            let entry = serde_json::to_string(&entry).unwrap();
+            let data = (0..150).map(|n| (format!("apps_r{n}"), Value::from(entry.clone())));
+            let map = json!({"metadata": {}, "data": data.collect::<Map<_, _>>()});
+            let body = Full::new(Bytes::from(map.to_string()));
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            async { Ok(Response::new(body)) }
+        };
+        let service = BoxCloneSyncService::new(tower::service_fn(answer));
+        let clients = Clients::over(move |_| service.clone());
+        let config = kube::Config::new("http://unused".parse().unwrap());
+        let (host, contact) = (release::Host::default(), LastContact::default());
+        let identities = Identities::new(config, clients, host, "system", &contact).unwrap();
+        let ledger = Ledger::load(&identities.agent(), "system").await.unwrap();
+
+        let refused = ledger
+            .attempt(key("more"), LedgerEntry::default())
+            .await
+            .unwrap_err();
+        let refused = error::chain(&refused).to_string();
+        assert!(refused.contains("no room for apps/more"), "{refused}");
+        assert!(ledger.get(&key("more")).is_none());
+        assert_eq!(writes.load(Ordering::Relaxed), 0);
+        // What is there already can be written still.
+        ledger
+            .attempt(key("r0"), LedgerEntry::default())
+            .await
+            .unwrap();
+        assert_eq!(writes.load(Ordering::Relaxed), 1);
+    }
 }

@@ -429,15 +429,6 @@ impl LedgerState {
         true
     }
 
-    /// Asks for an entry to be written, where it has room: beyond that it is not known to anybody, and is asked for again by the next deploy,
-    /// which says so where it notes its first revision.
-    pub(super) fn ask(&mut self, key: ReleaseKey, entry: LedgerEntry) {
-        match self.has_room(&key, &entry) {
-            true => drop(self.pending.insert(key, Some(entry))),
-            false => tracing::error!(release = %key, "the ledger is full"),
-        }
-    }
-
     /// Whether an entry has room in the ConfigMap, which all releases share. What makes none of it larger always has: one write too many
     /// would be refused with all others.
     pub(super) fn has_room(&self, key: &ReleaseKey, entry: &LedgerEntry) -> bool {
@@ -605,11 +596,6 @@ mod tests {
             ..entry(62)
         };
         assert!(!state.has_room(&key(0), &larger));
-        // Nor is it written with what others ask for.
-        let pending = state.pending.len();
-        state.ask(key(0), larger);
-        state.ask(key(taken), entry(62));
-        assert_eq!(state.pending.len(), pending);
         state.set(&key(1), entry(1));
         assert!(state.has_room(&key(taken), &entry(62)));
     }

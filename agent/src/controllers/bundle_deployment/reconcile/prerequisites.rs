@@ -157,9 +157,9 @@ impl Reconciler {
         let (ledger, key) = (&self.context.ledger, claims::desired(bundle));
         if !bundle.spec.options.downstream_resources.is_empty() && ledger.get(&key).is_none() {
             // Whatever comes of the deploy, copies go with the bundle.
-            ledger.attempt(key.clone(), self.entry(bundle, impersonated, &key, false));
-            let settled = ledger.settle(&key).await;
-            settled.map_err(Halt::at(Cause::Ledger, &state.facts))?;
+            let entry = self.entry(bundle, impersonated, &key, false);
+            let noted = ledger.attempt(key, entry).await;
+            noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
         }
         let copied = downstream_resources::copy_all(upstream, impersonated, bundle).await;
         let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;

@@ -14,6 +14,7 @@ use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
+use crate::error;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
@@ -70,7 +71,10 @@ impl Reconciler {
                 state.report.record_changed(&id);
                 return Ok(None);
             };
-            self.adopt(&state.bundle, impersonated, &id, &release, &proof);
+            if let Err(failed) = self.adopt(&state.bundle, impersonated, &id, &release, &proof) {
+                let failed = error::chain(&failed);
+                tracing::error!(error = failed, "cannot note whose a release is");
+            }
         }
         // With correctDrift what somebody else made of the release is answered from the chart.
         let set = SetId::new(state.bundle.name(), &self.scope);
@@ -114,8 +118,8 @@ impl Reconciler {
                     false => Proof::claimed(&entry, bundle.name(), id.revision, &release),
                 };
                 if let Some(proof) = proof {
-                    self.adopt(bundle, &impersonated, &id, &release, &proof);
-                    if ledger.settle(&id.key()).await.is_err() {
+                    let adopted = self.adopt(bundle, &impersonated, &id, &release, &proof);
+                    if adopted.is_err() || ledger.settle(&id.key()).await.is_err() {
                         return Requeue::RETRY;
                     }
                 }
@@ -150,11 +154,11 @@ impl Reconciler {
         id: &ReleaseId,
         release: &Release,
         proof: &Proof,
-    ) {
+    ) -> kube::Result<()> {
         let key = id.key();
         let entry = self.entry(bundle, impersonated, &key, false);
         let entry = entry.noting(id.revision, release::storage::digest(release));
-        self.context.ledger.adopt(key, entry, proof);
+        self.context.ledger.adopt(key, entry, proof)
     }
 
     /// After a deploy that did not get as far as to write a revision: the release may be one of another agent's, whose attempts upstream's
@@ -176,7 +180,8 @@ impl Reconciler {
             {
                 // Nothing but itself names it: it may be removed, but nothing is applied or run from it.
                 let entry = self.entry(&state.bundle, impersonated, key, false);
-                ledger.attempt(key.clone(), entry);
+                let noted = ledger.attempt(key.clone(), entry).await;
+                noted.map_err(Halt::at(Cause::Ledger, &state.facts))?;
             }
         }
         let settled = ledger.settle(key).await;
