@@ -44,6 +44,8 @@ impl CredentialWatch<'_> {
         let mut bootstrap = self.watch(BOOTSTRAP_NAME);
         let mut credential = self.watch(AGENT_NAME);
         let mut renewal: Option<BoxFuture<'_, ()>> = None;
+        // Whether that is for want of a credential.
+        let mut is_gone = false;
         // Whether a bootstrap Secret came while another one was made use of.
         let mut is_asked_again = false;
         let mut check: Option<BoxFuture<'_, bool>> = None;
@@ -58,6 +60,7 @@ impl CredentialWatch<'_> {
                     check = None;
                 }
                 () = until_done(&mut renewal) => {
+                    is_gone = false;
                     renewal = std::mem::take(&mut is_asked_again).then(|| self.registrar.renew_if_new().boxed());
                 }
                 Some(event) = bootstrap.next() => {
@@ -81,8 +84,11 @@ impl CredentialWatch<'_> {
                     Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => {
                         self.health.contact(Side::Local);
                         check = None;
-                        tracing::info!("the credential is gone, registering again");
-                        renewal = Some(self.registrar.renew().boxed());
+                        // A local cluster that fails now and then tells so each time.
+                        if !std::mem::replace(&mut is_gone, true) {
+                            tracing::info!("the credential is gone, registering again");
+                            renewal = Some(self.registrar.renew().boxed());
+                        }
                     }
                     Err(failed) => {
                         tracing::debug!(error = %error::chain(&failed), "watching the credential");
@@ -136,5 +142,107 @@ async fn until_done<T>(work: &mut Option<BoxFuture<'_, T>>) -> T {
     match work {
         Some(work) => work.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http::{Request, Response, StatusCode};
+    use http_body_util::{BodyExt as _, Full};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::util::BoxCloneSyncService;
+
+    use super::*;
+    use crate::client::identity::Identities;
+    use crate::client::requests::{Clients, LastContact};
+    use crate::config::Timing;
+    use crate::register::UsedBootstrap;
+    use crate::report::metrics::Metrics;
+
+    /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
+    async fn flap(asked: Arc<AtomicUsize>, request: Request<Body>) -> Response<Full<Bytes>> {
+        let query = request.uri().query().unwrap_or_default();
+        if !query.contains("fieldSelector") {
+            asked.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        }
+        let (code, answer) = match query.contains("watch=true") {
+            true => (
+                410,
+                json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}),
+            ),
+            false => (
+                200,
+                json!({"metadata": {"resourceVersion": "1"}, "items": []}),
+            ),
+        };
+        let mut answer = Response::new(Full::new(Bytes::from(answer.to_string())));
+        *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+        answer
+    }
+
+    /// Each list without the credential would begin another registration in the place of the one under way.
+    #[tokio::test(start_paused = true)]
+    async fn a_local_cluster_that_flaps_leads_to_one_registration() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let clients = Clients::over(move |_| {
+            let asked = Arc::clone(&counted);
+            let serve = tower::service_fn(move |request| {
+                let answer = flap(Arc::clone(&asked), request);
+                async {
+                    let answer = answer.await;
+                    let body = |body: Full<Bytes>| body.map_err(|never| match never {});
+                    Ok(answer.map(|full| body(full).boxed_unsync()))
+                }
+            });
+            BoxCloneSyncService::new(serve)
+        });
+        let config = kube::Config::new("http://unused".parse().unwrap());
+        let last_contact = LastContact::default();
+        let identities = Identities::new(
+            config.clone(),
+            clients.clone(),
+            release::Host::default(),
+            "system",
+            &last_contact,
+        )
+        .unwrap();
+        let local = clients.client(config, &last_contact).unwrap();
+        let events = Arc::new(Events::new(
+            &identities.agent(),
+            "system",
+            "host",
+            Metrics::default(),
+        ));
+        let registrar = Registrar {
+            local: local.clone(),
+            clients,
+            namespace: "system".to_owned(),
+            hostname: "host".to_owned(),
+            timing: Timing::default(),
+            events: Arc::clone(&events),
+            last_contact,
+            used: UsedBootstrap::default(),
+        };
+        let watch = CredentialWatch {
+            local,
+            namespace: "system",
+            registrar: &registrar,
+            current: &Credential::from_data(&BTreeMap::new()),
+            health: &Health::new(Duration::from_secs(300)),
+            events: &events,
+        };
+        // Less than a request may take.
+        let ended = tokio::time::timeout(Duration::from_secs(25), watch.run()).await;
+        assert!(ended.is_err());
+        // The configuration and both Secrets.
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
     }
 }
