@@ -39,13 +39,30 @@ pub(crate) fn handed_over<T: Read + Write>(part: T) -> Result<T> {
     }
 }
 
-/// As [`handed_over`], what a file says of a generator or transformer.
-pub(crate) fn written_and_read(value: Value) -> Result<Value> {
+/// As [`handed_over`], what a file says of a generator or transformer. That is written as JSON first, where whole numbers have no point.
+pub(crate) fn written_and_read(mut value: Value) -> Result<Value> {
+    without_points(&mut value);
     if !has_odd_breaks(&value) {
         return Ok(value);
     }
     let text = golib::yaml::encode(&value)?;
     Ok(golib::yaml::decode(text.as_bytes())?)
+}
+
+/// Numbers as they are read from Go's JSON: `1e6` and `-0.0` as whole ones.
+fn without_points(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let text = golib::json::encode(value);
+            let whole = text.parse::<i64>().map(Value::from);
+            if let Ok(whole) = whole.or_else(|_| text.parse::<u64>().map(Value::from)) {
+                *value = whole;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_points),
+        Value::Object(entries) => entries.values_mut().for_each(without_points),
+        _ => {}
+    }
 }
 
 fn has_odd_breaks(value: &Value) -> bool {
