@@ -114,7 +114,7 @@ pub const MAX_DEPTH: usize = 512;
 /// Text that yaml.v3 refuses, documents nested deeper than [`MAX_DEPTH`], and what is heavier than the budget.
 pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
     let input = reader::read(text);
-    let mut parser = Parser::new(&input);
+    let mut parser = Parser::v3(&input);
     if parser.event()?.0 == Event::StreamEnd {
         return Ok(None);
     }

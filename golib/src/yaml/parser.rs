@@ -77,9 +77,19 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
+    /// As yaml.v2.
     pub(super) fn new(input: &'a Input<'_>) -> Self {
+        Self::over(Scanner::new(input, 0))
+    }
+
+    /// As yaml.v3, which looks two tokens further for comments.
+    pub(super) fn v3(input: &'a Input<'_>) -> Self {
+        Self::over(Scanner::new(input, 2))
+    }
+
+    fn over(scanner: Scanner<'a>) -> Self {
         Self {
-            scanner: Scanner::new(input),
+            scanner,
             state: State::ImplicitDocumentStart,
             states: Vec::new(),
             marks: Vec::new(),

@@ -1,5 +1,6 @@
 //! Text to tokens, with the quirks and messages of yaml.v2's scanner (`scannerc.go`): which is libyaml's, with YAML 1.1's
-//! line breaks, simple keys of at most 1,024 characters on one line, and tabs refused only where they would indent.
+//! line breaks, simple keys of at most 1,024 characters on one line, and tabs refused only where they would indent. yaml.v3's differs in
+//! how far it reads ahead.
 //!
 //! Scalars are in `scalar.rs`, directives, anchors and tags in `properties.rs`.
 
@@ -35,6 +36,8 @@ pub(super) struct Scanner<'a> {
     /// Whether the end of `text` was looked at.
     saw_end: Cell<bool>,
     tokens: VecDeque<Token<'a>>,
+    /// How many tokens must be there behind the first.
+    read_ahead: usize,
     tokens_parsed: usize,
     started: bool,
     ended: bool,
@@ -50,7 +53,8 @@ pub(super) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    pub(super) fn new(input: &'a Input<'_>) -> Self {
+    /// `read_ahead` decides which of two problems is told, the scanner's or one of the parser's before it.
+    pub(super) fn new(input: &'a Input<'_>, read_ahead: usize) -> Self {
         Self {
             text: &input.text,
             at: 0,
@@ -58,6 +62,7 @@ impl<'a> Scanner<'a> {
             input_problem: input.problem,
             saw_end: Cell::new(false),
             tokens: VecDeque::new(),
+            read_ahead,
             tokens_parsed: 0,
             started: false,
             ended: false,
@@ -105,6 +110,9 @@ impl<'a> Scanner<'a> {
                 self.push(Kind::StreamEnd, self.mark);
                 return Ok(false);
             }
+            return Ok(true);
+        }
+        if self.tokens.len() <= self.read_ahead && !self.ended {
             return Ok(true);
         }
         while let Some(&(number, index)) = self.simple_keys_by_token.front() {
