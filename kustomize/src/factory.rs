@@ -1,6 +1,6 @@
 //! Text to objects (`resource/factory.go`, kyaml's `ByteReader`).
 
-use golib::yaml::node::{self, Kind, Node, ScalarStyle, tag};
+use golib::yaml::node::{self, Kind, Node, tag};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -278,13 +278,7 @@ pub(crate) fn node_of(value: &Value) -> Node {
             let tag = node::resolved_tag(&text);
             Node::tagged(text, tag)
         }
-        Value::String(text) => {
-            let mut node = Node::string(text);
-            if node.style.scalar == ScalarStyle::Plain && node::resolved_tag(text) != tag::STR {
-                node.style.scalar = ScalarStyle::DoubleQuoted;
-            }
-            node
-        }
+        Value::String(text) => Node::encoded_string(text),
         Value::Array(items) => Node {
             content: items.iter().map(node_of).collect(),
             ..Node::collection(Kind::Sequence)

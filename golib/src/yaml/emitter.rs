@@ -138,28 +138,7 @@ impl Emitter {
 
     /// A scalar in the style it is to have, as far as its text can be written so, behind its tag.
     pub(super) fn styled(&mut self, scalar: &Styled<'_>) {
-        let analysis = Analysis::of(scalar.text, self.dialect);
-        let in_flow = scalar.in_flow;
-        let inline = in_flow || scalar.simple_key;
-        let mut style = scalar.style;
-        if scalar.simple_key && analysis.multiline {
-            style = ScalarStyle::DoubleQuoted;
-        }
-        let flow_indicator = |c| matches!(c, ',' | '?' | '[' | ']' | '{' | '}' | ':');
-        if style == ScalarStyle::Plain
-            && (!analysis.plain_allowed
-                || in_flow && scalar.text.contains(flow_indicator)
-                || scalar.text.is_empty() && inline
-                || analysis.multiline && inline)
-        {
-            style = ScalarStyle::SingleQuoted;
-        }
-        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-        if style == ScalarStyle::SingleQuoted && !analysis.single_quoted_allowed
-            || is_block && (!analysis.block_allowed || inline)
-        {
-            style = ScalarStyle::DoubleQuoted;
-        }
+        let style = scalar.held(self.dialect);
         if !scalar.tag.is_empty() {
             self.indicator(scalar.tag, true, false, false);
         }
@@ -474,6 +453,34 @@ pub(super) struct Styled<'a> {
     pub(super) tag: &'a str,
     pub(super) simple_key: bool,
     pub(super) in_flow: bool,
+}
+
+impl Styled<'_> {
+    /// The style that is asked for, or the next one that can hold the text.
+    pub(super) fn held(&self, dialect: Dialect) -> ScalarStyle {
+        let analysis = Analysis::of(self.text, dialect);
+        let inline = self.in_flow || self.simple_key;
+        let mut style = self.style;
+        if self.simple_key && analysis.multiline {
+            style = ScalarStyle::DoubleQuoted;
+        }
+        let flow_indicator = |c| matches!(c, ',' | '?' | '[' | ']' | '{' | '}' | ':');
+        if style == ScalarStyle::Plain
+            && (!analysis.plain_allowed
+                || self.in_flow && self.text.contains(flow_indicator)
+                || self.text.is_empty() && inline
+                || analysis.multiline && inline)
+        {
+            style = ScalarStyle::SingleQuoted;
+        }
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        if style == ScalarStyle::SingleQuoted && !analysis.single_quoted_allowed
+            || is_block && (!analysis.block_allowed || inline)
+        {
+            style = ScalarStyle::DoubleQuoted;
+        }
+        style
+    }
 }
 
 /// Which styles can hold a text unchanged.

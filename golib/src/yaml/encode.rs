@@ -339,11 +339,19 @@ fn text_of(scalar: Scalar<'_>, dialect: Dialect) -> (std::borrow::Cow<'_, str>, 
         },
         Scalar::Plain(text) => return (text.into(), false),
         Scalar::Str(text) => {
-            let plain = is_plain_string(text) && !(dialect == Dialect::V3 && is_octal(text));
+            let plain = match dialect {
+                Dialect::V3 => is_plain_in_v3(text),
+                _ => is_plain_string(text),
+            };
             return (text.into(), !plain);
         }
     };
     (text.into(), false)
+}
+
+/// Whether yaml.v3 writes a string without quotes.
+pub(super) fn is_plain_in_v3(text: &str) -> bool {
+    is_plain_string(text) && !is_octal(text)
 }
 
 /// What only yaml.v3 takes for an octal: a sign behind the prefix.

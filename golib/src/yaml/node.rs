@@ -278,6 +278,23 @@ impl Node {
         node
     }
 
+    /// Text as it is read from what yaml.v3's encoder writes of it: in the style that can hold it.
+    pub fn encoded_string(value: impl Into<String>) -> Self {
+        let mut node = Self::string(value);
+        if node.style.scalar == ScalarStyle::Plain && !is_plain_string(&node.value) {
+            node.style.scalar = ScalarStyle::DoubleQuoted;
+        }
+        node.style.scalar = Styled {
+            text: &node.value,
+            style: node.style.scalar,
+            tag: "",
+            simple_key: false,
+            in_flow: false,
+        }
+        .held(Dialect::V3);
+        node
+    }
+
     /// An empty sequence or mapping.
     pub fn collection(kind: Kind) -> Self {
         Self {
@@ -743,6 +760,11 @@ impl Plain {
             Self::Str => Value::String(text.to_owned()),
         })
     }
+}
+
+/// Whether yaml.v3 writes a text without quotes, as far as it is one: not where yaml.v2 or YAML 1.1 would read something else.
+fn is_plain_string(text: &str) -> bool {
+    resolved_tag(text) == tag::STR && super::encode::is_plain_in_v3(text)
 }
 
 /// The tag that yaml.v3 gives an untagged plain text.
