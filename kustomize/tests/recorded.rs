@@ -8,7 +8,7 @@ use std::path::Path;
 use kustomize::{Limits, MemoryFiles, Options};
 
 /// Where we say something else on purpose, and what.
-const DIFFERENT: [(&str, Result<&str, &str>); 6] = [
+const DIFFERENT: [(&str, Result<&str, &str>); 8] = [
     // What a Secret is to hold is not shown.
     (
         "fields/secret_literal_wrong.txt",
@@ -32,6 +32,18 @@ const DIFFERENT: [(&str, Result<&str, &str>); 6] = [
     (
         "replacements/condition_and_comment.txt",
         Ok("    value: first\n  - name: web\n    value: settings\n"),
+    ),
+    // Go has the second element in the place of the first too, and changes both.
+    (
+        "replacements/element_twice.txt",
+        Ok(
+            "      - image: nginx\n        name: \"\"\n      - image: cache\n        name: \"\"\n      serviceAccountName: cache\n",
+        ),
+    ),
+    // Go cannot read the YAML that it has written with its comments.
+    (
+        "yaml/comments_unreadable.txt",
+        Ok("  name: login\n  namespace: dev\nspec: {}\n"),
     ),
     // Go panics.
     ("structure/crds_empty.txt", Ok("  name: a\n")),

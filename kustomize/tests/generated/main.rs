@@ -28,7 +28,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dice::Dice;
-use excuses::{is_meant, is_of_comments};
+use excuses::{is_meant, is_of_comments, is_of_element_twice};
 use kustomize::{MemoryFiles, Options};
 use maker::{Files, Maker};
 use reference::Reference;
@@ -115,7 +115,11 @@ fn look_often(case: &Case, reference: &mut Reference, asked: usize) -> Option<(A
         .ask(case)
         .map_err(|error| without_pointers(&error));
     for _ in 0..asked {
-        if got == want || is_meant(&want, &got) || is_of_comments(case, &got, reference) {
+        if got == want
+            || is_meant(&want, &got)
+            || is_of_comments(case, &want, &got, reference)
+            || is_of_element_twice(case, &want, &got, reference)
+        {
             return None;
         }
         want = reference
