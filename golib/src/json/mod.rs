@@ -7,10 +7,12 @@
 mod decode;
 mod encode;
 mod fields;
+mod weight;
 
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, to_vec};
 pub use fields::{At, FieldError, Mismatch, known_field, time};
+pub use weight::weigh;
 
 use serde_json::{Number, Value};
 

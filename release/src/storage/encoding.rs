@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use golib::budget::{Budget, weigh};
+use golib::budget::Budget;
 
 use super::decode as fields;
 use crate::model::Release;
@@ -101,15 +101,6 @@ fn pack(json: &[u8]) -> Result<String, RecordError> {
     ))
 }
 
-/// What the values in a record weigh once they are read, all but the ends of their outermost maps.
-fn values_bytes(release: &Release) -> usize {
-    let defaults = release
-        .chart
-        .as_ref()
-        .map_or(0, |chart| weigh(&chart.values));
-    defaults + release.config.values().map(weigh).sum::<usize>()
-}
-
 /// The payload that stores `release`, leaving out what no action reads if it must: first the
 /// chart's files, then its templates. Manifest, hooks, values and metadata always stay, so every
 /// `helm` command works on such a record. The second value says whether something was left out.
@@ -122,7 +113,7 @@ pub fn encode_within(release: &Release, limit: usize) -> Result<(String, bool), 
         if json.len() as u64 > MAX_JSON_BYTES {
             return Ok(Err(RecordError::TooLarge(MAX_JSON_BYTES)));
         }
-        if json.len() + values_bytes(release) > MAX_READ_BYTES {
+        if golib::json::weigh(&json) > MAX_READ_BYTES {
             return Ok(Err(RecordError::TooLarge(MAX_READ_BYTES as u64)));
         }
         let payload = pack(&json)?;
@@ -226,10 +217,45 @@ mod tests {
         let dense = encode(&release).unwrap();
         let refused = decode(dense.as_bytes()).unwrap_err().to_string();
         assert!(refused.contains("too large"), "{refused}");
+        release.config.clear();
         release.manifest = "a".repeat(limit);
         let bomb = encode(&release).unwrap();
         assert!(bomb.len() < MAX_PAYLOAD_BYTES);
         let refused = decode(bomb.as_bytes()).unwrap_err();
         assert!(matches!(refused, RecordError::TooLarge(_)), "{refused}");
+    }
+
+    /// Files that hold next to nothing weigh as maps, beside values that just fit.
+    #[test]
+    fn what_is_written_is_read() {
+        let files = |count: usize| -> chart::Chart {
+            let file = |n: usize| chart::File::new(format!("f{n}"), Vec::new());
+            chart::Chart {
+                files: (0..count).map(file).collect::<Vec<_>>().into(),
+                ..chart::Chart::default()
+            }
+        };
+        let mut kinds = [0; 3];
+        for maps in [0, 30_000, 40_000] {
+            for count in [0, 20_000] {
+                let maps = vec![serde_json::json!({"a": 1}); maps];
+                let release = Release {
+                    name: "web".to_owned(),
+                    config: [("maps".to_owned(), maps.into())].into_iter().collect(),
+                    chart: Some(Arc::new(files(count))),
+                    ..Release::default()
+                };
+                let kind = match encode_within(&release, MAX_PAYLOAD_BYTES) {
+                    Ok((payload, is_slim)) => {
+                        decode(payload.as_bytes()).unwrap();
+                        usize::from(is_slim)
+                    }
+                    Err(_) => 2,
+                };
+                kinds[kind] += 1;
+            }
+        }
+        // Whole, without its files, and not at all.
+        assert!(kinds.iter().all(|count| *count > 0), "{kinds:?}");
     }
 }
