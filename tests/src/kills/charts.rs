@@ -46,7 +46,8 @@ const INSTALL: &[&str] = &["pre-install"];
 const BOTH_BEFORE: &[&str] = &["pre-install", "pre-upgrade"];
 const EITHER_SIDE: &[&str] = &["pre-install", "post-install", "pre-upgrade", "post-upgrade"];
 const BOTH_AFTER: &[&str] = &["post-install", "post-upgrade"];
-const ROLLBACK: &[&str] = &["pre-rollback"];
+const BEFORE_ROLLBACK: &[&str] = &["pre-rollback"];
+const AFTER_ROLLBACK: &[&str] = &["post-rollback"];
 const REMOVAL: &[&str] = &["post-install", "pre-delete"];
 const REMOVED: &[&str] = &["post-delete"];
 
@@ -154,7 +155,8 @@ impl Subject {
         self.hook("migrate", BOTH_BEFORE);
         self.hook("around", EITHER_SIDE);
         self.hook("after", BOTH_AFTER);
-        self.hook("back", ROLLBACK);
+        self.hook("back", BEFORE_ROLLBACK);
+        self.hook("returned", AFTER_ROLLBACK);
         self.hook("backup", REMOVAL);
         self.hook("last", REMOVED);
     }
@@ -284,13 +286,7 @@ fn hook_text(name: &str, events: &[&str]) -> String {
     } else {
         ""
     };
-    let policies = match name.rsplit('-').next() {
-        Some("first" | "vanishing") => "",
-        Some("migrate") => "before-hook-creation,hook-succeeded",
-        Some("after" | "last") => "hook-succeeded,hook-failed",
-        _ => "hook-succeeded",
-    };
-    let policy = match policies {
+    let policy = match policies(name) {
         "" => String::new(),
         policies => format!("    helm.sh/hook-delete-policy: {policies}\n"),
     };
@@ -299,6 +295,16 @@ fn hook_text(name: &str, events: &[&str]) -> String {
         events.join(","),
         indented(JOB, 2)
     )
+}
+
+/// Its `helm.sh/hook-delete-policy`; nothing for Helm's own.
+fn policies(hook: &str) -> &'static str {
+    match hook.rsplit('-').next() {
+        Some("first" | "vanishing") => "",
+        Some("migrate" | "returned") => "before-hook-creation,hook-succeeded",
+        Some("after" | "last") => "hook-succeeded,hook-failed",
+        _ => "hook-succeeded",
+    }
 }
 
 fn definition(group: &str, plural: &str, kind: &str) -> String {
@@ -319,6 +325,29 @@ fn indented(text: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A hook that goes once it has succeeded can be run twice by who only looks whether it is there.
+    #[test]
+    fn at_every_event_a_hook_is_deleted_once_it_has_succeeded() {
+        let subject = Subject::new("hooks", "a");
+        let events = [
+            "pre-install",
+            "post-install",
+            "pre-upgrade",
+            "post-upgrade",
+            "pre-rollback",
+            "post-rollback",
+            "pre-delete",
+            "post-delete",
+        ];
+        for event in events {
+            let mut hooks = subject.hooks.iter();
+            let is_one = |(hook, events): &(String, &[&str])| {
+                events.contains(&event) && policies(hook).contains("hook-succeeded")
+            };
+            assert!(hooks.any(is_one), "{event}");
+        }
+    }
 
     #[test]
     fn versions_differ_by_one_object() {

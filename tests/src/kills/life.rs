@@ -70,7 +70,8 @@ impl Stage {
         match self {
             Self::Install => &["pre-install", "post-install"],
             Self::Upgrade => &["pre-upgrade", "post-upgrade"],
-            Self::Rollback => &["pre-rollback"],
+            // What comes after the upgrade never does.
+            Self::Rollback => &["pre-upgrade", "pre-rollback", "post-rollback"],
             Self::Uninstall => &["pre-delete", "post-delete"],
         }
     }
@@ -311,7 +312,7 @@ impl Life<'_, '_> {
                 }
             }
         }
-        for (fault, hook, found) in self.miscounted_hooks(stage, &requests) {
+        for (fault, hook, found) in self.miscounted_hooks(stage, points.len(), &requests) {
             let story = format!("hook {hook} {found}\n{}", trail(&requests));
             self.find(fault, stage, points, story);
         }
@@ -322,7 +323,12 @@ impl Life<'_, '_> {
     }
 
     /// Hooks that were created less or more often than their events came, or after what they have to precede.
-    fn miscounted_hooks(&self, stage: Stage, requests: &[Request]) -> Vec<(Fault, String, String)> {
+    fn miscounted_hooks(
+        &self,
+        stage: Stage,
+        kills: usize,
+        requests: &[Request],
+    ) -> Vec<(Fault, String, String)> {
         let is_creation = |request: &Request, plural: &str, name: &str| {
             request.code == 201 && request.resource == plural && request.name == name
         };
@@ -345,7 +351,7 @@ impl Life<'_, '_> {
             let told = format!("ran {count} times, not {due}");
             if count < due {
                 found.push((Fault::Skipped, hook.clone(), told));
-            } else if due > 0 && count > due && !self.may_repeat(stage, hook) {
+            } else if count > due + self.repeats(stage, kills, hook) {
                 found.push((Fault::Repeated, hook.clone(), told));
             }
             let is_before = stage == Stage::Install && events.contains(&"pre-install");
@@ -358,10 +364,13 @@ impl Life<'_, '_> {
         found
     }
 
-    /// Whether a hook may run again: with an attempt that fails, which is made again, and where its object removes
-    /// itself, so that nobody who comes later can tell that it ran.
-    fn may_repeat(&self, stage: Stage, hook: &str) -> bool {
-        stage == Stage::Rollback || hook.ends_with("-vanishing")
+    /// How often a hook may run again: with an attempt that fails, which is made again where a kill came before that was noted, and where
+    /// its object removes itself, so that nobody who comes later can tell that it ran.
+    fn repeats(&self, stage: Stage, kills: usize, hook: &str) -> usize {
+        match stage == Stage::Rollback || hook.ends_with("-vanishing") {
+            true => kills,
+            false => 0,
+        }
     }
 
     async fn check_end(&mut self, stage: Stage, points: &[Point]) -> Result<()> {
