@@ -62,6 +62,8 @@ struct Reader {
 
 struct Watched {
     bundles: BTreeSet<String>,
+    /// The version that the last event was of.
+    seen: Option<String>,
     /// When its bundles look next because of the last change, or did.
     woken: Option<Instant>,
     task: JoinHandle<()>,
@@ -101,6 +103,7 @@ impl ValuesWatches {
             let watched = state.watches.entry(key.clone());
             let watched = watched.or_insert_with(|| Watched {
                 bundles: BTreeSet::new(),
+                seen: None,
                 woken: None,
                 task: self.start(account.client(), key.clone()),
             });
@@ -124,12 +127,13 @@ impl ValuesWatches {
         state.bundles.remove(bundle);
     }
 
-    /// A bundle read an object at this version; at none where it could not. What another bundle reads is no news to it.
+    /// A bundle read an object at this version; at none where it could not. What another bundle reads is no news to it. A change that was
+    /// told of before this was noted wakes it.
     pub fn was_read(&self, bundle: &str, reference: &Reference, version: Option<String>) {
-        let mut state = self.shared.lock();
-        if let Some(reader) = state.bundles.get_mut(bundle) {
-            let version = version.unwrap_or_default();
-            reader.read.insert(source_of(reference), version);
+        let version = version.unwrap_or_default();
+        let missed = self.shared.lock().was_read(bundle, reference, version);
+        for key in missed {
+            self.shared.wake(&key, [bundle.to_owned()].into());
         }
     }
 
@@ -185,6 +189,27 @@ impl Drop for ValuesWatches {
 }
 
 impl State {
+    /// Notes what a bundle read of an object. Those of its watches that have told of a later version.
+    fn was_read(
+        &mut self,
+        bundle: &str,
+        reference: &Reference,
+        version: String,
+    ) -> Vec<(String, Source)> {
+        let Some(reader) = self.bundles.get_mut(bundle) else {
+            return Vec::new();
+        };
+        let source = source_of(reference);
+        let is_later = |key: &&(String, Source)| {
+            let watched = self.watches.get(*key);
+            let seen = watched.and_then(|watched| watched.seen.as_deref());
+            key.1 == source && seen.is_some_and(|seen| is_later(seen, &version))
+        };
+        let missed = reader.watched.iter().filter(is_later).cloned().collect();
+        reader.read.insert(source, version);
+        missed
+    }
+
     /// The bundles that read another version of an object than this one, of those that watch it as one account.
     fn outdated(&self, key: &(String, Source), version: &str) -> BTreeSet<String> {
         let watched = self.watches.get(key);
@@ -261,7 +286,13 @@ impl Shared {
 
     /// An object is there in this version; in none when it is gone.
     fn seen(&self, key: &(String, Source), version: &str) {
-        let outdated = self.lock().outdated(key, version);
+        let outdated = {
+            let mut state = self.lock();
+            if let Some(watched) = state.watches.get_mut(key) {
+                watched.seen = Some(version.to_owned());
+            }
+            state.outdated(key, version)
+        };
         if !outdated.is_empty() {
             self.wake(key, outdated);
         }
@@ -305,6 +336,12 @@ fn next_look(last: Option<Instant>, now: Instant) -> Instant {
     }
 }
 
+/// Whether a version is after another one; a watch may lag behind a read.
+fn is_later(version: &str, than: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    matches!((number(version), number(than)), (Some(version), Some(than)) if version > than)
+}
+
 fn source_of(reference: &Reference) -> Source {
     let Reference {
         kind,
@@ -317,7 +354,11 @@ fn source_of(reference: &Reference) -> Source {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+    use crate::controllers::queue::Backoff;
+    use crate::report::metrics::Metrics;
 
     #[test]
     fn a_source_that_changes_all_the_time_is_looked_at_now_and_then() {
@@ -345,6 +386,7 @@ mod tests {
         let mut state = State::default();
         let watched = Watched {
             bundles: BTreeSet::from(["a".to_owned(), "b".to_owned(), "c".to_owned()]),
+            seen: None,
             woken: None,
             task: tokio::spawn(async {}),
         };
@@ -356,5 +398,52 @@ mod tests {
         }
         assert_eq!(state.outdated(&key, "3"), BTreeSet::from(["b".to_owned()]));
         assert_eq!(state.outdated(&key, "4").len(), 2);
+    }
+
+    /// The answer to a first read is on its way when the object changes: the event finds nobody who has read another version.
+    #[rstest]
+    #[case::changed_meanwhile(Some("3"), "2", 1)]
+    #[case::read_as_it_is(Some("3"), "3", 0)]
+    #[case::the_watch_lags_behind(Some("9"), "10", 0)]
+    #[case::nothing_was_told(None, "2", 0)]
+    #[case::gone(Some(""), "2", 0)]
+    #[tokio::test]
+    async fn a_change_before_a_read_was_noted_is_not_lost(
+        #[case] seen: Option<&str>,
+        #[case] read: &str,
+        #[case] woken: usize,
+    ) {
+        let reference = Reference {
+            kind: ReferenceKind::Secret,
+            namespace: "ns".to_owned(),
+            name: "s".to_owned(),
+            key: "values.yaml".to_owned(),
+        };
+        let key = ("account".to_owned(), source_of(&reference));
+        let backoff = Backoff {
+            min: LOOKS_APART,
+            max: LOOKS_APART,
+        };
+        let queue = Arc::new(Queue::new(backoff, Metrics::default()));
+        let waiting = || queue.entries()[0].1;
+        let watches = ValuesWatches::new(Arc::clone(&queue), LOOKS_APART);
+        {
+            let mut state = watches.shared.lock();
+            let watched = Watched {
+                bundles: BTreeSet::from(["a".to_owned()]),
+                seen: None,
+                woken: None,
+                task: tokio::spawn(async {}),
+            };
+            state.watches.insert(key.clone(), watched);
+            let reader = state.bundles.entry("a".to_owned()).or_default();
+            reader.watched.insert(key.clone());
+        }
+        if let Some(seen) = seen {
+            watches.shared.seen(&key, seen);
+        }
+        assert_eq!(waiting(), 0, "it is still to read");
+        watches.was_read("a", &reference, Some(read.to_owned()));
+        assert_eq!(waiting(), woken);
     }
 }
