@@ -5,4 +5,6 @@ mod account_records;
 pub mod health;
 pub mod identity;
 pub mod requests;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub mod watch;

@@ -65,10 +65,17 @@ pub struct Ledger {
     /// For the watch, to which its content is nothing.
     metadata: Api<PartialObjectMeta<ConfigMap>>,
     state: std::sync::Mutex<LedgerState>,
-    /// Whether upstream has said what it remembers of the last heartbeat, since it was last asked.
-    has_asked: tokio_watch::Sender<bool>,
+    /// Whether upstream has said what it remembers of the last heartbeat, since that was last to be asked.
+    asked: tokio_watch::Sender<Asked>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
     writing: Mutex<()>,
+}
+
+/// How often upstream was not known to be what it was before, and up to which of these it has answered.
+#[derive(Clone, Copy)]
+struct Asked {
+    doubts: u64,
+    answered: u64,
 }
 
 impl Ledger {
@@ -108,7 +115,10 @@ impl Ledger {
             maps,
             metadata: Api::namespaced(agent.client(), namespace),
             state: std::sync::Mutex::new(state),
-            has_asked: tokio_watch::Sender::new(false),
+            asked: tokio_watch::Sender::new(Asked {
+                doubts: 1,
+                answered: 0,
+            }),
             writing: Mutex::default(),
         })
     }
@@ -304,11 +314,15 @@ impl Ledger {
         }
     }
 
-    /// Tells each time that the permission to remove what is held is seen on the ConfigMap, by a watch of its metadata. Never ends. Where
-    /// watching is forbidden it tells nothing.
+    /// Tells each time that the permission to remove what is held is seen on the ConfigMap, by a watch of its metadata. Ends where that is
+    /// forbidden, which it would be told again and again.
     pub fn permissions(&self) -> BoxStream<'static, ()> {
         let config = watcher::Config::default().fields(&format!("metadata.name={LEDGER_NAME}"));
         let events = watch::watch(self.metadata.clone(), config, Broken::Relist);
+        let is_allowed = |event: &watcher::Result<Event<PartialObjectMeta<ConfigMap>>>| {
+            let is_forbidden = event.as_ref().is_err_and(watch::is_forbidden);
+            std::future::ready(!is_forbidden)
+        };
         let is_permission = async |event: watcher::Result<Event<_>>| {
             let map: PartialObjectMeta<ConfigMap> = match event {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => map,
@@ -320,7 +334,10 @@ impl Ledger {
             };
             is_permitted(map.annotations()).then_some(())
         };
-        events.filter_map(is_permission).boxed()
+        events
+            .take_while(is_allowed)
+            .filter_map(is_permission)
+            .boxed()
     }
 
     /// Reads whether somebody let held removals through, and takes that in: it is for those that are held by now, and ends with them.
@@ -399,18 +416,28 @@ impl Ledger {
         Ok(found)
     }
 
-    /// Upstream is asked what it remembers of the last heartbeat.
-    pub fn asks_upstream(&self) {
-        self.has_asked.send_replace(false);
+    /// Upstream is to be asked what it remembers of the last heartbeat, whatever it said before.
+    pub fn doubt_upstream(&self) {
+        self.asked.send_modify(|asked| asked.doubts += 1);
     }
 
-    /// It has answered: `taken` is the last heartbeat that it remembers, 0 for none, nothing where it does not say; `sent` is what
-    /// [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat overwrites the
-    /// proof.
+    /// How often it was. To be asked before upstream is: an answer to an earlier doubt settles no later one.
+    pub fn doubts(&self) -> u64 {
+        self.asked.borrow().doubts
+    }
+
+    /// It has answered to the doubt of that number: `taken` is the last heartbeat that it remembers, 0 for none, nothing where it does not
+    /// say; `sent` is what [`Self::seen_heartbeat`] said before it was asked. A break that this proves is written before the next heartbeat
+    /// overwrites the proof.
     ///
     /// # Errors
     /// It cannot be written. Then the break is remembered in memory, and upstream is to be asked again.
-    pub async fn asked_upstream(&self, taken: Option<i64>, sent: Option<i64>) -> kube::Result<()> {
+    pub async fn asked_upstream(
+        &self,
+        doubt: u64,
+        taken: Option<i64>,
+        sent: Option<i64>,
+    ) -> kube::Result<()> {
         let is_broken = match (&mut self.lock().upstream, taken) {
             (Some(upstream), Some(taken)) => {
                 upstream.remembers(taken, sent);
@@ -421,7 +448,8 @@ impl Ledger {
         if is_broken {
             self.flush(None).await?;
         }
-        self.has_asked.send_replace(true);
+        self.asked
+            .send_modify(|asked| asked.answered = asked.answered.max(doubt));
         Ok(())
     }
 
@@ -430,9 +458,10 @@ impl Ledger {
     /// # Cancellation
     /// Safe.
     pub async fn until_asked(&self, limit: Duration) {
-        let mut asked = self.has_asked.subscribe();
+        let mut asked = self.asked.subscribe();
+        let is_settled = |asked: &Asked| asked.answered == asked.doubts;
         // Whoever does not answer that takes no heartbeat either.
-        let _ = tokio::time::timeout(limit, asked.wait_for(|is_it| *is_it)).await;
+        let _ = tokio::time::timeout(limit, asked.wait_for(is_settled)).await;
     }
 
     /// Takes note of a heartbeat that upstream took, in seconds since 1970.
@@ -636,15 +665,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use bytes::Bytes;
-    use http::{Method, Request, Response};
-    use http_body_util::{BodyExt as _, Full};
+    use http::{Method, Request};
     use kube::client::Body;
-    use tower::util::BoxCloneSyncService;
 
     use super::*;
-    use crate::client::identity::Identities;
-    use crate::client::requests::{Clients, LastContact};
+    use crate::client::scripted;
 
     fn key(name: &str) -> ReleaseKey {
         ReleaseKey {
@@ -658,7 +683,7 @@ mod tests {
     async fn what_a_full_ledger_has_no_room_for_is_an_error() {
         let writes = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&writes);
-        let answer = move |request: Request<Body>| {
+        let clients = scripted::clients(move |request: Request<Body>| {
             if request.method() != Method::GET {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
@@ -669,17 +694,10 @@ mod tests {
             let entry = serde_json::to_string(&entry).unwrap();
             let data = (0..150).map(|n| (format!("apps_r{n}"), Value::from(entry.clone())));
             let map = json!({"metadata": {}, "data": data.collect::<Map<_, _>>()});
-            let body = Full::new(Bytes::from(map.to_string()));
-            let body = body.map_err(|never| match never {}).boxed_unsync();
-            async { Ok(Response::new(body)) }
-        };
-        let service = BoxCloneSyncService::new(tower::service_fn(answer));
-        let clients = Clients::over(move |_| service.clone());
-        let config = kube::Config::new("http://unused".parse().unwrap());
-        let (host, contact) = (release::Host::default(), LastContact::default());
-        let identities = Identities::new(config, clients, host, "system", &contact).unwrap();
-        let ledger = Ledger::load(&identities.agent(), "system").await.unwrap();
-
+            async { (200, map) }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
         let refused = ledger
             .attempt(key("more"), LedgerEntry::default())
             .await
@@ -694,5 +712,50 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(writes.load(Ordering::Relaxed), 1);
+    }
+
+    /// An account without the right to watch ConfigMaps would ask every ten seconds, for as long as anything is held.
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_that_may_not_be_watched_is_not_asked_for_again_and_again() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&lists);
+        let clients = scripted::clients(move |request: Request<Body>| {
+            let is_list = request.uri().query().is_some();
+            counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            let status = json!({"kind": "Status", "status": "Failure", "code": 403});
+            let map = (200, json!({"metadata": {}}));
+            let answer = if is_list { (403, status) } else { map };
+            async { answer }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let mut permissions = ledger.permissions();
+        let hour = Duration::from_secs(3600);
+        let ended = tokio::time::timeout(hour, permissions.next()).await;
+        assert_eq!(ended, Ok(None));
+        assert_eq!(lists.load(Ordering::Relaxed), 1);
+    }
+
+    /// An answer to a doubt that was there before another one holds no heartbeat back that the other one is to hold.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_settles_no_later_doubt() {
+        let clients = scripted::clients(|_| async { (200, json!({"metadata": {}})) });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Ledger::load(&agent, "system").await.unwrap();
+        let first = ledger.doubts();
+        ledger.doubt_upstream();
+        ledger.asked_upstream(first, None, None).await.unwrap();
+        let patience = Duration::from_secs(60);
+        let waits = async || {
+            let begun = tokio::time::Instant::now();
+            ledger.until_asked(patience).await;
+            begun.elapsed()
+        };
+        assert!(waits().await >= patience);
+        ledger
+            .asked_upstream(ledger.doubts(), None, None)
+            .await
+            .unwrap();
+        assert!(waits().await < patience);
     }
 }

@@ -58,7 +58,7 @@ impl BundleWatch<'_> {
                         return;
                     }
                     if watch::is_broken(&failed) {
-                        self.collector.doubt_upstream().await;
+                        self.collector.doubt_upstream();
                     }
                     if watch::is_refused(&failed) {
                         // The namespace or the type may have been deleted, and its bundles with it: no proof.

@@ -151,28 +151,25 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use bytes::Bytes;
-    use http::{Request, Response, StatusCode};
-    use http_body_util::{BodyExt as _, Full};
+    use http::Request;
     use kube::client::Body;
-    use serde_json::json;
-    use tower::util::BoxCloneSyncService;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::client::identity::Identities;
-    use crate::client::requests::{Clients, LastContact};
+    use crate::client::requests::LastContact;
+    use crate::client::scripted;
     use crate::config::Timing;
     use crate::register::UsedBootstrap;
     use crate::report::metrics::Metrics;
 
     /// What a local cluster answers that has no Secret and ends each watch; what else it is asked it counts, and never answers.
-    async fn flap(asked: Arc<AtomicUsize>, request: Request<Body>) -> Response<Full<Bytes>> {
+    async fn flap(asked: Arc<AtomicUsize>, request: Request<Body>) -> (u16, Value) {
         let query = request.uri().query().unwrap_or_default();
         if !query.contains("fieldSelector") {
             asked.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<()>().await;
         }
-        let (code, answer) = match query.contains("watch=true") {
+        match query.contains("watch=true") {
             true => (
                 410,
                 json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}),
@@ -181,10 +178,7 @@ mod tests {
                 200,
                 json!({"metadata": {"resourceVersion": "1"}, "items": []}),
             ),
-        };
-        let mut answer = Response::new(Full::new(Bytes::from(answer.to_string())));
-        *answer.status_mut() = StatusCode::from_u16(code).unwrap();
-        answer
+        }
     }
 
     /// Each list without the credential would begin another registration in the place of the one under way.
@@ -192,35 +186,11 @@ mod tests {
     async fn a_local_cluster_that_flaps_leads_to_one_registration() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
-        let clients = Clients::over(move |_| {
-            let asked = Arc::clone(&counted);
-            let serve = tower::service_fn(move |request| {
-                let answer = flap(Arc::clone(&asked), request);
-                async {
-                    let answer = answer.await;
-                    let body = |body: Full<Bytes>| body.map_err(|never| match never {});
-                    Ok(answer.map(|full| body(full).boxed_unsync()))
-                }
-            });
-            BoxCloneSyncService::new(serve)
-        });
-        let config = kube::Config::new("http://unused".parse().unwrap());
+        let clients = scripted::clients(move |request| flap(Arc::clone(&counted), request));
         let last_contact = LastContact::default();
-        let identities = Identities::new(
-            config.clone(),
-            clients.clone(),
-            release::Host::default(),
-            "system",
-            &last_contact,
-        )
-        .unwrap();
-        let local = clients.client(config, &last_contact).unwrap();
-        let events = Arc::new(Events::new(
-            &identities.agent(),
-            "system",
-            "host",
-            Metrics::default(),
-        ));
+        let local = clients.client(scripted::config(), &last_contact).unwrap();
+        let agent = scripted::identities(&clients).agent();
+        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
         let registrar = Registrar {
             local: local.clone(),
             clients,

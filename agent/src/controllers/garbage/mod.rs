@@ -200,12 +200,13 @@ impl Collector {
                     (looks, permissions) = (Looks::default(), None);
                     continue;
                 }
-                permissions.get_or_insert_with(|| self.ledger.permissions());
                 // Bundles that appear, the agent's own one among them, and others that were deployed: what a verdict is made of.
                 let releases = self.ledger.count(|_| true);
                 if !looks.is_due((held.clone(), self.store.names(), releases)) {
                     continue;
                 }
+                // Where that may not be watched it is tried again with the next look, which sees it too.
+                permissions.get_or_insert_with(|| self.ledger.permissions());
                 for bundle in self.look_at_held(held).await {
                     queue.wake(&bundle, ReconcileKind::Full);
                 }
@@ -302,8 +303,8 @@ impl Collector {
 
     /// Has upstream compared with the one seen before, before anything else it says is proof, and soon. To be called when its connection broke:
     /// a watch that resumes is told nothing of what a backup lacks.
-    pub async fn doubt_upstream(&self) {
-        self.lister.doubt().await;
+    pub fn doubt_upstream(&self) {
+        self.lister.doubt();
     }
 
     /// Removes the releases of a bundle that is gone, if that is proven. `missing_since` is when it was first missed:
@@ -661,12 +662,13 @@ impl Collector {
     }
 }
 
-/// Waits until somebody lets held removals through, where that is watched.
+/// Waits until somebody lets held removals through, as long as that is watched.
 async fn permitted(permissions: &mut Option<BoxStream<'static, ()>>) {
-    let Some(watched) = permissions else {
-        return std::future::pending().await;
-    };
-    if watched.next().await.is_none() {
-        *permissions = None;
+    if let Some(watched) = permissions
+        && watched.next().await.is_some()
+    {
+        return;
     }
+    *permissions = None;
+    std::future::pending().await
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -40,10 +40,10 @@ pub(super) struct Lister {
     events: Arc<Events>,
     health: Health,
     last: Mutex<Option<(Instant, Arc<UpstreamList>)>>,
-    /// Whether upstream has said, since the watch began, which heartbeat it remembers.
-    has_answered: Mutex<bool>,
-    /// Whether a list was compared since then.
-    is_compared: AtomicBool,
+    /// Up to which of the ledger's doubts upstream has said which heartbeat it remembers. Held while it is asked.
+    answered: Mutex<u64>,
+    /// Up to which a list was compared since then.
+    compared: AtomicU64,
 }
 
 impl Lister {
@@ -61,8 +61,8 @@ impl Lister {
             events: Arc::clone(events),
             health: health.clone(),
             last: Mutex::default(),
-            has_answered: Mutex::default(),
-            is_compared: AtomicBool::new(false),
+            answered: Mutex::default(),
+            compared: AtomicU64::default(),
         }
     }
 
@@ -71,17 +71,14 @@ impl Lister {
     /// # Errors
     /// As [`Lister::list`].
     pub(super) async fn check_continuity(&self) -> Result<(), RemovalError> {
-        self.doubt().await;
+        self.doubt();
         self.compare().await
     }
 
     /// What upstream was compared with counts no more: its connection broke, and what answers next may be a backup, whatever version a
-    /// watch goes on from.
-    pub(super) async fn doubt(&self) {
-        let mut has_answered = self.has_answered.lock().await;
-        *has_answered = false;
-        self.is_compared.store(false, Ordering::Release);
-        self.ledger.asks_upstream();
+    /// watch goes on from. A comparison that is under way settles nothing then.
+    pub(super) fn doubt(&self) {
+        self.ledger.doubt_upstream();
         self.health.compares();
     }
 
@@ -90,21 +87,28 @@ impl Lister {
     /// # Errors
     /// As [`Lister::list`].
     pub(super) async fn compare(&self) -> Result<(), RemovalError> {
-        if self.is_compared.load(Ordering::Acquire) {
+        if self.is_compared() {
             return Ok(());
         }
-        let mut has_answered = self.has_answered.lock().await;
-        if !*has_answered {
+        let mut answered = self.answered.lock().await;
+        let doubt = self.ledger.doubts();
+        if *answered != doubt {
             let sent = self.ledger.seen_heartbeat();
             let taken = self.last_heartbeat().await?;
-            let noted = self.ledger.asked_upstream(taken, sent).await;
+            let noted = self.ledger.asked_upstream(doubt, taken, sent).await;
             noted.map_err(RemovalError::Ledger)?;
-            *has_answered = true;
+            *answered = doubt;
         }
         self.fresh(Instant::now()).await?;
-        self.is_compared.store(true, Ordering::Release);
-        self.health.compared();
+        self.compared.store(doubt, Ordering::Release);
+        if self.is_compared() {
+            self.health.compared();
+        }
         Ok(())
+    }
+
+    fn is_compared(&self) -> bool {
+        self.compared.load(Ordering::Acquire) == self.ledger.doubts()
     }
 
     /// A list that was begun no earlier than `not_before`. Before upstream was compared with what it was, none proves anything.
@@ -217,5 +221,59 @@ impl Lister {
                 text
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::requests::LastContact;
+    use crate::client::scripted;
+    use crate::register::Credential;
+    use crate::report::metrics::Metrics;
+
+    /// A watch that breaks does not wait for the comparison that is under way, which proves nothing of what comes after.
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_waits_for_nobody_and_outlives_what_was_asked_before() {
+        let slow = Duration::from_secs(20);
+        let clients = scripted::clients(move |request: Request<Body>| async move {
+            if request.method() == Method::PATCH {
+                tokio::time::sleep(slow).await;
+                return (200, json!({"metadata": {}, "spec": {}}));
+            }
+            let metadata = json!({"resourceVersion": "5"});
+            (200, json!({"metadata": metadata, "items": []}))
+        });
+        let agent = scripted::identities(&clients).agent();
+        let ledger = Arc::new(Ledger::load(&agent, "system").await.unwrap());
+        let contact = LastContact::default();
+        let upstream = Upstream {
+            client: clients.client(scripted::config(), &contact).unwrap(),
+            server: "http://scripted".to_owned(),
+            credential: Arc::new(Credential::from_data(&Default::default())),
+            namespace: "bundles".to_owned(),
+            cluster_namespace: "clusters".to_owned(),
+            cluster_name: "cluster".to_owned(),
+        };
+        let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
+        let health = Health::new(Duration::from_secs(300));
+        let lister = Lister::new(&upstream, &Arc::default(), &ledger, &events, &health);
+        let begun = Instant::now();
+        let doubting = async {
+            tokio::time::sleep(slow / 2).await;
+            lister.doubt();
+            begun.elapsed()
+        };
+        let (compared, doubted) = tokio::join!(lister.check_continuity(), doubting);
+        compared.unwrap();
+        assert!(doubted < slow, "{doubted:?}");
+        assert!(!lister.is_compared());
+        lister.compare().await.unwrap();
+        assert!(lister.is_compared());
+        assert!(begun.elapsed() >= slow * 2);
     }
 }
