@@ -741,6 +741,42 @@ async fn a_release_is_not_removed_since_facts_were_missing() -> Result<()> {
     gone(&agent, &["web-edge-1".to_owned()], PATIENCE).await
 }
 
+/// Facts give a bundle another name, and its former release is asked for by name: by a bundle that came meanwhile.
+#[tokio::test]
+async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    name_cluster(&agent, "edge-1").await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let named = map("{{ .Release.Name }}");
+    let bundle = |name: &str| {
+        BundleDeployment::chart(name, &[("templates/map.yaml", &named)])
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    let owner = bundle("alpha")
+        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
+        .annotation("fleet.cattle.io/cluster-values", "always");
+    agent.apply(&owner).await?;
+    agent.wait_ready("alpha").await?;
+    let before = uid(&agent, "web-edge-1").await?;
+    ensure!(before.is_some());
+    name_cluster(&agent, "edge-2").await?;
+    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    let heir = bundle("beta").helm("releaseName", json!("web-edge-1"));
+    agent.apply(&heir).await?;
+    let ready = agent.wait_ready("beta").await?;
+    let wanted = format!("{}/web-edge-1:2", target(&agent));
+    ensure!(
+        ready["status"]["release"] == wanted.as_str(),
+        "{:#}",
+        ready["status"]
+    );
+    ensure!(uid(&agent, "web-edge-1").await? == before);
+    ensure!(uid(&agent, "web-edge-2").await?.is_some());
+    agent.wait_ready("alpha").await.map(drop)
+}
+
 /// A status can be written by whoever has the cluster's credential upstream. What it says is no reason to remove anything.
 #[tokio::test]
 async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {

@@ -545,6 +545,8 @@ mod tests {
             &[("team", "a"), ("tier", "1")]
         ));
         assert!(!is_applied(found("other", team()), &[("team", "a")]));
+        // An API server keeps no entry for a manager that has nothing.
+        assert!(is_applied(found("other", team()), &[]));
         // What all bundles had in common is given up first.
         let mut both = found("us", team());
         let shared = found(FIELD_MANAGER, json!({"f:tier": {}}));

@@ -363,8 +363,8 @@ impl Collector {
     }
 
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
-    /// filled in yet stays until the next call. One whose names were written as they are now stays for good: other facts filled them in, which may
-    /// be missing by mistake.
+    /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it:
+    /// other facts filled them in, which may be missing by mistake.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -383,14 +383,29 @@ impl Collector {
         let names = entry.names.clone();
         let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
         for (key, entry) in releases.into_iter().filter(is_former) {
-            if entry.names.is_some() && entry.names == names {
-                self.leave_former(bundle, &key, current);
-            } else if !self.is_claimed(bundle, &key) {
-                let removal = Removal::Superseded(current);
-                self.dispose(&key, &entry, removal).await?;
-            }
+            let is_renamed = entry.names.is_some() && entry.names == names;
+            let removal = match (is_renamed, self.next_owner(bundle, &key)) {
+                (true, NextOwner::Bundle(_)) => Removal::Renamed(current),
+                (true, NextOwner::Unknown(_) | NextOwner::Nobody) => {
+                    self.leave_former(bundle, &key, current);
+                    continue;
+                }
+                (false, NextOwner::Unknown(_)) => continue,
+                (false, NextOwner::Bundle(_) | NextOwner::Nobody) => Removal::Superseded(current),
+            };
+            self.dispose(&key, &entry, removal).await?;
+            let left = self.left.lock();
+            left.unwrap_or_else(PoisonError::into_inner).remove(&key);
         }
         Ok(())
+    }
+
+    /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing.
+    pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.contains(key) {
+            self.queue.wake(owner, ReconcileKind::Full);
+        }
     }
 
     /// Tells of a release that stays, once.
@@ -435,6 +450,8 @@ impl Collector {
         };
         let next_owner = match self.next_owner(&entry.bundle, key) {
             NextOwner::Bundle(next_owner) => next_owner,
+            // Who waited for it does no longer.
+            NextOwner::Unknown(_) | NextOwner::Nobody if removal.leaves() => return Ok(()),
             NextOwner::Unknown(_) | NextOwner::Nobody => {
                 let done = self.uninstaller.uninstall(key, entry, &release, removal);
                 return done.await;

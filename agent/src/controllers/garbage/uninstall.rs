@@ -24,6 +24,23 @@ pub(super) enum Removal<'a> {
     OfBundle,
     /// Its bundle has this one now.
     Superseded(&'a ReleaseKey),
+    /// Its bundle has this one now, as other facts filled in its names: it may go to a bundle that waits for it, and to nothing else.
+    Renamed(&'a ReleaseKey),
+}
+
+impl<'a> Removal<'a> {
+    /// The release that its bundle has now.
+    fn current(self) -> Option<&'a ReleaseKey> {
+        match self {
+            Self::OfBundle => None,
+            Self::Superseded(current) | Self::Renamed(current) => Some(current),
+        }
+    }
+
+    /// Whether it stays where nobody waits for it.
+    pub(super) fn leaves(self) -> bool {
+        matches!(self, Self::Renamed(_))
+    }
 }
 
 /// Uninstalls releases.
@@ -232,7 +249,8 @@ impl Uninstaller {
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
         // Copies in the same namespace belong to the release that came after.
-        if matches!(removal, Removal::Superseded(current) if current.namespace == key.namespace) {
+        let current = removal.current();
+        if current.is_some_and(|current| current.namespace == key.namespace) {
             return Ok(());
         }
         let others = self.store.claimants();

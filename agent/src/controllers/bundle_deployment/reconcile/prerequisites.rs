@@ -64,6 +64,7 @@ impl Reconciler {
         let report = &mut state.report;
         report.ownership_conflicts(Part::Release, vec![taken]);
         let halt = self.refuse(state, key, other);
+        self.context.collector.is_wanted(key, other);
         match self.has_lost(state, key, other) {
             true => Halt {
                 cause: Cause::ReleaseLost,
