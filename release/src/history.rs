@@ -20,6 +20,8 @@ pub struct StoredRevision {
     pub status: Status,
     /// The status; once its removal has begun the one it had before, if that was written down.
     pub before_removal: Option<Status>,
+    /// When the record was created, which whoever writes it cannot choose.
+    pub created_at: Option<Timestamp>,
     /// When the record was last written, as far as its metadata tells.
     pub written_at: Option<Timestamp>,
     /// Field manager that wrote it last, as far as its metadata tells.
@@ -52,6 +54,7 @@ impl StoredRevision {
             revision,
             before_removal: status.before_removal(&BTreeMap::new()),
             status,
+            created_at: None,
             written_at: None,
             written_by: None,
             origin: Origin::default(),

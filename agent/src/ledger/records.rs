@@ -150,6 +150,11 @@ impl DigestStore for LedgerDigests {
         known.is_some_and(|entry| entry.has_revisions())
     }
 
+    fn was_deployed(&self, release: &str) -> bool {
+        let known = self.ledger.get(&self.key(release));
+        known.is_some_and(|entry| entry.bundle == self.bundle.name && !entry.is_attempt)
+    }
+
     fn found(&self, release: &str, theirs: Vec<i64>) {
         self.theirs().insert(release.to_owned(), theirs);
     }

@@ -321,11 +321,13 @@ fn is_small(objects: &[Object]) -> bool {
 }
 
 /// How objects are written over those of `from`, which another client, or a merge on the client's
-/// side, may have made.
+/// side, may have made. `is_believed` says whether what `from` had may be taken off the objects wherever they
+/// have it: a record that nobody here wrote may name what is others', on an object of ours.
 pub(super) fn apply_options(
     options: &DeployOptions,
     history: &[StoredRevision],
     from: Option<&Release>,
+    is_believed: bool,
 ) -> ApplyOptions {
     let Some(from) = from else {
         return ApplyOptions {
@@ -334,7 +336,7 @@ pub(super) fn apply_options(
             ..ApplyOptions::default()
         };
     };
-    let merged = from.apply_method != ApplyMethod::ServerSide;
+    let merged = from.apply_method != ApplyMethod::ServerSide && is_believed;
     let head = history.iter().find(|head| head.revision == from.revision);
     let is_foreign = head.is_some_and(StoredRevision::is_foreign);
     ApplyOptions {

@@ -30,6 +30,7 @@ use super::hooks::{HookObjects, carried_on};
 use super::previous::{Pruning, previous_objects, read_if_possible, stored_objects, supersede};
 use super::retained::Retained;
 use super::uninstall::Extent;
+use super::written_here::confirm_install;
 use super::{
     DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
     capabilities,
@@ -68,6 +69,9 @@ pub async fn deploy(
     if first_plan.action == Action::Wait {
         return Err(DeployError::Locked);
     }
+    let (name, namespace) = (&spec.name, &spec.namespace);
+    let confirmed = confirm_install(cluster, storage, name, namespace, &history, first_plan);
+    first_plan = confirmed.await?;
     let mut rendered = render(cluster, spec, first_plan.action).await?;
     let stored = compared_record(storage, spec, first_plan.action).await?;
     let desired = match &stored {
@@ -260,7 +264,9 @@ async fn prepare<'a>(
         unfinished.as_ref(),
     );
     let previous = previous.await?;
-    let apply = apply_options(&spec.options, history, from.as_ref());
+    // The first takeover goes by the record that is there.
+    let is_believed = previous.is_proven() || !storage.was_deployed(&spec.name);
+    let apply = apply_options(&spec.options, history, from.as_ref(), is_believed);
 
     let is_unchecked = creates_unchecked(spec, history, &rendered);
     let unchecked = match is_unchecked {
@@ -346,7 +352,9 @@ async fn prepare<'a>(
             previous: &previous,
             desired: &objects,
         };
-        let last = make_room(&pruning, history, plan, outdated.before).await?;
+        let mut before = outdated.before;
+        before.retain(|record| Some(record.revision()) != previous.hidden_in());
+        let last = make_room(&pruning, history, plan, before).await?;
         let created = install::create_record(cluster, storage, spec, &release, &objects).await?;
         let (record, is_new) = created;
         if let Some(former) = last {

@@ -14,6 +14,7 @@ mod previous;
 mod retained;
 mod rollback;
 mod uninstall;
+mod written_here;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::retained::Retained;
+use super::written_here::last_good;
 use crate::kube::{Cluster, Owner, delete_all};
 use crate::model::{Release, Status};
 use crate::state::Action;
@@ -25,6 +26,9 @@ pub(super) struct PreviousObjects {
     order: Vec<ObjectKey>,
     /// Those of later revisions that failed, with the revision and without their bodies, for deletion only.
     others: Vec<(i64, Object)>,
+    /// Where somebody else wrote the last good revision: the last one before it that was written here, and what it has, without bodies.
+    /// What he says that the release has hides none of it.
+    hidden: Option<(i64, Vec<Object>)>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
     /// What dropping an object of the last good revision is.
@@ -79,9 +83,19 @@ impl PreviousObjects {
         self.is_proven && self.good.contains_key(&object.key())
     }
 
+    /// The revision of ours that somebody else's hides.
+    pub(super) fn hidden_in(&self) -> Option<i64> {
+        self.hidden.as_ref().map(|(revision, _)| *revision)
+    }
+
+    fn hidden(&self) -> impl Iterator<Item = &Object> {
+        self.hidden.iter().flat_map(|(_, objects)| objects)
+    }
+
     /// All objects that a stored revision has.
     pub(super) fn recorded(&self) -> HashSet<ObjectKey> {
-        let others = self.others.iter().map(|(_, object)| object.key());
+        let others = self.others.iter().map(|(_, object)| object);
+        let others = others.chain(self.hidden()).map(Object::key);
         self.good.keys().cloned().chain(others).collect()
     }
 
@@ -94,7 +108,8 @@ impl PreviousObjects {
             .map(|(_, object)| (object, Operation::Undo));
         let drop = self.drop.unwrap_or(Operation::Drop);
         let good = self.order.iter().filter_map(|key| self.good.get(key));
-        good.map(|object| (object, drop))
+        good.chain(self.hidden())
+            .map(|object| (object, drop))
             .chain(others)
             .filter(|(object, _)| seen.insert(object.key()))
             .map(|(object, operation)| (object.clone(), operation))
@@ -106,6 +121,7 @@ impl PreviousObjects {
     pub(super) fn orphans(&self, revision: i64, desired: &[Object]) -> Vec<(Object, Operation)> {
         let mut known: HashSet<ObjectKey> = desired.iter().map(Object::key).collect();
         known.extend(self.good.keys().cloned());
+        known.extend(self.hidden().map(Object::key));
         let others = self.others.iter().filter(|(of, _)| *of == revision);
         others
             .filter(|(_, object)| !known.contains(&object.key()))
@@ -183,7 +199,19 @@ pub(super) async fn previous_objects(
     let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
     let others = unfinished_objects(storage, name, &later, read, &discovery).await?;
     let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
-    Ok(PreviousObjects::new(from, others, &discovery).proven(is_proven))
+    let mut previous = PreviousObjects::new(from, others, &discovery).proven(is_proven);
+    if from.is_some() && !is_proven {
+        let hidden = last_good(storage, history, name, good).await?;
+        previous.hidden = hidden.map(|hidden| {
+            let objects = stored_objects(&hidden, &discovery).into_iter();
+            let names = objects.map(|object| Object {
+                body: Value::Null,
+                ..object
+            });
+            (hidden.revision, names.collect())
+        });
+    }
+    Ok(previous)
 }
 
 /// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.

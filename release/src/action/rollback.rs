@@ -101,6 +101,10 @@ pub(super) async fn rollback_locked(
             previous.proven(current.as_ref().is_some_and(is_proven))
         }
     };
+    let is_trusted = |current: &Release| storage.proves(&spec.name, newest, current);
+    let is_believed = current.as_ref().is_some_and(is_trusted);
+    let is_believed = is_believed || !storage.was_deployed(&spec.name);
+    let apply = apply_options(&spec.options, &history, current.as_ref(), is_believed);
     let now = cluster.host().now();
     let mut release = pending(spec, &target, current.as_ref(), newest + 1, now);
     let owner = Owner::new(&spec.name, &spec.namespace);
@@ -179,7 +183,7 @@ pub(super) async fn rollback_locked(
         operation,
         owner,
         release,
-        apply: apply_options(&spec.options, &history, current.as_ref()),
+        apply,
         read: current.into_iter().map(|one| (one.revision, one)).collect(),
         objects,
         hooks: HookObjects::default(),

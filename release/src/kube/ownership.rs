@@ -171,6 +171,11 @@ impl Look {
         }
     }
 
+    /// Whether it is one that removing the release would have deleted: then the release is not removed.
+    pub(crate) fn outlives_no_removal(&self) -> bool {
+        self.deletable(Operation::Remove).is_ok()
+    }
+
     fn instance(&self) -> Deletable {
         Deletable {
             uid: self.uid.clone(),

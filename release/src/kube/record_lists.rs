@@ -109,6 +109,7 @@ impl Queue {
 pub(crate) struct RecordMetadata {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) created_at: Option<Timestamp>,
     /// The latest entry of `managedFields`.
     pub(crate) written_at: Option<Timestamp>,
     pub(crate) written_by: Option<String>,
@@ -143,6 +144,7 @@ impl RecordMetadata {
         Self {
             name: text("/metadata/name").unwrap_or_default().to_owned(),
             labels,
+            created_at: text("/metadata/creationTimestamp").and_then(|at| at.parse().ok()),
             written_at,
             written_by,
         }

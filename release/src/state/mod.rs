@@ -278,6 +278,43 @@ impl Plan {
         Self { action, ..self }
     }
 
+    /// The same plan over a good revision whose objects are there, whatever records say became of it.
+    #[must_use]
+    pub fn over(self, running: i64) -> Self {
+        let action = match self.action {
+            Action::Install { revision } => Action::Upgrade {
+                revision,
+                from: running,
+            },
+            Action::Finish {
+                revision,
+                from: None,
+            } if revision > running => Action::Finish {
+                revision,
+                from: Some(running),
+            },
+            Action::Finish {
+                revision,
+                from: None,
+            } => Action::Upgrade {
+                revision: revision + 1,
+                from: running,
+            },
+            other => {
+                return Self {
+                    action: other,
+                    ..self
+                };
+            }
+        };
+        let reason = "what it has is there, whatever its records say";
+        Self {
+            action,
+            reason,
+            ..self
+        }
+    }
+
     /// What undoes this plan's action; nothing if it changes nothing. `is_all` says that all there is of the
     /// release came with the attempt: no record, object or digest was there before.
     pub fn undo(self, history: &[StoredRevision], is_all: bool) -> Option<Undo> {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Action, DesiredContent, Undo, UninstallPlan, decide, plan_uninstall};
+use super::{Action, DesiredContent, Plan, Undo, UninstallPlan, decide, plan_uninstall};
 use crate::history::{Origin, StoredRevision, prunable};
 use crate::model::Status;
 
@@ -174,6 +174,26 @@ fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
     }
 }
 
+/// What becomes of an install where the release was deployed here and what its last good revision has is there: of records in ours' place, or
+/// that somebody else wrote, none is that.
+fn over_what_runs(plan: Plan, history: &[StoredRevision], shape: &Shape) -> String {
+    let is_install = plan.action.revision() > 0 && plan.action.is_install();
+    let is_good = |head: &&StoredRevision| {
+        let is_ours = matches!(head.origin, Origin::Untracked | Origin::Noted);
+        let is_readable = shape.is_readable || head.revision != shape.newest;
+        let was_good = matches!(
+            head.status,
+            Status::Deployed | Status::Superseded | Status::Uninstalled | Status::Uninstalling
+        );
+        is_ours && is_readable && was_good
+    };
+    let good = history.iter().rfind(is_good).filter(|_| is_install);
+    good.map_or("-".to_owned(), |good| {
+        let plan = plan.over(good.revision);
+        action(plan.confirm(DesiredContent::Other).action)
+    })
+}
+
 /// A row as the table has it.
 fn row(newest: &str, shape: &Shape) -> String {
     let history = history(newest, shape);
@@ -193,6 +213,7 @@ fn row(newest: &str, shape: &Shape) -> String {
         action(confirmed(DesiredContent::Same).action),
         action(confirmed(DesiredContent::Other).action),
         action(confirmed(DesiredContent::Again).action),
+        over_what_runs(plan, &history, shape),
         undo,
         uninstall_plan(plan_uninstall(&history, false, false)).to_owned(),
         uninstall_plan(plan_uninstall(&history, true, false)).to_owned(),

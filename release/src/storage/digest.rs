@@ -37,6 +37,8 @@ pub trait DigestStore: Debug + Send + Sync {
     fn known(&self, release: &str, revision: i64) -> KnownDigest;
     /// Whether anything was ever written here under this name, whatever is left of it.
     fn knows(&self, release: &str) -> bool;
+    /// Whether a deploy of the release has succeeded for whoever asks, so that it is theirs.
+    fn was_deployed(&self, release: &str) -> bool;
     /// The history of a release shows these revisions, which are [`KnownDigest::Unknown`]: they were there before whatever is stored
     /// from now on, and stay so.
     fn found(&self, release: &str, theirs: Vec<i64>);

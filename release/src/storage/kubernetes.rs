@@ -189,6 +189,7 @@ impl Driver for KubernetesDriver {
                 if record.name != key(release, head.revision) {
                     return None;
                 }
+                head.created_at = record.created_at;
                 head.written_at = record.written_at;
                 head.written_by = record.written_by;
                 Some(head)

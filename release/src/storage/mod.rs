@@ -261,6 +261,13 @@ impl Storage {
         digests.is_some_and(|digests| digests.knows(release))
     }
 
+    /// Whether a deploy under this name has succeeded here, as far as whoever keeps the digests tells. No record says so: its status
+    /// anybody may write.
+    pub fn was_deployed(&self, release: &str) -> bool {
+        let digests = self.digests.as_ref();
+        digests.is_some_and(|digests| digests.was_deployed(release))
+    }
+
     /// Whether `release` is known to be what was written under this name and revision, so that its
     /// objects may be applied and its hooks be run.
     pub fn proves(&self, name: &str, revision: i64, release: &Release) -> bool {

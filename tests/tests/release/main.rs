@@ -11,6 +11,7 @@ mod doomed;
 mod drift;
 mod dry_run;
 mod flows;
+mod forgeries;
 mod histories;
 mod hooks;
 mod interop;

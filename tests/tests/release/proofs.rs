@@ -67,6 +67,15 @@ impl Digests {
         });
     }
 
+    /// A deploy has succeeded: the release is the bundle's.
+    pub(crate) fn own(&self) {
+        let known = self.as_known();
+        *self.entry() = Some(LedgerEntry {
+            is_attempt: false,
+            ..known
+        });
+    }
+
     /// A revision that somebody else wrote is believed.
     pub(crate) fn adopt(&self, revision: i64, record: &Release) {
         let known = self.as_known();
@@ -101,6 +110,14 @@ impl DigestStore for Digests {
 
     fn knows(&self, _: &str) -> bool {
         self.entry().is_some()
+    }
+
+    fn was_deployed(&self, _: &str) -> bool {
+        let bundle = self.bundle().clone();
+        let entry = self.entry();
+        entry
+            .as_ref()
+            .is_some_and(|entry| entry.bundle == bundle && !entry.is_attempt)
     }
 
     fn found(&self, _: &str, theirs: Vec<i64>) {
@@ -149,7 +166,7 @@ impl DigestStore for Digests {
 }
 
 /// A world whose digests are stored, and a storage of the same records without digests.
-async fn with_digests() -> Result<(World, Arc<Digests>, Storage)> {
+pub(crate) async fn with_digests() -> Result<(World, Arc<Digests>, Storage)> {
     Ok(tracked(World::new().await?))
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use agent::controllers::bundle_deployment::correct;
@@ -20,11 +21,15 @@ use release::model::{Release, Status};
 use release::storage::Storage;
 use release::{DeployError, DeployOptions, Owner, UninstallSpec};
 use serde_json::json;
+use testbed::wait::wait_until;
 
 use crate::proofs::{Digests, atomic};
 use crate::world::{Template, World, config_map};
 
 const TABLE: &str = include_str!("../../../release/src/state/situations.txt");
+
+/// How long the next second may be off.
+const AT_ONCE: Duration = Duration::from_secs(30);
 
 /// Worlds that are made at a time.
 const AT_A_TIME: usize = 8;
@@ -146,6 +151,8 @@ struct Row {
     status: &'static str,
     shape: &'static Shape,
     other_content: &'static str,
+    /// What an install becomes, as what the last good revision has is there.
+    if_it_runs: &'static str,
     if_it_fails: &'static str,
     uninstall: &'static str,
 }
@@ -166,6 +173,7 @@ fn rows() -> Vec<(Row, Operation)> {
             _,
             other_content,
             _,
+            if_it_runs,
             if_it_fails,
             uninstall,
             ..,
@@ -179,11 +187,11 @@ fn rows() -> Vec<(Row, Operation)> {
         for operation in Operation::ALL {
             let answers = match operation {
                 Operation::Deploy | Operation::Undo | Operation::HandOver => {
-                    [other_content, if_it_fails]
+                    [other_content, if_it_runs, if_it_fails]
                 }
-                Operation::Remove => [uninstall, status],
+                Operation::Remove => [uninstall, status, ""],
                 // What is put right, or believed, is so whatever the record says of itself.
-                Operation::Correct | Operation::Adopt => [""; 2],
+                Operation::Correct | Operation::Adopt => [""; 3],
             };
             let plain = answers.map(|cell| cell.replace(|one: char| one.is_ascii_digit(), ""));
             if seen.insert((operation, shape.writer, shape.is_readable, plain)) {
@@ -191,6 +199,7 @@ fn rows() -> Vec<(Row, Operation)> {
                     status,
                     shape,
                     other_content,
+                    if_it_runs,
                     if_it_fails,
                     uninstall,
                 };
@@ -319,6 +328,17 @@ impl Scene {
                 .await?;
         }
         maps.delete("leaving", &DeleteParams::default()).await?;
+        if row.if_it_runs != "-" {
+            // What an attempt has created is not older than its record, by the second.
+            let made = Timestamp::now().as_second();
+            wait_until("another second", AT_ONCE, async || {
+                match Timestamp::now().as_second() > made {
+                    true => Ok(()),
+                    false => Err("the same".to_owned()),
+                }
+            })
+            .await?;
+        }
         let Shape {
             below,
             newest,
@@ -530,7 +550,13 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
         Storage::secrets(&scene.world.cluster, &scene.world.namespace),
     );
     let is_waiting = row.other_content == "wait";
-    let (revision, base) = numbers(row.other_content);
+    let runs = row.if_it_runs != "-";
+    let planned = if runs {
+        row.if_it_runs
+    } else {
+        row.other_content
+    };
+    let (revision, base) = numbers(planned);
     // What the table does not know: that the good one is the one that cannot be read.
     let base = base.map(
         |base| match base == row.shape.newest && !row.shape.is_readable {
@@ -617,7 +643,7 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             for name in ["ours", "dropped", "unmarked"] {
                 scene.is_there(name).await.context(failed.clone())?;
             }
-            match (row.if_it_fails.starts_with("back to "), base) {
+            match (runs || row.if_it_fails.starts_with("back to "), base) {
                 (true, Some(to)) => {
                     let value = scene.value("ours").await?;
                     ensure!(value == to.to_string(), "back to {to}: {failed}");

@@ -1,0 +1,109 @@
+//! What was written here of a release, whatever else its records say.
+//!
+//! Records lie where others may write: one above ours may say that the release was uninstalled, or has nothing, and the label of one of ours
+//! may be another. The digest of a record is known, its status is not. So of a release that was deployed here the
+//! objects tell whether it runs.
+
+use jiff::Timestamp;
+use objects::Object;
+use serde_json::Value;
+
+use super::error::DeployError;
+use super::previous::{read_if_possible, stored_objects};
+use crate::kube::{Cluster, Owner, look_all};
+use crate::model::{Release, Status};
+use crate::state::Plan;
+use crate::storage::{Origin, Storage, StorageError, StoredRevision};
+
+/// How many objects are looked at in one go.
+const PAGE: usize = 50;
+
+/// What is left of the plan to install over a release that was deployed here: an upgrade, if what it had is there. Where it was removed
+/// indeed, nothing is there but what outlives a removal, or what an attempt after that has created.
+///
+/// # Errors
+/// Records or objects cannot be read.
+pub(super) async fn confirm_install(
+    cluster: &Cluster,
+    storage: &Storage,
+    name: &str,
+    namespace: &str,
+    history: &[StoredRevision],
+    plan: Plan,
+) -> Result<Plan, DeployError> {
+    let is_install = plan.action.revision() > 0 && plan.action.is_install();
+    if !is_install || !storage.was_deployed(name) {
+        return Ok(plan);
+    }
+    let Some(good) = last_good(storage, history, name, i64::MAX).await? else {
+        return Ok(plan);
+    };
+    let attempts = history
+        .iter()
+        .filter(|head| head.origin == Origin::Noted && head.revision > good.revision);
+    let began = attempts.filter_map(|head| head.created_at).min();
+    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
+    let objects = stored_objects(&good, &discovery);
+    let owner = Owner::new(name, namespace);
+    for page in objects.chunks(PAGE) {
+        let page: Vec<&Object> = page.iter().collect();
+        let operation = "update";
+        let looked = look_all(cluster, &page).await;
+        let looked = looked.map_err(|source| DeployError::Ownership { operation, source })?;
+        let is_running = |live: &Value| {
+            owner.look(live).outlives_no_removal() && !was_created_since(live, began)
+        };
+        if looked
+            .iter()
+            .filter_map(|(_, live)| live.as_ref())
+            .any(is_running)
+        {
+            return Ok(plan.over(good.revision));
+        }
+    }
+    Ok(plan)
+}
+
+/// Whether an object is not older than an attempt, whose record comes first.
+fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool {
+    let created = live.pointer("/metadata/creationTimestamp");
+    let created: Option<Timestamp> = created.and_then(|at| at.as_str()?.parse().ok());
+    began.is_some_and(|began| created.is_none_or(|created| created >= began))
+}
+
+/// The last revision below another one that was written here and was good, as its record says, whatever its label does.
+pub(super) async fn last_good(
+    storage: &Storage,
+    history: &[StoredRevision],
+    name: &str,
+    below: i64,
+) -> Result<Option<Release>, StorageError> {
+    let own = history
+        .iter()
+        .filter(|head| head.origin == Origin::Noted && head.revision < below);
+    let mut own: Vec<i64> = own.map(|head| head.revision).collect();
+    own.sort_unstable();
+    for revision in own.into_iter().rev() {
+        let release = read_if_possible(storage, name, revision).await?;
+        let release = release.filter(|release| storage.proves(name, revision, release));
+        if release.as_ref().is_some_and(was_good) {
+            return Ok(release);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a revision was deployed once, and superseded or removed since.
+fn was_good(release: &Release) -> bool {
+    let before = match release.status() {
+        Status::Uninstalling => release.status_before_removal(),
+        status => Some(status),
+    };
+    let is_good = |status: &Status| {
+        matches!(
+            status,
+            Status::Deployed | Status::Superseded | Status::Uninstalled | Status::Uninstalling
+        )
+    };
+    before.as_ref().is_none_or(is_good)
+}

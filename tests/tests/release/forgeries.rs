@@ -1,0 +1,167 @@
+//! Records that a tenant writes, or labels, over a release that was deployed here: they decide neither which hooks run nor what is taken away.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use release::model::{Release, Status};
+use release::storage::Storage;
+use release::{ApplyMethod, DeployOptions};
+use serde_json::json;
+
+use crate::proofs::{Digests, with_digests};
+use crate::world::{Template, World, config_map};
+
+/// A release with two objects and one that asks to be kept, which is its bundle's, and records without digests.
+async fn deployed() -> Result<(World, Arc<Digests>, Storage)> {
+    let (world, book, plain) = with_digests().await?;
+    let kept = config_map("kept", "1").replace(
+        "  name: kept",
+        "  annotations: {helm.sh/resource-policy: keep}\n  name: kept",
+    );
+    let all = config_map("a", "1") + &config_map("b", "1") + &kept;
+    world.deploy(&all).await?;
+    book.own();
+    Ok((world, book, plain))
+}
+
+/// Writes a revision above ours.
+async fn forge(plain: &Storage, status: Status, change: impl Fn(&mut Release)) -> Result<()> {
+    let mut forged = plain.get("web", 1).await?;
+    forged.revision = 2;
+    forged.set_status(status, "forged");
+    change(&mut forged);
+    plain.create(&forged).await?;
+    Ok(())
+}
+
+/// The annotations of an object.
+async fn annotations(world: &World, name: &str) -> Result<String> {
+    let map = world.config_map(name).await?.expect("it is there");
+    Ok(map["metadata"]["annotations"].to_string())
+}
+
+#[tokio::test]
+async fn what_a_forged_revision_leaves_out_goes_with_the_next_version() -> Result<()> {
+    let (world, _, plain) = deployed().await?;
+    forge(&plain, Status::Deployed, |forged| forged.manifest.clear()).await?;
+    let done = world.deploy(&config_map("a", "2")).await?;
+    assert_eq!(done.plan.action.from(), Some(2));
+    assert_eq!(world.config_map("b").await?, None);
+    assert_eq!(world.value("a").await?, "2");
+    assert!(world.config_map("kept").await?.is_some());
+    // It was the release's before, as the last record of ours says.
+    let noted = annotations(&world, "a").await?;
+    assert!(!noted.contains("adopted"), "{noted}");
+    Ok(())
+}
+
+/// How it is made to look as if the release had been removed, or never deployed.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// A revision above ours says so.
+    Above(&'static str),
+    /// The label of ours does.
+    Label(&'static str),
+}
+
+impl Lie {
+    async fn tell(self, world: &World, plain: &Storage) -> Result<()> {
+        match self {
+            Self::Above(status) => forge(plain, Status::from(status), |_| {}).await,
+            Self::Label(status) => {
+                let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
+                let label = json!({"metadata": {"labels": {"status": status}}});
+                let name = release::storage::key("web", 1);
+                let patch = Patch::Merge(&label);
+                secrets
+                    .patch(&name, &PatchParams::default(), &patch)
+                    .await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Objects `a` and, once it has run, `first` or `later`.
+fn with_hooks(value: &str) -> Template {
+    Template::new(&config_map("a", value))
+        .hook("first", "pre-install", &config_map("first", "1"))
+        .hook("later", "pre-upgrade", &config_map("later", "1"))
+}
+
+#[tokio::test]
+async fn nothing_is_installed_over_what_runs() -> Result<()> {
+    for lie in [
+        Lie::Above("uninstalled"),
+        Lie::Above("uninstalling"),
+        Lie::Above("failed"),
+        Lie::Label("uninstalled"),
+        Lie::Label("uninstalling"),
+        Lie::Label("failed"),
+        Lie::Label("something"),
+    ] {
+        let (world, _, plain) = deployed().await?;
+        lie.tell(&world, &plain).await?;
+        let done = world
+            .deploy_with(&with_hooks("2"), DeployOptions::default())
+            .await?;
+        assert_eq!(done.plan.action.from(), Some(1), "{lie:?} {:?}", done.plan);
+        assert_eq!(world.config_map("first").await?, None, "{lie:?}");
+        assert_eq!(world.value("later").await?, "1", "{lie:?}");
+        assert_eq!(world.config_map("b").await?, None, "{lie:?}");
+        assert_eq!(world.value("a").await?, "2", "{lie:?}");
+    }
+    Ok(())
+}
+
+/// What is removed indeed leaves what asks to be kept, and that makes no upgrade of the next install.
+#[tokio::test]
+async fn what_was_removed_is_installed() -> Result<()> {
+    // By helm; after an upgrade by helm.
+    for removal in [Lie::Label("uninstalled"), Lie::Above("uninstalled")] {
+        let (world, _, plain) = deployed().await?;
+        removal.tell(&world, &plain).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+        for name in ["a", "b"] {
+            maps.delete(name, &DeleteParams::default()).await?;
+        }
+        let refused = config_map("c", "1").replace("\ndata:", "\ndota:");
+        let mut failing = with_hooks("2");
+        failing.manifest += &refused;
+        let failed = world.deploy_with(&failing, DeployOptions::default()).await;
+        assert!(failed.is_err());
+        assert_eq!(world.value("first").await?, "1", "{removal:?}");
+        // What that one created is no sign that the release was there.
+        assert_eq!(world.value("a").await?, "2", "{removal:?}");
+        let again = with_hooks("3");
+        let done = world.deploy_with(&again, DeployOptions::default()).await?;
+        let from = done.plan.action.from();
+        assert_eq!(from, None, "{removal:?} {:?}", done.plan);
+        assert_eq!(world.config_map("later").await?, None, "{removal:?}");
+    }
+    Ok(())
+}
+
+/// Its manifest names what is somebody else's on an object of ours, and says that a client merged it.
+#[tokio::test]
+async fn what_a_forged_revision_names_of_an_object_stays_on_it() -> Result<()> {
+    let (world, _, plain) = deployed().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    let injected = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"injected": "yes"},
+    });
+    let by = PatchParams::apply("policy-engine");
+    maps.patch("a", &by, &Patch::Apply(&injected)).await?;
+    let lie = |forged: &mut Release| {
+        forged.apply_method = ApplyMethod::Unset;
+        forged.manifest = config_map("a", "1") + "  injected: \"yes\"\n";
+    };
+    forge(&plain, Status::Deployed, lie).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    let map = world.config_map("a").await?.expect("it is there");
+    assert_eq!(map["data"], json!({"value": "2", "injected": "yes"}));
+    Ok(())
+}
