@@ -115,7 +115,7 @@ pub fn from_archive(
     let names = files
         .iter()
         .map(|file| (file.name.as_str(), &file.data[..]));
-    let ignore = FleetIgnore::new(names);
+    let mut ignore = FleetIgnore::new(names);
     let mut kept = Vec::with_capacity(files.len());
     for found in files {
         let is_ignored = ignore.ignores(&found.name);

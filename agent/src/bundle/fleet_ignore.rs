@@ -7,15 +7,26 @@
 use golib::path;
 
 /// Patterns by directory; directories end in no slash, the root is empty.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FleetIgnore {
     rules: Vec<(String, Vec<String>)>,
+    /// Characters that may still be compared.
+    work_left: usize,
 }
 
-/// A pattern that cannot be read, in Go's words.
+/// Why it cannot be said what is left out.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("syntax error in pattern")]
-pub(super) struct BadPattern;
+pub(super) enum IgnoreError {
+    /// A pattern that was looked at is malformed; in Go's words.
+    #[error("syntax error in pattern")]
+    BadPattern,
+    /// Each name is compared with each pattern: many of both would take hours.
+    #[error("too many patterns for so many files")]
+    TooMuchWork,
+}
+
+/// A few seconds at most; a hundred patterns on ten thousand files in four directories each take a third of it.
+const MAX_WORK: usize = 1_000_000_000;
 
 const FILE: &str = ".fleetignore";
 
@@ -34,14 +45,15 @@ impl FleetIgnore {
         });
         Self {
             rules: rules.collect(),
+            work_left: MAX_WORK,
         }
     }
 
     /// Whether a file is left out, by its own name or by that of a directory it lies in.
     ///
     /// # Errors
-    /// A pattern that was looked at is malformed.
-    pub(super) fn ignores(&self, name: &str) -> Result<bool, BadPattern> {
+    /// A pattern that was looked at is malformed, or there was too much to look at.
+    pub(super) fn ignores(&mut self, name: &str) -> Result<bool, IgnoreError> {
         if self.rules.is_empty() {
             return Ok(false);
         }
@@ -54,19 +66,34 @@ impl FleetIgnore {
         Ok(false)
     }
 
-    fn matches(&self, name: &str, is_directory: bool) -> Result<bool, BadPattern> {
+    fn matches(&mut self, name: &str, is_directory: bool) -> Result<bool, IgnoreError> {
         let base = name.rsplit('/').next().unwrap_or(name);
-        // A directory's own file is read after the directory was judged.
-        let reaching = self.rules.iter().filter(|(directory, _)| {
-            directory.is_empty() || (name.starts_with(directory.as_str()) && name != directory)
-        });
-        for pattern in reaching.flat_map(|(_, patterns)| patterns) {
-            let found = match pattern.find("/*") {
-                Some(1..) => is_directory && pattern.strip_suffix("/*") == Some(base),
-                _ => path::matches(pattern, base).map_err(|_| BadPattern)?,
-            };
-            if found {
-                return Ok(true);
+        let work_left = &mut self.work_left;
+        let mut work = |compared: usize| {
+            let left = work_left.checked_sub(16 + compared);
+            *work_left = left.ok_or(IgnoreError::TooMuchWork)?;
+            Ok(())
+        };
+        for (directory, patterns) in &self.rules {
+            work(directory.len())?;
+            // A directory's own file is read after the directory was judged.
+            let reaches = name.starts_with(directory.as_str()) && name != directory;
+            if !directory.is_empty() && !reaches {
+                continue;
+            }
+            for pattern in patterns {
+                // Each star may be tried at each place.
+                work(match pattern.contains('*') {
+                    true => pattern.len() * base.len(),
+                    false => pattern.len(),
+                })?;
+                let found = match pattern.find("/*") {
+                    Some(1..) => is_directory && pattern.strip_suffix("/*") == Some(base),
+                    _ => path::matches(pattern, base).map_err(|_| IgnoreError::BadPattern)?,
+                };
+                if found {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
@@ -89,7 +116,7 @@ mod tests {
 
     fn ignored<'a>(rules: &[(&str, &str)], names: &[&'a str]) -> Vec<&'a str> {
         let files = rules.iter().map(|(name, text)| (*name, text.as_bytes()));
-        let ignore = FleetIgnore::new(files);
+        let mut ignore = FleetIgnore::new(files);
         let is_ignored = |name: &&&str| ignore.ignores(name).unwrap();
         names.iter().filter(is_ignored).copied().collect()
     }
@@ -128,7 +155,23 @@ mod tests {
 
     #[test]
     fn bad_patterns_are_told() {
-        let ignore = FleetIgnore::new([(".fleetignore", &b"[a\n"[..])].into_iter());
-        assert_eq!(ignore.ignores("x"), Err(BadPattern));
+        let mut ignore = FleetIgnore::new([(".fleetignore", &b"[a\n"[..])].into_iter());
+        assert_eq!(ignore.ignores("x"), Err(IgnoreError::BadPattern));
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let patterns = "b?\n".repeat(1_000_000);
+        let mut ignore = FleetIgnore::new([(".fleetignore", patterns.as_bytes())].into_iter());
+        ignore.work_left = 10_000_000;
+        let deep = "d/".repeat(1000);
+        assert_eq!(ignore.ignores(&deep), Err(IgnoreError::TooMuchWork));
+        // What is left of it counts for all names together.
+        let stars = "*a*a*a*a*a*b\n".repeat(1000);
+        let mut ignore = FleetIgnore::new([(".fleetignore", stars.as_bytes())].into_iter());
+        ignore.work_left = 10_000_000;
+        let name = "a".repeat(100);
+        let told = (0..50_000).find_map(|_| ignore.ignores(&name).err());
+        assert_eq!(told, Some(IgnoreError::TooMuchWork));
     }
 }

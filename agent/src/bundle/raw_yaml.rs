@@ -14,6 +14,8 @@ use super::manifest::{Budget, Resource};
 /// Directory of the chart whose files are applied as they are.
 pub(super) const DIRECTORY: &str = "raw-yaml/";
 const OVERLAYS: &str = "overlays/";
+/// What overlays may read and write together, in bytes: one may be named any number of times, and each patch reads its base anew.
+const MAX_OVERLAY_BYTES: usize = 256 << 20;
 /// Marks a file of an overlay as a patch of the file named without it.
 const PATCH_MARK: &str = "_patch.";
 
@@ -39,21 +41,25 @@ pub(super) fn process(
 /// The files that make up the chart, as (path in the chart, resource).
 pub(super) fn chart_files(resources: Vec<Resource>) -> Vec<(String, Resource)> {
     let is_fleet_yaml = |name: &str| matches!(name, "fleet.yaml" | "fleet.yml");
-    let skipped: Vec<String> = resources
+    let mut skipped: Vec<String> = resources
         .iter()
         .filter_map(|resource| resource.name.rsplit_once('/'))
         .filter(|(_, file)| is_fleet_yaml(file) || *file == "Chart.yaml")
         .map(|(directory, _)| format!("{directory}/"))
         .collect();
+    // Without those that lie in others: then only the last one before a name can hold it.
+    skipped.sort_unstable();
+    skipped.dedup_by(|next, outer| next.starts_with(outer.as_str()));
+    let is_skipped = |name: &str| {
+        let after = skipped.partition_point(|directory| directory.as_str() <= name);
+        let last = skipped[..after].last();
+        last.is_some_and(|directory| name.starts_with(directory.as_str()))
+    };
     let is_kept = |name: &str| {
         let wanted = [".yaml", ".yml", ".json"]
             .iter()
             .any(|suffix| name.ends_with(suffix));
-        wanted
-            && !is_fleet_yaml(name)
-            && !skipped
-                .iter()
-                .any(|directory| name.starts_with(directory.as_str()))
+        wanted && !is_fleet_yaml(name) && !is_skipped(name)
     };
     resources
         .into_iter()
@@ -74,13 +80,28 @@ fn overlaid(resources: &[Resource], overlays: &[String]) -> Result<Vec<Resource>
     for resource in resources {
         files.insert(resource.name.clone(), resource.decode(&mut budget)?);
     }
+    let mut left_bytes = MAX_OVERLAY_BYTES;
+    let mut work = |bytes: usize| {
+        left_bytes = left_bytes
+            .checked_sub(bytes)
+            .ok_or_else(|| BundleError::Overlay {
+                problem: format!(
+                    "overlays have more than {} MiB to read and write",
+                    MAX_OVERLAY_BYTES >> 20
+                ),
+            })?;
+        Ok::<_, BundleError>(())
+    };
     for overlay in overlays {
         let prefix = format!("{OVERLAYS}{overlay}/");
         let own: Vec<(String, Vec<u8>)> = files
             .range(prefix.clone()..)
             .take_while(|(name, _)| name.starts_with(&prefix))
-            .map(|(name, data)| (name[prefix.len()..].to_owned(), data.clone()))
-            .collect();
+            .map(|(name, data)| {
+                work(name.len() + data.len())?;
+                Ok((name[prefix.len()..].to_owned(), data.clone()))
+            })
+            .collect::<Result<_, BundleError>>()?;
         // Replacing before patching; Fleet's order within an overlay is random.
         let (patches, whole): (Vec<_>, Vec<_>) = own
             .into_iter()
@@ -93,9 +114,12 @@ fn overlaid(resources: &[Resource], overlays: &[String]) -> Result<Vec<Resource>
             let base = files.get(&target).ok_or_else(|| BundleError::Overlay {
                 problem: format!("failed to find base file {target} to patch"),
             })?;
+            work(base.len())?;
             let base = read(&target, base)?;
             let patched = patch_object(&target, base, read(&name, &patch)?)?;
-            files.insert(target, golib::json::encode(&patched).into_bytes());
+            let patched = golib::json::encode(&patched).into_bytes();
+            work(patched.len())?;
+            files.insert(target, patched);
         }
     }
     Ok(files
@@ -231,6 +255,54 @@ mod tests {
             r#"{"apiVersion":"example.com/v1","kind":"X","spec":{"a":5,"l":[3]}}"#
         );
         assert_eq!(processed[1].content, "new");
+    }
+
+    #[test]
+    fn nested_directories_of_other_bundles_are_skipped() {
+        let files = [
+            "a-b/x.yaml",
+            "a/Chart.yaml",
+            "a/b/Chart.yaml",
+            "a/b/x.yaml",
+            "a/c/x.yaml",
+            "a/x.yaml",
+            "ab/x.yaml",
+            "b/x.yaml",
+        ]
+        .map(|name| resource(name, ""));
+        let kept: Vec<_> = chart_files(files.to_vec())
+            .into_iter()
+            .map(|(_, resource)| resource.name)
+            .collect();
+        assert_eq!(kept, ["a-b/x.yaml", "ab/x.yaml", "b/x.yaml"]);
+    }
+
+    #[test]
+    fn the_work_of_overlays_is_bounded() {
+        let large = "x".repeat(1 << 20);
+        let files = [
+            resource("a.yaml", ""),
+            resource("overlays/one/a.yaml", &large),
+        ];
+        let times = |count: usize| process(&files, &vec!["one".to_owned(); count]);
+        assert!(times(200).is_ok());
+        assert_eq!(
+            times(300_000).unwrap_err().to_string(),
+            "overlays have more than 256 MiB to read and write"
+        );
+        // A patch may double its object as often as it is long.
+        let double = "- {op: copy, from: /a, path: /a/-}\n".repeat(40);
+        let files = [
+            resource("a.yaml", "a: [x]"),
+            resource("overlays/one/a_patch.yaml", &double),
+        ];
+        let error = process(&files, &["one".to_owned()]).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("failed to patch a.yaml: document is too large"),
+            "{error}"
+        );
     }
 
     #[test]

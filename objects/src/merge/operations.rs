@@ -1,6 +1,9 @@
 //! JSON patches (RFC 6902) as Go's `evanphx/json-patch` v4 applies them with its defaults: a
 //! `replace` may add, a `copy` of nothing writes null, negative indexes count from the end.
+//!
+//! Unlike there, what a patch copies is bounded: forty copies of a document into itself would fill any memory.
 
+use golib::budget::Budget;
 use serde_json::{Map, Value};
 
 /// Why a patch does not apply; prints Go's text.
@@ -10,6 +13,9 @@ pub struct OperationError(String);
 
 const MISSING: &str = "missing value";
 
+/// How deep a document may be below which something is copied or moved; Go's decoder reads no deeper ones.
+const MAX_DEPTH: usize = 10_000;
+
 fn error<T>(text: String) -> Result<T, OperationError> {
     Err(OperationError(text))
 }
@@ -17,7 +23,7 @@ fn error<T>(text: String) -> Result<T, OperationError> {
 /// `document` with a list of operations applied, one after the other.
 ///
 /// # Errors
-/// An operation is malformed, unknown or does not apply; nothing of the patch counts then.
+/// An operation is malformed, unknown or does not apply, or all copies weigh more than a [`Budget`]; nothing of the patch counts then.
 pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationError> {
     let mut document = match document {
         Value::Null => Value::Object(Map::new()),
@@ -33,14 +39,20 @@ pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationE
             ));
         }
     };
+    let mut copies = Budget::default();
     for operation in operations {
         let empty = Map::new();
-        apply(&mut document, operation.as_object().unwrap_or(&empty))?;
+        let operation = operation.as_object().unwrap_or(&empty);
+        apply(&mut document, operation, &mut copies)?;
     }
     Ok(document)
 }
 
-fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), OperationError> {
+fn apply(
+    document: &mut Value,
+    operation: &Map<String, Value>,
+    copies: &mut Budget,
+) -> Result<(), OperationError> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
     let path = || match text("path") {
@@ -90,7 +102,7 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Ope
             };
             let in_move =
                 |cause| OperationError(format!("error in move for path: '{key}': {cause}"));
-            let moved = get(source, &key).map_err(in_move)?;
+            let moved = copy(get(source, &key).map_err(in_move)?, text("path"), copies)?;
             remove(source, &key).map_err(in_move)?;
             put(document, path()?, moved, "move", |path, cause| {
                 format!("error in move for path: '{path}': {cause}")
@@ -105,12 +117,35 @@ fn apply(document: &mut Value, operation: &Map<String, Value>) -> Result<(), Ope
             };
             let copied = get(source, &key)
                 .or_else(|cause| error(format!("error in copy for from: '{from}': {cause}")))?;
+            let copied = copy(copied, text("path"), copies)?;
             put(document, path()?, copied, "copy", |_, cause| {
                 format!("error while adding value during copy: {cause}")
             })
         }
         "test" => test(document, path()?, operation.get("value")),
         other => error(format!("Unexpected kind: {other}")),
+    }
+}
+
+/// A value for another place.
+fn copy(value: &Value, path: Option<&str>, copies: &mut Budget) -> Result<Value, OperationError> {
+    let steps = path.map_or(0, |path| path.matches('/').count());
+    if depth(value) + steps > MAX_DEPTH {
+        return error(format!(
+            "document would be more than {MAX_DEPTH} levels deep"
+        ));
+    }
+    copies
+        .add(value)
+        .or_else(|large| error(large.to_string()))?;
+    Ok(value.clone())
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -166,7 +201,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Operati
 fn test(document: &mut Value, path: &str, desired: Option<&Value>) -> Result<(), OperationError> {
     let failed = || error(format!("testing value {path} failed: test failed"));
     let found = match path {
-        "" => document.clone(),
+        "" => &*document,
         path => {
             let Some((container, key)) = container(document, path) else {
                 return error(format!(
@@ -177,7 +212,7 @@ fn test(document: &mut Value, path: &str, desired: Option<&Value>) -> Result<(),
                 .or_else(|cause| error(format!("error in test for path: '{path}': {cause}")))?
         }
     };
-    if found == *desired.unwrap_or(&Value::Null) {
+    if found == desired.unwrap_or(&Value::Null) {
         Ok(())
     } else {
         failed()
@@ -224,14 +259,12 @@ fn index(key: &str, len: usize) -> Result<usize, String> {
         .ok_or_else(invalid)
 }
 
-fn get(container: &Value, key: &str) -> Result<Value, String> {
-    match container {
-        Value::Array(list) => {
-            let at = index(key, list.len())?;
-            Ok(list.get(at).cloned().unwrap_or(Value::Null))
-        }
-        container => Ok(container.get(key).cloned().unwrap_or(Value::Null)),
-    }
+fn get<'a>(container: &'a Value, key: &str) -> Result<&'a Value, String> {
+    let found = match container {
+        Value::Array(list) => list.get(index(key, list.len())?),
+        container => container.get(key),
+    };
+    Ok(found.unwrap_or(&Value::Null))
 }
 
 fn add(container: &mut Value, key: &str, value: Value) -> Result<(), String> {
@@ -269,5 +302,26 @@ fn remove(container: &mut Value, key: &str) -> Result<(), String> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copies_are_bounded_in_weight_and_depth() {
+        let base = json!({"a": ["x".repeat(100)]});
+        let doubles = vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 40];
+        let failed = patch(&base, &doubles).unwrap_err().to_string();
+        assert!(failed.starts_with("document is too large"), "{failed}");
+
+        let deep = "/a".repeat(MAX_DEPTH - 1);
+        let deeper = json!([{"op": "copy", "from": "/a", "path": format!("{deep}/b")}]);
+        let failed = patch(&base, deeper.as_array().unwrap()).unwrap_err();
+        let words = "document would be more than 10000 levels deep";
+        assert_eq!(failed, OperationError(words.to_owned()));
     }
 }
