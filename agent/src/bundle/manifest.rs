@@ -6,6 +6,7 @@
 
 use std::io::Read;
 
+use chart::archive::MAX_FILES;
 use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,6 +18,8 @@ use crate::api::Content;
 
 /// The most a bundle may unpack to, all files together.
 const MAX_UNPACKED_BYTES: u64 = 32 << 20;
+/// The longest path of a file, in bytes: Linux has no longer ones.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// The ID of a manifest without files: `{}` and a newline, hashed.
 pub const EMPTY_MANIFEST_ID: &str =
@@ -26,7 +29,7 @@ pub const EMPTY_MANIFEST_ID: &str =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Resource {
-    /// Path in the bundle; may be empty.
+    /// Path in the bundle, of at most 4,096 bytes; may be empty.
     #[serde(deserialize_with = "crate::api::null_as_default")]
     pub name: String,
     /// Text, or what `encoding` says.
@@ -113,7 +116,7 @@ impl Manifest {
         #[derive(Deserialize, Default)]
         #[serde(default)]
         struct Stored {
-            #[serde(deserialize_with = "crate::api::null_as_default")]
+            #[serde(deserialize_with = "golib::json::at_most::<MAX_FILES, _, _>")]
             resources: Vec<Resource>,
         }
         // serde would take a list for a struct.
@@ -129,7 +132,7 @@ impl Manifest {
             .map_err(|error| BundleError::Content {
                 // serde's texts quote wrong scalars, and a file's content may be secret.
                 problem: format!(
-                    "not a list of files (line {}, column {})",
+                    "not a list of at most {MAX_FILES} files (line {}, column {})",
                     error.line(),
                     error.column()
                 ),
@@ -137,6 +140,12 @@ impl Manifest {
         let stored = stored.ok_or_else(|| BundleError::Content {
             problem: "it is empty".into(),
         })?;
+        let is_long = |resource: &Resource| resource.name.len() > MAX_PATH_BYTES;
+        if let Some(at) = stored.resources.iter().position(is_long) {
+            return Err(BundleError::Content {
+                problem: format!("path of file {at} is longer than {MAX_PATH_BYTES} bytes"),
+            });
+        }
         Ok(Self {
             resources: stored.resources,
             id: manifest_id(json),
@@ -300,6 +309,34 @@ mod tests {
         let mut budget = Budget { left_bytes: 1000 };
         let error = budget.unpack(&gzip(&[0; 5000])).unwrap_err();
         assert!(error.contains("larger than"), "{error}");
+    }
+
+    #[test]
+    fn more_files_than_a_chart_may_have_are_refused_while_they_are_read() {
+        for (files, is_read) in [
+            (MAX_FILES, true),
+            (MAX_FILES + 1, false),
+            (2_000_000, false),
+        ] {
+            let list = vec!["{}"; files].join(",");
+            let json = format!("{{\"resources\":[{list}]}}");
+            let manifest = Manifest::from_content(&content(json.as_bytes(), ""));
+            assert_eq!(manifest.is_ok(), is_read, "{files}");
+            let told = manifest.err().map(|error| error.to_string());
+            assert!(told.is_none_or(|told| told.starts_with("not a list of at most 50000 files")));
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_a_system_allows_is_refused() {
+        let json = |name: &str| format!("{{\"resources\":[{{}},{{\"name\":\"{name}\"}}]}}");
+        let longest = "a/".repeat(2048);
+        assert!(Manifest::from_json(json(&longest).as_bytes()).is_ok());
+        let error = Manifest::from_json(json(&format!("{longest}b")).as_bytes()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "path of file 1 is longer than 4096 bytes"
+        );
     }
 
     #[test]

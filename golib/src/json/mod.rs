@@ -4,11 +4,13 @@
 //! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels,
 //! and at the weight a [`Budget`](crate::budget::Budget) allows.
 
+mod bounded;
 mod decode;
 mod encode;
 mod fields;
 mod weight;
 
+pub use bounded::{at_most, at_most_entries};
 pub use decode::{decode, decode_partly, decode_within};
 pub use encode::{encode, encode_indent, encode_raw, to_vec};
 pub use fields::{At, FieldError, Mismatch, known_field, time};

@@ -5,9 +5,15 @@ use serde_json::Value;
 
 use crate::go_format;
 
+/// A longer body is no error's.
+const MAX_BODY_BYTES: usize = 64 << 10;
+
 /// What the first error of a registry's answer says besides code and message, as `: detail`, cut short.
 pub(super) fn detail(body: &[u8]) -> String {
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let body: Value = match body.len() {
+        ..=MAX_BODY_BYTES => serde_json::from_slice(body).unwrap_or_default(),
+        _ => Value::Null,
+    };
     match &body["errors"][0]["detail"] {
         Value::Null => String::new(),
         detail => {
@@ -30,6 +36,9 @@ pub(super) fn message(body: &[u8]) -> String {
     struct One {
         code: String,
         message: String,
+    }
+    if body.len() > MAX_BODY_BYTES {
+        return String::new();
     }
     let Ok(Errors { errors }) = serde_json::from_slice(body) else {
         return String::new();
@@ -69,5 +78,13 @@ mod tests {
             "y".repeat(9000)
         );
         assert!(message(long.as_bytes()).len() < 300);
+        let many = format!(
+            r#"{{"errors":[{{"code":"X","detail":[{}1]}}]}}"#,
+            "[],".repeat(30_000)
+        );
+        assert_eq!(
+            (message(many.as_bytes()), detail(many.as_bytes())),
+            Default::default()
+        );
     }
 }

@@ -25,6 +25,11 @@ const MAX_TAG_BYTES: usize = 4 << 20;
 const MAX_REFERRER_PAGES: usize = 100;
 /// With so many referrers of interest no more pages are listed.
 const MAX_REFERRERS: usize = 10_000;
+/// Of one manifest; images have some hundred layers at most.
+const MAX_LAYERS: usize = 1_000;
+const MAX_ANNOTATIONS: usize = 1_000;
+/// Of one page.
+const MAX_TAGS: usize = 200_000;
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
@@ -37,6 +42,7 @@ pub(in crate::source) struct Descriptor {
     pub(in crate::source) artifact_type: String,
     pub(in crate::source) digest: String,
     pub(in crate::source) size: u64,
+    #[serde(deserialize_with = "golib::json::at_most_entries::<MAX_ANNOTATIONS, _>")]
     pub(in crate::source) annotations: std::collections::BTreeMap<String, String>,
 }
 
@@ -46,7 +52,9 @@ pub(in crate::source) struct Descriptor {
 pub(in crate::source) struct Manifest {
     pub(in crate::source) media_type: String,
     pub(in crate::source) config: Descriptor,
+    #[serde(deserialize_with = "golib::json::at_most::<MAX_LAYERS, _, _>")]
     pub(in crate::source) layers: Vec<Descriptor>,
+    #[serde(deserialize_with = "golib::json::at_most::<MAX_REFERRERS, _, _>")]
     pub(in crate::source) manifests: Vec<Descriptor>,
     /// Of the manifest's own bytes.
     #[serde(skip)]
@@ -359,7 +367,8 @@ impl<'a> Registry<'a> {
     pub(in crate::source) async fn tags(&self) -> Result<Vec<String>, FetchError> {
         #[derive(Deserialize)]
         struct Page {
-            tags: Option<Vec<String>>,
+            #[serde(default, deserialize_with = "golib::json::at_most::<MAX_TAGS, _, _>")]
+            tags: Vec<String>,
         }
         let first = self.url("tags/list?n=1000")?;
         let mut next = Some(first.clone());
@@ -379,7 +388,7 @@ impl<'a> Registry<'a> {
                     problem,
                 }
             })?;
-            let page = page.tags.unwrap_or_default().into_iter();
+            let page = page.tags.into_iter();
             for tag in page.filter(|tag| is_version(tag)) {
                 bytes += size_of::<String>() + tag.len();
                 tags.push(tag);
@@ -440,6 +449,37 @@ pub(in crate::source) fn is_of(digest: &str, body: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_that_are_too_long_are_refused_while_they_are_read() {
+        let read = |field: &str, element: &str, count: usize| {
+            let list = vec![element; count].join(",");
+            let text = format!("{{\"{field}\":[{list}]}}");
+            serde_json::from_str::<Manifest>(&text)
+        };
+        for (field, most) in [("layers", MAX_LAYERS), ("manifests", MAX_REFERRERS)] {
+            assert!(read(field, "{}", most).is_ok());
+            let error = read(field, "{}", 1_000_000).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("more than {most} elements")),
+                "{error}"
+            );
+        }
+        let annotations: Vec<_> = (0..=MAX_ANNOTATIONS)
+            .map(|at| format!("\"{at}\":\"\""))
+            .collect();
+        let descriptor = |count: usize| {
+            let annotations = annotations[..count].join(",");
+            read(
+                "layers",
+                &format!("{{\"annotations\":{{{annotations}}}}}"),
+                1,
+            )
+        };
+        assert!(descriptor(MAX_ANNOTATIONS).is_ok());
+        assert!(descriptor(MAX_ANNOTATIONS + 1).is_err());
+        assert!(serde_json::from_str::<Manifest>(r#"{"layers": null}"#).is_ok());
+    }
 
     #[test]
     fn pages_follow_links() {
