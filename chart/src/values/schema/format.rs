@@ -1,11 +1,12 @@
 //! The formats that are checked up to draft 7: dates, addresses, names, pointers.
 //!
-//! Mirrors `format.go` of santhosh-tekuri/jsonschema and the parts of Go's `net/netip` and `net/url`
-//! it calls; the reasons are theirs word for word.
+//! Mirrors `format.go` of santhosh-tekuri/jsonschema; the reasons are its word for word.
 
+use golib::netip;
 use golib::regexp::Regexp;
-use golib::strconv::{self, quote, quote_rune};
+use golib::strconv::{self, quote_rune};
 use golib::time::{Time, Zone};
+use golib::url::Url;
 use serde_json::Value;
 
 /// A format that is checked. Others mean nothing.
@@ -189,143 +190,8 @@ fn ipv4(text: &str) -> Result<(), String> {
 
 fn ipv6(text: &str) -> Result<(), String> {
     require(text.contains(':'), "missing colon")?;
-    let zone = parse_address(text)?;
-    require(!zone, "zone id is not a part of ipv6 address")
-}
-
-/// Go's `netip.ParseAddr`; tells whether there is a zone.
-fn parse_address(text: &str) -> Result<bool, String> {
-    let failed = |why: &str, at: &str| {
-        let at = if at.is_empty() {
-            String::new()
-        } else {
-            format!(" (at {})", quote(at))
-        };
-        format!("ParseAddr({}): {why}{at}", quote(text))
-    };
-    match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
-        Some(b'.') => {
-            return ipv4_fields(text)
-                .map(|()| false)
-                .map_err(|(why, at)| failed(why, at));
-        }
-        Some(b':') => {}
-        Some(_) => return Err(failed("missing IPv6 address", "")),
-        None => return Err(failed("unable to parse IP", "")),
-    }
-    let (address, zone) = match text.split_once('%') {
-        Some((_, "")) => return Err(failed("zone must be a non-empty string", "")),
-        Some((address, _)) => (address, true),
-        None => (text, false),
-    };
-    ipv6_fields(address).map_err(|(why, at)| failed(why, at))?;
-    Ok(zone)
-}
-
-type AddressError<'t> = (&'static str, &'t str);
-
-fn ipv6_fields(text: &str) -> Result<(), AddressError<'_>> {
-    let mut rest = text;
-    let mut ellipsis = None;
-    let mut bytes = 0;
-    if let Some(after) = rest.strip_prefix("::") {
-        ellipsis = Some(0);
-        rest = after;
-        if rest.is_empty() {
-            return Ok(());
-        }
-    }
-    while bytes < 16 {
-        let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
-        if digits > 4 {
-            return Err(("each group must have 4 or less digits", rest));
-        }
-        if digits == 0 {
-            return Err((
-                "each colon-separated field must have at least one digit",
-                rest,
-            ));
-        }
-        if rest.as_bytes().get(digits) == Some(&b'.') {
-            if ellipsis.is_none() && bytes != 12 {
-                let why = "embedded IPv4 address must replace the final 2 fields of the address";
-                return Err((why, rest));
-            }
-            if bytes + 4 > 16 {
-                let why = "too many hex fields to fit an embedded IPv4 at the end of the address";
-                return Err((why, rest));
-            }
-            ipv4_fields(rest)?;
-            rest = "";
-            bytes += 4;
-            break;
-        }
-        bytes += 2;
-        rest = &rest[digits..];
-        if rest.is_empty() {
-            break;
-        }
-        let Some(after) = rest.strip_prefix(':') else {
-            return Err(("unexpected character, want colon", rest));
-        };
-        if after.is_empty() {
-            return Err(("colon must be followed by more characters", rest));
-        }
-        rest = after;
-        if let Some(after) = rest.strip_prefix(':') {
-            if ellipsis.is_some() {
-                return Err(("multiple :: in address", rest));
-            }
-            ellipsis = Some(bytes);
-            rest = after;
-            if rest.is_empty() {
-                break;
-            }
-        }
-    }
-    if !rest.is_empty() {
-        return Err(("trailing garbage after address", rest));
-    }
-    match ellipsis {
-        None if bytes < 16 => Err(("address string too short", "")),
-        Some(_) if bytes == 16 => Err(("the :: must expand to at least one field of zeros", "")),
-        _ => Ok(()),
-    }
-}
-
-fn ipv4_fields(text: &str) -> Result<(), AddressError<'_>> {
-    let bytes = text.as_bytes();
-    let (mut value, mut digits, mut fields) = (0_u32, 0, 0);
-    for (at, byte) in bytes.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' => {
-                if digits == 1 && value == 0 {
-                    return Err(("IPv4 field has octet with leading zero", ""));
-                }
-                value = value * 10 + u32::from(byte - b'0');
-                digits += 1;
-                if value > 255 {
-                    return Err(("IPv4 field has value >255", ""));
-                }
-            }
-            b'.' => {
-                if at == 0 || at == bytes.len() - 1 || bytes[at - 1] == b'.' {
-                    return Err(("IPv4 field must have at least one digit", &text[at..]));
-                }
-                if fields == 3 {
-                    return Err(("IPv4 address too long", ""));
-                }
-                fields += 1;
-                (value, digits) = (0, 0);
-            }
-            _ => return Err(("unexpected character", text.get(at..).unwrap_or_default())),
-        }
-    }
-    if fields < 3 {
-        Err(("IPv4 address too short", ""))
-    } else {
-        Ok(())
-    }
+    let address = netip::parse_addr(text.as_bytes())?;
+    require(!address.has_zone, "zone id is not a part of ipv6 address")
 }
 
 fn hostname(text: &str) -> Result<(), String> {
@@ -451,151 +317,22 @@ fn date_time(text: &str) -> Result<(), String> {
     time(clock).map_err(|why| format!("invalid time element: {why}"))
 }
 
-/// What the formats need of Go's `url.Parse`.
-struct Url<'t> {
-    scheme: &'t str,
-    path: &'t str,
-    is_opaque: bool,
-}
-
-fn parse_url(text: &str) -> Result<Url<'_>, String> {
-    let failed = |why: String| format!("parse {}: {why}", quote(text));
-    // The fragment is checked for its escapes only.
-    let (whole, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let url = parse_whole(whole).map_err(failed)?;
-    unescape(fragment, "").map_err(failed)?;
-    Ok(url)
-}
-
-fn parse_whole(text: &str) -> Result<Url<'_>, String> {
-    let control = text.bytes().any(|byte| byte < b' ' || byte == 0x7F);
-    require(!control, "net/url: invalid control character in URL")?;
-    if text == "*" {
-        return Ok(Url {
-            scheme: "",
-            path: text,
-            is_opaque: false,
-        });
-    }
-    let (scheme, rest) = split_scheme(text)?;
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    if !rest.starts_with('/') {
-        if !scheme.is_empty() {
-            return Ok(Url {
-                scheme,
-                path: rest,
-                is_opaque: true,
-            });
-        }
-        let first = rest.split('/').next().unwrap_or_default();
-        let why = "first path segment in URL cannot contain colon";
-        require(!first.contains(':'), why)?;
-    }
-    let mut path = rest;
-    if (!scheme.is_empty() || !rest.starts_with("///"))
-        && let Some(authority) = rest.strip_prefix("//")
-    {
-        let end = authority.find('/').unwrap_or(authority.len());
-        path = &authority[end..];
-        authority_is_valid(&authority[..end])?;
-    }
-    unescape(path, "")?;
-    Ok(Url {
-        scheme,
-        path,
-        is_opaque: false,
-    })
-}
-
-fn split_scheme(text: &str) -> Result<(&str, &str), String> {
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' => {}
-            b'0'..=b'9' | b'+' | b'-' | b'.' if at > 0 => {}
-            b':' if at == 0 => return Err("missing protocol scheme".to_owned()),
-            b':' => return Ok((&text[..at], &text[at + 1..])),
-            _ => break,
-        }
-    }
-    Ok(("", text))
-}
-
-fn authority_is_valid(authority: &str) -> Result<(), String> {
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    host_is_valid(host)?;
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
-    require(user.chars().all(allowed), "net/url: invalid userinfo")?;
-    unescape(user, "")
-}
-
-fn host_is_valid(host: &str) -> Result<(), String> {
-    let port_is_valid = |port: &str| {
-        let valid = port.is_empty() || port.strip_prefix(':').is_some_and(all_digits);
-        require(valid, &format!("invalid port {} after host", quote(port)))
-    };
-    match host.rfind('[') {
-        Some(0) => {
-            let end = host.rfind(']').ok_or("missing ']' in host")?;
-            port_is_valid(&host[end + 1..])?;
-            let address = host.get(1..end).unwrap_or_default().replacen("%25", "%", 1);
-            parse_address(&address).map_err(|why| format!("invalid host: {why}"))?;
-            require(address.contains(':'), "invalid IP-literal")?;
-        }
-        Some(_) => return Err("invalid IP-literal".to_owned()),
-        None => {
-            if let Some(colon) = host.rfind(':') {
-                port_is_valid(&host[colon..])?;
-            }
-            let strange = |c: char| c.is_ascii() && " \"<>\\^`{|}".contains(c);
-            if let Some(c) = host.chars().find(|c| strange(*c)) {
-                let shown = quote(c.to_string());
-                return Err(format!("invalid character {shown} in host name"));
-            }
-            unescape(host, "host")?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks percent escapes; a host may escape non-ASCII bytes only.
-fn unescape(text: &str, part: &str) -> Result<(), String> {
-    for (at, _) in text.match_indices('%') {
-        let hex = text
-            .get(at + 1..at + 3)
-            .filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
-        let Some(hex) = hex else {
-            let shown: String = text[at..].chars().take(3).collect();
-            return Err(format!("invalid URL escape {}", quote(shown)));
-        };
-        let is_ascii = hex.as_bytes()[0] < b'8';
-        if part == "host" && is_ascii && hex != "25" {
-            return Err(format!("invalid URL escape {}", quote(format!("%{hex}"))));
-        }
-    }
-    Ok(())
-}
-
 fn uri(text: &str) -> Result<(), String> {
-    let url = parse_url(text)?;
+    let url = Url::parse(text.as_bytes())?;
     require(!url.scheme.is_empty(), "relative url")
 }
 
 pub(super) fn uri_reference(text: &str) -> Result<(), String> {
     require(!text.contains('\\'), "contains \\")?;
-    parse_url(text).map(|_| ())
+    Url::parse(text.as_bytes()).map(|_| ())
 }
 
 fn uri_template(text: &str) -> Result<(), String> {
-    let url = parse_url(text)?;
-    // Go keeps the path as written only where its default escaping differs, as it does with braces.
-    let differs = |c: char| !c.is_ascii() || " \"<>[\\]^`{|}%".contains(c);
-    if url.is_opaque || !url.path.contains(differs) {
-        return Ok(());
-    }
-    for segment in url.path.split('/') {
+    let url = Url::parse(text.as_bytes())?;
+    for segment in url.raw_path.split(|&byte| byte == b'/') {
         let mut open = false;
-        for c in segment.chars().filter(|c| matches!(c, '{' | '}')) {
-            require((c == '{') != open, "nested curly braces")?;
+        for &byte in segment.iter().filter(|byte| matches!(byte, b'{' | b'}')) {
+            require((byte == b'{') != open, "nested curly braces")?;
             open = !open;
         }
         require(!open, "no matching closing brace")?;
@@ -643,7 +380,7 @@ fn semver(text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Format, email, ipv6, parse_url, time, uri_template};
+    use super::{Format, email, ipv6, time, uri, uri_template};
 
     #[test]
     fn reasons_are_those_of_the_library() {
@@ -656,8 +393,8 @@ mod tests {
         assert_eq!(ipv6("::ffff:1.2.3.4"), Ok(()));
         let short = r#"ParseAddr("1:2"): address string too short"#;
         assert_eq!(ipv6("1:2"), Err(short.to_owned()));
-        assert!(parse_url("http://[::1]:80/x?y#z").is_ok());
-        assert!(parse_url("http://a b/").is_err());
+        assert!(uri("http://[::1]:80/x?y#z").is_ok());
+        assert!(uri("http://a b/").is_err());
         assert!(uri_template("/a/{b}/{c").is_err());
         assert!(Format::named("regex").is_some() && Format::named("nope").is_none());
     }
