@@ -227,89 +227,42 @@ fn rest<T: Argument>(args: std::slice::IterMut<'_, Operand>) -> Result<Rest<T>, 
 
 macro_rules! typed {
     ($($arg:ident)*) => {
-        impl<Func, Ret, $($arg),*> Typed<($($arg,)*)> for Func
+        typed!(@closure [] [] [$($arg)*]);
+        typed!(@closure [WithState,] [state: &mut State<'_>,] [$($arg)*]);
+    };
+    (@closure [$($marker:tt)*] [$($state:ident: $State:ty,)?] [$($arg:ident)*]) => {
+        impl<Func, Ret, $($arg),*> Typed<($($marker)* $($arg,)*)> for Func
         where
-            Func: Fn($($arg),*) -> Ret + Send + Sync + 'static,
+            Func: Fn($($State,)? $($arg),*) -> Ret + Send + Sync + 'static,
             Ret: IntoResult,
             $($arg: Argument,)*
         {
-            fn signature() -> Signature {
-                Signature { params: vec![$($arg::TYPE),*], variadic: false }
-            }
-
-            #[allow(unused_mut, unused_variables, reason = "without arguments there is nothing to take")]
-            fn into_native(
-                self,
-            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
-                move |_, args| {
-                    let mut args = args.iter_mut();
-                    self($(next_argument::<$arg>(&mut args)?),*).into_result()
-                }
-            }
+            typed!(@methods [$($state)?] [$($arg)*] [vec![$($arg::TYPE),*]] false []);
         }
 
-        impl<Func, Ret, $($arg),*> Typed<(WithState, $($arg,)*)> for Func
+        impl<Func, Ret, More, $($arg),*> Typed<($($marker)* $($arg,)* Rest<More>,)> for Func
         where
-            Func: Fn(&mut State<'_>, $($arg),*) -> Ret + Send + Sync + 'static,
-            Ret: IntoResult,
-            $($arg: Argument,)*
-        {
-            fn signature() -> Signature {
-                Signature { params: vec![$($arg::TYPE),*], variadic: false }
-            }
-
-            #[allow(unused_mut, unused_variables, reason = "without arguments there is nothing to take")]
-            fn into_native(
-                self,
-            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
-                move |state, args| {
-                    let mut args = args.iter_mut();
-                    self(state, $(next_argument::<$arg>(&mut args)?),*).into_result()
-                }
-            }
-        }
-
-        impl<Func, Ret, More, $($arg),*> Typed<($($arg,)* Rest<More>,)> for Func
-        where
-            Func: Fn($($arg,)* Rest<More>) -> Ret + Send + Sync + 'static,
+            Func: Fn($($State,)? $($arg,)* Rest<More>) -> Ret + Send + Sync + 'static,
             Ret: IntoResult,
             More: Argument,
             $($arg: Argument,)*
         {
-            fn signature() -> Signature {
-                Signature { params: vec![$($arg::TYPE,)* More::TYPE], variadic: true }
-            }
-
-            #[allow(unused_mut, reason = "without fixed arguments there is nothing to take")]
-            fn into_native(
-                self,
-            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
-                move |_, args| {
-                    let mut args = args.iter_mut();
-                    self($(next_argument::<$arg>(&mut args)?,)* rest(args)?).into_result()
-                }
-            }
+            typed!(@methods [$($state)?] [$($arg)*] [vec![$($arg::TYPE,)* More::TYPE]] true [rest]);
+        }
+    };
+    (@methods [$($state:ident)?] [$($arg:ident)*] [$params:expr] $variadic:literal [$($rest:ident)?]) => {
+        fn signature() -> Signature {
+            Signature { params: $params, variadic: $variadic }
         }
 
-        impl<Func, Ret, More, $($arg),*> Typed<(WithState, $($arg,)* Rest<More>,)> for Func
-        where
-            Func: Fn(&mut State<'_>, $($arg,)* Rest<More>) -> Ret + Send + Sync + 'static,
-            Ret: IntoResult,
-            More: Argument,
-            $($arg: Argument,)*
-        {
-            fn signature() -> Signature {
-                Signature { params: vec![$($arg::TYPE,)* More::TYPE], variadic: true }
-            }
-
-            #[allow(unused_mut, reason = "without fixed arguments there is nothing to take")]
-            fn into_native(
-                self,
-            ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
-                move |state, args| {
-                    let mut args = args.iter_mut();
-                    self(state, $(next_argument::<$arg>(&mut args)?,)* rest(args)?).into_result()
-                }
+        #[allow(unused_mut, unused_variables, reason = "without arguments there is nothing to take")]
+        fn into_native(
+            self,
+        ) -> impl Fn(&mut State<'_>, &mut [Operand]) -> Result<Operand, Error> + Send + Sync + 'static {
+            move |_state, args| {
+                let mut args = args.iter_mut();
+                $(let $state = _state;)?
+                self($($state,)? $(next_argument::<$arg>(&mut args)?,)* $($rest(args)?)?).into_result()
             }
         }
     };

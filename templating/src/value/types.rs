@@ -6,62 +6,41 @@ use super::{Operand, Value};
 use crate::error::Error;
 use crate::state::State;
 
-/// What Go's `reflect.Kind` calls a value; prints as Go does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The untyped nil.
-    Invalid,
-    /// `bool`
-    Bool,
-    /// `int`
-    Int,
-    /// `int32`
-    Int32,
-    /// `int64`
-    Int64,
-    /// `uint8`
-    Uint8,
-    /// `uint32`
-    Uint32,
-    /// `uint64`
-    Uint64,
-    /// `float64`
-    Float64,
-    /// `complex128`
-    Complex128,
-    /// `string`
-    String,
-    /// Lists and bytes.
-    Slice,
-    /// Maps.
-    Map,
-    /// Host types that are structs.
-    Struct,
-    /// Host types that are pointers to structs.
-    Ptr,
+macro_rules! kinds {
+    ($($doc:literal $kind:ident $name:literal;)*) => {
+        /// What Go's `reflect.Kind` calls a value; prints as Go does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $(#[doc = $doc] $kind,)*
+        }
+
+        impl Kind {
+            /// Go's name, as Sprig's `kindOf` shows it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// Go's name, as Sprig's `kindOf` shows it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Invalid => "invalid",
-            Kind::Bool => "bool",
-            Kind::Int => "int",
-            Kind::Int32 => "int32",
-            Kind::Int64 => "int64",
-            Kind::Uint8 => "uint8",
-            Kind::Uint32 => "uint32",
-            Kind::Uint64 => "uint64",
-            Kind::Float64 => "float64",
-            Kind::Complex128 => "complex128",
-            Kind::String => "string",
-            Kind::Slice => "slice",
-            Kind::Map => "map",
-            Kind::Struct => "struct",
-            Kind::Ptr => "ptr",
-        }
-    }
+kinds! {
+    "The untyped nil." Invalid "invalid";
+    "`bool`" Bool "bool";
+    "`int`" Int "int";
+    "`int32`" Int32 "int32";
+    "`int64`" Int64 "int64";
+    "`uint8`" Uint8 "uint8";
+    "`uint32`" Uint32 "uint32";
+    "`uint64`" Uint64 "uint64";
+    "`float64`" Float64 "float64";
+    "`complex128`" Complex128 "complex128";
+    "`string`" String "string";
+    "Lists and bytes." Slice "slice";
+    "Maps." Map "map";
+    "Host types that are structs." Struct "struct";
+    "Host types that are pointers to structs." Ptr "ptr";
 }
 
 impl fmt::Display for Kind {
@@ -102,6 +81,17 @@ pub struct ListType {
     pub methods: &'static [Method],
 }
 
+impl ListType {
+    const fn plain(name: &'static str, element: Type) -> Self {
+        Self {
+            name,
+            element,
+            named: false,
+            methods: &[],
+        }
+    }
+}
+
 /// A map type with string keys, such as `map[string]string`. Compared by identity, like [`ListType`].
 #[derive(Debug)]
 pub struct MapType {
@@ -115,55 +105,31 @@ pub struct MapType {
     pub methods: &'static [Method],
 }
 
+impl MapType {
+    const fn plain(name: &'static str, element: Type) -> Self {
+        Self {
+            name,
+            element,
+            named: false,
+            methods: &[],
+        }
+    }
+}
+
 /// `[]interface {}`
-pub static LIST: ListType = ListType {
-    name: "[]interface {}",
-    element: Type::Any,
-    named: false,
-    methods: &[],
-};
+pub static LIST: ListType = ListType::plain("[]interface {}", Type::Any);
 /// `[]string`
-pub static STRINGS: ListType = ListType {
-    name: "[]string",
-    element: Type::String,
-    named: false,
-    methods: &[],
-};
+pub static STRINGS: ListType = ListType::plain("[]string", Type::String);
 /// `[]int`
-pub static INTS: ListType = ListType {
-    name: "[]int",
-    element: Type::Int,
-    named: false,
-    methods: &[],
-};
+pub static INTS: ListType = ListType::plain("[]int", Type::Int);
 /// `[][]interface {}`
-pub static LISTS: ListType = ListType {
-    name: "[][]interface {}",
-    element: Type::List(&LIST),
-    named: false,
-    methods: &[],
-};
+pub static LISTS: ListType = ListType::plain("[][]interface {}", Type::List(&LIST));
 /// `map[string]interface {}`
-pub static MAP: MapType = MapType {
-    name: "map[string]interface {}",
-    element: Type::Any,
-    named: false,
-    methods: &[],
-};
+pub static MAP: MapType = MapType::plain("map[string]interface {}", Type::Any);
 /// `map[string]string`
-pub static STRING_MAP: MapType = MapType {
-    name: "map[string]string",
-    element: Type::String,
-    named: false,
-    methods: &[],
-};
+pub static STRING_MAP: MapType = MapType::plain("map[string]string", Type::String);
 /// `map[string][]uint8`
-pub static BYTES_MAP: MapType = MapType {
-    name: "map[string][]uint8",
-    element: Type::Bytes,
-    named: false,
-    methods: &[],
-};
+pub static BYTES_MAP: MapType = MapType::plain("map[string][]uint8", Type::Bytes);
 
 /// A static type: of a parameter, of the elements of a list or map.
 #[derive(Clone, Copy, Debug)]
