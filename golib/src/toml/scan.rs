@@ -147,63 +147,55 @@ impl<'a> Scanner<'a> {
             Some('.') => return Err(self.problem("unexpected '.': keys cannot start with a '.'")),
             _ => {}
         }
-        let mut parts = Vec::new();
-        let mut line = None;
-        loop {
-            self.skip_blanks()?;
-            match self.peek()? {
-                None | Some('=') => return Err(self.problem("unexpected '='")),
-                Some('.') => return Err(self.problem("unexpected '.'")),
-                _ => parts.push(self.key_part()?),
+        self.dotted('=', "unexpected '='", "unexpected '.'", |scanner, c| {
+            let Some(c) = c else {
+                return scanner.problem("unexpected EOF; expected key separator '='");
+            };
+            let shown = quote_rune(c.into());
+            let message = format!("expected '.' or '=', but got {shown} instead");
+            match c {
+                '\n' => scanner.problem_before_newline(message),
+                _ => scanner.problem(message),
             }
-            line.get_or_insert(self.line);
-            self.skip_blanks()?;
-            match self.next()? {
-                Some('.') => {}
-                Some('=') => return Ok((parts, line.unwrap_or(self.line))),
-                None => return Err(self.problem("unexpected EOF; expected key separator '='")),
-                Some(c) => {
-                    let message = format!(
-                        "expected '.' or '=', but got {} instead",
-                        quote_rune(c.into())
-                    );
-                    return Err(match c {
-                        '\n' => self.problem_before_newline(message),
-                        _ => self.problem(message),
-                    });
-                }
-            }
-        }
+        })
     }
 
     /// The name of a table, up to and with one `]`; and the line of its first part.
     pub(super) fn table_name(&mut self) -> Result<(Vec<String>, usize), Problem> {
+        let empty = "unexpected end of table name (table names cannot be empty)";
+        let dot = "unexpected table separator (table names cannot be empty)";
+        self.dotted(']', empty, dot, |scanner, c| {
+            let c = quote_rune(c.map_or(0, u32::from));
+            scanner.problem(format!(
+                "expected '.' or ']' to end table name, but got {c} instead"
+            ))
+        })
+    }
+
+    /// Parts with dots between them, up to and with `end`, and the line of the first. `blank` and `dot` say what is wrong
+    /// where the end or a dot stands for a part, `behind` what is with anything else behind one.
+    fn dotted(
+        &mut self,
+        end: char,
+        blank: &str,
+        dot: &str,
+        behind: impl Fn(&Self, Option<char>) -> Problem,
+    ) -> Result<(Vec<String>, usize), Problem> {
         let mut parts = Vec::new();
         let mut line = None;
         loop {
             self.skip_blanks()?;
             match self.peek()? {
-                None | Some(']') => {
-                    let message = "unexpected end of table name (table names cannot be empty)";
-                    return Err(self.problem(message));
-                }
-                Some('.') => {
-                    let message = "unexpected table separator (table names cannot be empty)";
-                    return Err(self.problem(message));
-                }
-                _ => parts.push(self.key_part()?),
+                Some('.') => return Err(self.problem(dot)),
+                Some(c) if c != end => parts.push(self.key_part()?),
+                _ => return Err(self.problem(blank)),
             }
             line.get_or_insert(self.line);
             self.skip_blanks()?;
             match self.next()? {
                 Some('.') => {}
-                Some(']') => return Ok((parts, line.unwrap_or(self.line))),
-                c => {
-                    let c = quote_rune(c.map_or(0, u32::from));
-                    let message =
-                        format!("expected '.' or ']' to end table name, but got {c} instead");
-                    return Err(self.problem(message));
-                }
+                Some(c) if c == end => return Ok((parts, line.unwrap_or(self.line))),
+                c => return Err(behind(self, c)),
             }
         }
     }
