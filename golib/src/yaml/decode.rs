@@ -116,7 +116,7 @@ impl Decoder<'_> {
         match &document.node(id).kind {
             NodeKind::Scalar { value, implicit } => {
                 let value = resolve::scalar(document.tag(id), value, *implicit)?;
-                if let Raw::Str(text) = &value {
+                if let Raw::Scalar(Key::Str(text)) = &value {
                     let weight = self.budget.text(text.len());
                     self.weighed(weight)?;
                 }
@@ -198,7 +198,7 @@ impl Decoder<'_> {
     fn advance(&mut self) -> Result<Step, Error> {
         let document = self.document;
         let Some(frame) = self.frames.last_mut() else {
-            return Ok(Step::Done(Raw::Null));
+            return Ok(Step::Done(Raw::default()));
         };
         match frame {
             Frame::Sequence { node, next, items } => {
@@ -240,7 +240,7 @@ impl Decoder<'_> {
                 }
                 Ok(Step::Enter(key))
             }
-            Frame::Alias(_) | Frame::Merges(_) => Ok(Step::Done(Raw::Null)),
+            Frame::Alias(_) | Frame::Merges(_) => Ok(Step::Done(Raw::default())),
         }
     }
 
@@ -320,7 +320,7 @@ impl Decoder<'_> {
                 Expects::Value(key) => {
                     if self.strict && entries.contains_key(&key) {
                         let line = document.node(*value_node).line;
-                        let key = Raw::from(key).go_syntax_alone();
+                        let key = Raw::Scalar(key).go_syntax_alone();
                         self.duplicates
                             .push(format!("line {line}: key {key} already set in map"));
                         return Ok(Step::Advance);

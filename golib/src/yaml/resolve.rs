@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Number, Value};
 
 use super::Error;
-use super::value::Raw;
+use super::value::{Key, Raw};
 use crate::strconv::{parse_float, parse_int, parse_uint};
 use crate::time::{Time, Zone};
 use crate::{base64, utf8};
@@ -51,10 +51,14 @@ pub(super) fn is_merge(tag: &str, value: &str, implicit: bool) -> bool {
     value == "<<" && (implicit || tag.strip_prefix(PREFIX) == Some("merge"))
 }
 
+fn text(value: &str) -> Raw {
+    Raw::Scalar(Key::Str(value.to_owned()))
+}
+
 /// The value of a scalar node.
 pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Error> {
     if tag.is_empty() && !implicit {
-        return Ok(Raw::Str(value.to_owned()));
+        return Ok(text(value));
     }
     if tag.is_empty() {
         return Ok(plain(value, None).1.into_raw(value));
@@ -64,16 +68,16 @@ pub(super) fn scalar(tag: &str, value: &str, implicit: bool) -> Result<Raw, Erro
         let data = base64::decode(value)
             .map_err(|_| Error::yaml("!!binary value contains invalid base64 data"))?;
         utf8::push(&mut out, &data);
-        return Ok(Raw::Str(out));
+        return Ok(Raw::Scalar(Key::Str(out)));
     }
     let Some(wanted) = Tag::parse(tag) else {
-        return Ok(Raw::Str(value.to_owned()));
+        return Ok(text(value));
     };
     match (wanted, plain(value, Some(wanted))) {
-        (Tag::Str, _) => Ok(Raw::Str(value.to_owned())),
+        (Tag::Str, _) => Ok(text(value)),
         (_, (found, resolved)) if found == wanted => Ok(resolved.into_raw(value)),
         #[expect(clippy::cast_precision_loss, reason = "the tag asks for a float")]
-        (Tag::Float, (_, Plain::Int(integer))) => Ok(Raw::Float(integer as f64)),
+        (Tag::Float, (_, Plain::Int(integer))) => Ok(Raw::Scalar(Key::Float(integer as f64))),
         (_, (found, _)) => Err(Error::yaml(format!(
             "cannot decode {} `{value}` as a {}",
             found.short(),
@@ -164,14 +168,14 @@ enum Plain {
 
 impl Plain {
     fn into_raw(self, text: &str) -> Raw {
-        match self {
-            Self::Null => Raw::Null,
-            Self::Bool(value) => Raw::Bool(value),
-            Self::Int(value) => Raw::Int(value),
-            Self::Uint(value) => Raw::Uint(value),
-            Self::Float(value) => Raw::Float(value),
-            Self::Str => Raw::Str(text.to_owned()),
-        }
+        Raw::Scalar(match self {
+            Self::Null => Key::Null,
+            Self::Bool(value) => Key::Bool(value),
+            Self::Int(value) => Key::Int(value),
+            Self::Uint(value) => Key::Uint(value),
+            Self::Float(value) => Key::Float(value),
+            Self::Str => Key::Str(text.to_owned()),
+        })
     }
 }
 

@@ -42,22 +42,14 @@ pub(super) trait Tree: Sized {
 
 impl Tree for Raw {
     fn node(&self) -> Node<'_, Self> {
-        Node::Scalar(match self {
-            Self::Null => Scalar::Null,
-            Self::Bool(value) => Scalar::Bool(*value),
-            Self::Int(value) => Scalar::Int(*value),
-            Self::Uint(value) => Scalar::Uint(*value),
-            Self::Float(value) => Scalar::Float(*value),
-            Self::Str(value) => Scalar::Str(value),
-            Self::Seq(items) => return Node::Sequence(items),
+        match self {
+            Self::Scalar(key) => Node::Scalar(key.into()),
+            Self::Seq(items) => Node::Sequence(items),
             Self::Map(entries) => {
-                let entries = entries
-                    .iter()
-                    .map(|(key, value)| (key.into(), value))
-                    .collect();
-                return Node::Mapping(entries);
+                let entries = entries.iter().map(|(key, value)| (key.into(), value));
+                Node::Mapping(entries.collect())
             }
-        })
+        }
     }
 }
 

@@ -10,26 +10,26 @@ use super::{Error, Keep};
 use crate::strconv::{format_float, quote};
 
 /// A value as yaml.v2 puts it into an `any`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) enum Raw {
-    #[default]
-    Null,
-    Bool(bool),
-    Int(i64),
-    /// Beyond an i64.
-    Uint(u64),
-    Float(f64),
-    Str(String),
+    Scalar(Key),
     Seq(Vec<Raw>),
     Map(BTreeMap<Key, Raw>),
 }
 
-/// A map key: any scalar. Ordered by type, then by value.
+impl Default for Raw {
+    fn default() -> Self {
+        Self::Scalar(Key::Null)
+    }
+}
+
+/// A scalar, which may be a map key. Ordered by type, then by value.
 #[derive(Debug, Clone)]
 pub(super) enum Key {
     Null,
     Bool(bool),
     Int(i64),
+    /// Beyond an i64.
     Uint(u64),
     Float(f64),
     Str(String),
@@ -45,6 +45,18 @@ impl Key {
             Self::Float(_) => 4,
             Self::Str(_) => 5,
         }
+    }
+
+    /// As Go prints it with `%#v`.
+    fn go_syntax(&self, out: &mut String) {
+        let _ = match self {
+            Self::Null => write!(out, "interface {{}}(nil)"),
+            Self::Bool(value) => write!(out, "{value}"),
+            Self::Int(value) => write!(out, "{value}"),
+            Self::Uint(value) => write!(out, "{value:#x}"),
+            Self::Float(value) => write!(out, "{}", format_float(*value, b'g', -1, 64)),
+            Self::Str(value) => write!(out, "{}", quote(value)),
+        };
     }
 }
 
@@ -74,19 +86,6 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
-
-impl From<Key> for Raw {
-    fn from(key: Key) -> Self {
-        match key {
-            Key::Null => Self::Null,
-            Key::Bool(value) => Self::Bool(value),
-            Key::Int(value) => Self::Int(value),
-            Key::Uint(value) => Self::Uint(value),
-            Key::Float(value) => Self::Float(value),
-            Key::Str(value) => Self::Str(value),
-        }
-    }
-}
 
 /// Taken apart level by level, so that depth costs no stack.
 impl Drop for Raw {
@@ -120,15 +119,10 @@ impl Raw {
 
     /// A map key, or the value back when it is a collection.
     pub(super) fn into_key(mut self) -> Result<Key, Self> {
-        Ok(match &mut self {
-            Self::Null => Key::Null,
-            Self::Bool(value) => Key::Bool(*value),
-            Self::Int(value) => Key::Int(*value),
-            Self::Uint(value) => Key::Uint(*value),
-            Self::Float(value) => Key::Float(*value),
-            Self::Str(value) => Key::Str(std::mem::take(value)),
-            Self::Seq(_) | Self::Map(_) => return Err(self),
-        })
+        match &mut self {
+            Self::Scalar(key) => Ok(std::mem::replace(key, Key::Null)),
+            Self::Seq(_) | Self::Map(_) => Err(self),
+        }
     }
 
     /// As `YAMLToJSON` does: keys become text, and the first float in key order that JSON lacks is an error.
@@ -139,25 +133,27 @@ impl Raw {
         loop {
             let in_strings = matches!(target, Target::Strings) && frames.len() == 1;
             let mut done = match &mut current {
-                Self::Null => Value::Null,
-                Self::Bool(value) if in_strings => value.to_string().into(),
-                Self::Int(value) if in_strings => value.to_string().into(),
-                Self::Uint(value) if in_strings => value.to_string().into(),
-                Self::Float(value) if in_strings => format_float(*value, b'g', -1, 32).into(),
-                Self::Bool(value) => (*value).into(),
-                Self::Int(value) => (*value).into(),
-                Self::Uint(value) => (*value).into(),
-                Self::Float(value) => match Number::from_f64(*value) {
-                    Some(number) => number.into(),
-                    None if matches!(target, Target::Texts(is_text) if is_text(&keys_of(&frames))) => {
-                        format_float(*value, b'g', -1, 32).into()
-                    }
-                    None => {
-                        unsupported.get_or_insert(*value);
-                        Value::Null
-                    }
+                Self::Scalar(scalar) => match std::mem::replace(scalar, Key::Null) {
+                    Key::Null => Value::Null,
+                    Key::Bool(value) if in_strings => value.to_string().into(),
+                    Key::Int(value) if in_strings => value.to_string().into(),
+                    Key::Uint(value) if in_strings => value.to_string().into(),
+                    Key::Float(value) if in_strings => format_float(value, b'g', -1, 32).into(),
+                    Key::Bool(value) => value.into(),
+                    Key::Int(value) => value.into(),
+                    Key::Uint(value) => value.into(),
+                    Key::Float(value) => match Number::from_f64(value) {
+                        Some(number) => number.into(),
+                        None if matches!(target, Target::Texts(is_text) if is_text(&keys_of(&frames))) => {
+                            format_float(value, b'g', -1, 32).into()
+                        }
+                        None => {
+                            unsupported.get_or_insert(value);
+                            Value::Null
+                        }
+                    },
+                    Key::Str(value) => value.into(),
                 },
-                Self::Str(value) => std::mem::take(value).into(),
                 Self::Seq(items) => {
                     let items = std::mem::take(items).into_iter();
                     frames.push(JsonFrame::Array(items, Vec::new()));
@@ -223,18 +219,13 @@ impl Raw {
                     continue;
                 }
                 Part::Key(key) => {
-                    out.push_str(&Self::from(key.clone()).go_syntax());
+                    key.go_syntax(&mut out);
                     continue;
                 }
                 Part::Value(value) => value,
             };
-            let _ = match value {
-                Self::Null => write!(out, "interface {{}}(nil)"),
-                Self::Bool(value) => write!(out, "{value}"),
-                Self::Int(value) => write!(out, "{value}"),
-                Self::Uint(value) => write!(out, "{value:#x}"),
-                Self::Float(value) => write!(out, "{}", format_float(*value, b'g', -1, 64)),
-                Self::Str(value) => write!(out, "{}", quote(value)),
+            match value {
+                Self::Scalar(key) => key.go_syntax(&mut out),
                 Self::Seq(items) => {
                     pending.push(Part::Text("}"));
                     for (index, item) in items.iter().enumerate().rev() {
@@ -243,7 +234,7 @@ impl Raw {
                             pending.push(Part::Text(", "));
                         }
                     }
-                    write!(out, "[]interface {{}}{{")
+                    out.push_str("[]interface {}{");
                 }
                 Self::Map(entries) => {
                     pending.push(Part::Text("}"));
@@ -255,16 +246,16 @@ impl Raw {
                             pending.push(Part::Text(", "));
                         }
                     }
-                    write!(out, "map[interface {{}}]interface {{}}{{")
+                    out.push_str("map[interface {}]interface {}{");
                 }
-            };
+            }
         }
         out
     }
 
     /// As [`Self::go_syntax`], for a value that is printed by itself.
     pub(super) fn go_syntax_alone(&self) -> String {
-        if matches!(self, Self::Null) {
+        if matches!(self, Self::Scalar(Key::Null)) {
             "<nil>".into()
         } else {
             self.go_syntax()
@@ -330,7 +321,7 @@ fn json_key(key: Key, value: &Raw) -> Result<String, Error> {
             };
             return Err(Error::Conversion(format!(
                 "unsupported map key of type: {go_type}, key: {}, value: {}",
-                Raw::from(key).go_syntax_alone(),
+                Raw::Scalar(key).go_syntax_alone(),
                 value.go_syntax_alone()
             )));
         }
