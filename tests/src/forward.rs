@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use url::Url;
 
 use crate::bed::runtime;
@@ -33,21 +32,7 @@ impl ForwardProxy {
     /// # Errors
     /// When no port or certificate is to be had.
     pub fn start(access: &Access<'_>) -> Result<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let scheme = if access.authority.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        let url = format!("{scheme}://{}", listener.local_addr()?);
-        let tls = match access.authority {
-            Some(authority) => {
-                let server = authority.issue(&[NAME])?;
-                Some(TlsAcceptor::from(server.server_config(None)?))
-            }
-            None => None,
-        };
+        let (listener, url, tls) = access.listen(NAME, None)?;
         let expected = access.basic_auth.map(|(user, password)| {
             let pair = format!("{user}:{password}");
             let token = base64::engine::general_purpose::STANDARD.encode(pair);

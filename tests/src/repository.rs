@@ -34,6 +34,28 @@ pub struct Access<'a> {
     pub authority: Option<&'a Authority>,
 }
 
+impl Access<'_> {
+    /// A port of loopback, its URL, and what speaks TLS there where it is asked for, with a certificate for `name` and for those alone who
+    /// show one of `clients`.
+    pub(crate) fn listen(
+        &self,
+        name: &str,
+        clients: Option<&Authority>,
+    ) -> Result<(std::net::TcpListener, String, Option<TlsAcceptor>)> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let tls = match self.authority {
+            Some(authority) => Some(TlsAcceptor::from(
+                authority.issue(&[name])?.server_config(clients)?,
+            )),
+            None => None,
+        };
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr()?);
+        Ok((listener, url, tls))
+    }
+}
+
 /// What goes wrong at a path.
 #[derive(Debug, Clone)]
 pub enum Fault {
@@ -88,21 +110,7 @@ impl ChartRepository {
     /// # Errors
     /// When no port or certificate is to be had.
     pub async fn start_for(access: Access<'_>, clients: Option<&Authority>) -> Result<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let scheme = if access.authority.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        let url = format!("{scheme}://{}", listener.local_addr()?);
-        let tls = match access.authority {
-            Some(authority) => {
-                let server = authority.issue(&[NAME])?;
-                Some(TlsAcceptor::from(server.server_config(clients)?))
-            }
-            None => None,
-        };
+        let (listener, url, tls) = access.listen(NAME, clients)?;
         let expected = access.basic_auth.map(|(user, password)| {
             let token =
                 base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));

@@ -108,6 +108,13 @@ impl Outcome {
     }
 }
 
+/// What a case that compares several things came to: the first difference.
+pub(crate) type Check = Result<(), Outcome>;
+
+pub(crate) fn compare(got: &Value, want: &Value) -> Check {
+    Outcome::of_values(got, want).checked()
+}
+
 impl Case {
     /// A case from its JSON object.
     pub fn new(value: Value) -> Self {

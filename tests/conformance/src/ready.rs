@@ -5,14 +5,7 @@ use agent::summary::{self, ErrorMapping};
 use objects::readiness::{kstatus, wait};
 use serde_json::{Value, json};
 
-use crate::{Case, Outcome};
-
-/// What a case that compares several things came to: the first difference.
-type Check = Result<(), Outcome>;
-
-fn compare(got: &Value, want: &Value) -> Check {
-    Outcome::of_values(got, want).checked()
-}
+use crate::{Case, Check, Outcome, compare};
 
 /// Times in the cases lie years back, so the present moment does not matter.
 pub(crate) fn run(case: &Case) -> Outcome {

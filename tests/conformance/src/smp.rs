@@ -3,14 +3,7 @@
 use objects::merge::{self, MergeError, Patch, json, operations};
 use serde_json::Value;
 
-use crate::{Case, Outcome};
-
-/// What a case that compares several things came to: the first difference.
-type Check = Result<(), Outcome>;
-
-fn compare(got: &Value, want: &Value) -> Check {
-    Outcome::of_values(got, want).checked()
-}
+use crate::{Case, Check, Outcome, compare};
 
 pub(crate) fn run(case: &Case) -> Outcome {
     check(case).err().unwrap_or(Outcome::Passed)

@@ -18,7 +18,9 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, haste, target, wait_event, wait_readiness, widgets};
+use crate::scene::{
+    app, behind_faults, deploy, figure, haste, target, wait_event, wait_readiness, widgets,
+};
 
 /// Longer than the agent waits for an answer, twice.
 const LONG: Duration = Duration::from_secs(180);
@@ -58,12 +60,7 @@ async fn edit(agent: &TestAgent<'_>, name: &str) -> Result<()> {
 /// Every write is answered "conflict" once, on the way to install and on the way to upgrade.
 #[tokio::test]
 async fn a_deploy_retries_write_conflicts() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    agent.grant().await?;
-    let downstream = &agent.bed.downstream;
-    let fault_proxy =
-        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
-    agent.start_at(fault_proxy.url(), haste())?;
+    let (agent, fault_proxy) = behind_faults().await?;
     let conflict = |path: &str| {
         let message = format!("Operation cannot be fulfilled on {path}: please apply your changes");
         refusal(409, "Conflict", &message)
@@ -197,12 +194,7 @@ async fn watches_that_expired_begin_anew() -> Result<()> {
 /// No event comes for objects deleted while no watch is open: they are missing from the next list. Without correction they are reported.
 #[tokio::test]
 async fn deletions_while_a_watch_is_interrupted_are_noticed() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    agent.grant().await?;
-    let downstream = &agent.bed.downstream;
-    let fault_proxy =
-        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
-    agent.start_at(fault_proxy.url(), haste())?;
+    let (agent, fault_proxy) = behind_faults().await?;
     agent.apply(&kept(&agent, "kept", "wanted")).await?;
     let told = app(&agent, "told");
     agent.apply(&told).await?;

@@ -7,14 +7,15 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::{Bed, unique};
-use testbed::fault_proxy::FaultProxy;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::apply;
 use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, haste, hasty, limit, target, wait_event, widgets};
+use crate::scene::{
+    app, behind_faults, deploy, figure, haste, hasty, limit, target, wait_event, widgets,
+};
 
 async fn hurried() -> Result<TestAgent<'static>> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -395,12 +396,7 @@ async fn a_kind_that_is_no_longer_served_is_reported_and_deployed_again_once_it_
 /// same, and is watched as it was.
 #[tokio::test]
 async fn a_kind_is_still_watched_after_its_version_changed() -> Result<()> {
-    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
-    agent.grant().await?;
-    let downstream = &agent.bed.downstream;
-    let fault_proxy =
-        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
-    agent.start_at(fault_proxy.url(), haste())?;
+    let (agent, fault_proxy) = behind_faults().await?;
     let group = format!("{}.example.com", unique("versions"));
     let chart = |version: &str| {
         let mut definition = widgets(&group);

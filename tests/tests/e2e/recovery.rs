@@ -16,7 +16,9 @@ use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 use testbed::wire::{State, Wire};
 
-use crate::scene::{app, deploy, figure, hasty, start, target, wait_event, wait_readiness};
+use crate::scene::{
+    app, deploy, figure, hasty, start, target, wait_bootstrap_gone, wait_event, wait_readiness,
+};
 
 /// How long a repaired cause may take to be noticed.
 const REPAIRED: Duration = Duration::from_secs(120);
@@ -74,6 +76,16 @@ async fn credential(agent: &TestAgent<'_>) -> Result<Value> {
         .await?
         .context("the credential")?;
     Ok(secret.data["data"].clone())
+}
+
+async fn wait_other_credential(agent: &TestAgent<'_>, before: &Value) -> Result<()> {
+    wait_until("another credential", PATIENCE, async || {
+        match credential(agent).await.map_err(|e| e.to_string())? {
+            now if now != *before => Ok(()),
+            _ => Err("the old one".to_owned()),
+        }
+    })
+    .await
 }
 
 #[tokio::test]
@@ -156,13 +168,7 @@ async fn a_credential_that_does_not_work_blocks_no_other_registration() -> Resul
             wait_event(&agent, "CredentialRefused", "cannot register again").await?;
         }
         agent.bootstrap(|_| ()).await?;
-        wait_until("another credential", PATIENCE, async || {
-            match credential(&agent).await.map_err(|e| e.to_string())? {
-                now if now != before => Ok(()),
-                _ => Err("the old one".to_owned()),
-            }
-        })
-        .await?;
+        wait_other_credential(&agent, &before).await?;
         deploy(&agent, "after", 1).await?;
         drift_is_corrected(&agent, "kept").await?;
     }
@@ -181,28 +187,8 @@ async fn a_bootstrap_secret_leads_to_another_registration_while_work_goes_on() -
     deploy(&agent, "meanwhile", 1).await?;
     ensure!(credential(&agent).await? == before);
     agent.bootstrap(|_| ()).await?;
-    wait_until("another credential", PATIENCE, async || {
-        match credential(&agent).await.map_err(|e| e.to_string())? {
-            now if now != before => Ok(()),
-            _ => Err("the old one".to_owned()),
-        }
-    })
-    .await?;
-    wait_until("the bootstrap secret to go", PATIENCE, async || {
-        let secret = agent
-            .object(
-                "v1",
-                "Secret",
-                &agent.system_namespace,
-                "fleet-agent-bootstrap",
-            )
-            .await;
-        match secret.map_err(|e| e.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("still there".to_owned()),
-        }
-    })
-    .await?;
+    wait_other_credential(&agent, &before).await?;
+    wait_bootstrap_gone(&agent).await?;
     deploy(&agent, "after", 1).await?;
     drift_is_corrected(&agent, "kept").await
 }

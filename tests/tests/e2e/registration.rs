@@ -13,6 +13,8 @@ use testbed::fleet::controller::{Granted, resource};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
 use testbed::wait::wait_until;
 
+use crate::scene::wait_bootstrap_gone;
+
 /// Waits for the agent's credential secret; gives its texts.
 async fn credential(agent: &TestAgent<'_>) -> Result<BTreeMap<String, String>> {
     let waited = wait_until("the agent to register", PATIENCE, async || {
@@ -57,22 +59,7 @@ async fn registered(mut agent: TestAgent<'_>) -> Result<()> {
             .release("web", &target);
     agent.apply(&bundle).await?;
     agent.wait_ready("web").await?;
-    wait_until("the bootstrap secret to be removed", PATIENCE, async || {
-        let secret = agent
-            .object(
-                "v1",
-                "Secret",
-                &agent.system_namespace,
-                "fleet-agent-bootstrap",
-            )
-            .await;
-        if secret.map_err(|e| e.to_string())?.is_none() {
-            Ok(())
-        } else {
-            Err("still there".to_owned())
-        }
-    })
-    .await
+    wait_bootstrap_gone(&agent).await
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use testbed::audit::Request;
+use testbed::bed::Bed;
+use testbed::fault_proxy::FaultProxy;
 use testbed::fleet::bundle_deployment::BundleDeployment;
 use testbed::fleet::controller::{apply, resource};
 use testbed::fleet::test_agent::{PATIENCE, TestAgent};
@@ -30,6 +32,30 @@ pub(crate) fn start(agent: &mut TestAgent<'_>) -> Result<()> {
 
 pub(crate) fn haste() -> BTreeMap<String, String> {
     BTreeMap::from([("FLEET_AGENT_TIMING".to_owned(), HASTE.to_owned())])
+}
+
+/// An agent in haste whose requests downstream pass a proxy that can spoil them.
+pub(crate) async fn behind_faults() -> Result<(TestAgent<'static>, FaultProxy)> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let downstream = &agent.bed.downstream;
+    let fault_proxy =
+        FaultProxy::before(downstream.kubeconfig_value(&agent.user, "default")).await?;
+    agent.start_at(fault_proxy.url(), haste())?;
+    Ok((agent, fault_proxy))
+}
+
+/// Waits until the agent has removed its bootstrap Secret.
+pub(crate) async fn wait_bootstrap_gone(agent: &TestAgent<'_>) -> Result<()> {
+    wait_until("the bootstrap secret to be removed", PATIENCE, async || {
+        let namespace = &agent.system_namespace;
+        let secret = agent.object("v1", "Secret", namespace, "fleet-agent-bootstrap");
+        match secret.await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(_) => Err("still there".to_owned()),
+        }
+    })
+    .await
 }
 
 /// The namespace apps go to.

@@ -12,6 +12,11 @@ fn one(world: &World, arguments: &[&str]) -> Result<Value> {
     )?)
 }
 
+fn live_image(world: &World) -> Result<Value> {
+    let live = one(world, &["get", "deployment", "d"])?;
+    Ok(live["spec"]["template"]["spec"]["containers"][0]["image"].clone())
+}
+
 #[tokio::test]
 async fn a_manual_edit_is_overwritten_and_reported() -> Result<()> {
     let world = World::new().await?;
@@ -27,11 +32,7 @@ async fn a_manual_edit_is_overwritten_and_reported() -> Result<()> {
         ".spec.template.spec.containers[name=\"main\"].image"
     );
     assert_eq!(conflict.managers, ["kubectl-set"]);
-    let live = one(&world, &["get", "deployment", "d"])?;
-    assert_eq!(
-        live["spec"]["template"]["spec"]["containers"][0]["image"],
-        "nginx:2"
-    );
+    assert_eq!(live_image(&world)?, "nginx:2");
     Ok(())
 }
 
@@ -54,11 +55,7 @@ async fn another_managers_apply_is_overwritten() -> Result<()> {
     std::fs::remove_file(&file)?;
     let done = world.deploy(&deployment("d", 1, "nginx:2")).await?;
     assert_eq!(done.conflicts[0].managers, ["them"]);
-    let live = one(&world, &["get", "deployment", "d"])?;
-    assert_eq!(
-        live["spec"]["template"]["spec"]["containers"][0]["image"],
-        "nginx:2"
-    );
+    assert_eq!(live_image(&world)?, "nginx:2");
     Ok(())
 }
 

@@ -234,10 +234,7 @@ async fn pass(client: &kube::Client, request: Request<Incoming>) -> Answer {
 async fn an_upgrade_takes_nothing_from_another_release() -> Result<()> {
     let theirs = World::new().await?;
     theirs.deploy(&config_map("shared", "theirs")).await?;
-    let mut ours = World::new().await?;
-    ours.namespace.clone_from(&theirs.namespace);
-    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
-    ours.name = "ours".to_owned();
+    let ours = theirs.beside("ours").await?;
     ours.deploy(&config_map("a", "1")).await?;
     let both = config_map("a", "2") + &config_map("shared", "ours");
     let refused = ours.deploy(&both).await.unwrap_err();

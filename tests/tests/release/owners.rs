@@ -178,10 +178,7 @@ async fn an_object_taken_with_take_ownership_goes_with_the_release_alone() -> Re
 async fn an_object_of_another_release_survives_an_undone_attempt_to_take_it() -> Result<()> {
     let theirs = World::new().await?;
     theirs.deploy(&config_map("shared", "theirs")).await?;
-    let mut ours = World::new().await?;
-    ours.namespace.clone_from(&theirs.namespace);
-    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
-    ours.name = "ours".to_owned();
+    let ours = theirs.beside("ours").await?;
     ours.deploy(&config_map("a", "1")).await?;
     let before = ours.uid_of("configmap/shared")?;
     let error = ours
@@ -207,10 +204,7 @@ async fn going_back_takes_nothing_from_who_has_it_by_then() -> Result<()> {
         former
             .deploy(&(config_map("a", "1") + &config_map("moved", "1")))
             .await?;
-        let mut taker = World::new().await?;
-        taker.namespace.clone_from(&former.namespace);
-        taker.storage = Storage::secrets(&taker.cluster, &taker.namespace);
-        taker.name = "taker".to_owned();
+        let taker = former.beside("taker").await?;
         let moved = Template::new(&config_map("moved", "taken"));
         taker.deploy_with(&moved, options(true, false)).await?;
         let before = former.config_map("moved").await?;
@@ -232,10 +226,7 @@ async fn going_back_takes_nothing_from_who_has_it_by_then() -> Result<()> {
 async fn the_removal_of_a_release_leaves_what_only_a_failed_revision_took() -> Result<()> {
     let theirs = World::new().await?;
     theirs.deploy(&config_map("shared", "theirs")).await?;
-    let mut ours = World::new().await?;
-    ours.namespace.clone_from(&theirs.namespace);
-    ours.storage = Storage::secrets(&ours.cluster, &ours.namespace);
-    ours.name = "ours".to_owned();
+    let ours = theirs.beside("ours").await?;
     ours.deploy(&config_map("a", "1")).await?;
     ours.theirs("theirs")?;
     let uids = || -> Result<_> {

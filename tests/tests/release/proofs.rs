@@ -280,8 +280,8 @@ async fn nothing_is_applied_from_a_record_without_a_digest() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<()> {
+/// A release with a hook `goodbye`, uninstalled although a revision above its own has a hook `forged` and no digest.
+async fn uninstalled_above_a_forged_hook() -> Result<World> {
     let (world, _, plain) = with_digests().await?;
     let hook = config_map("goodbye", "1");
     let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
@@ -294,6 +294,12 @@ async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<
     plain.create(&record).await?;
     let spec = UninstallSpec::new(&world.name, &world.namespace);
     release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    Ok(world)
+}
+
+#[tokio::test]
+async fn a_record_without_a_digest_is_uninstalled_without_its_hooks() -> Result<()> {
+    let world = uninstalled_above_a_forged_hook().await?;
     assert_eq!(world.config_map("a").await?, None);
     assert_eq!(world.config_map("forged").await?, None);
     assert_eq!(world.history().await?, [""; 0]);
@@ -395,18 +401,7 @@ async fn a_takeover_that_fails_deletes_nothing() -> Result<()> {
 /// Above our revision lies a forged one: its hooks are not run, and ours are.
 #[tokio::test]
 async fn a_forged_record_does_not_keep_our_hooks_from_running() -> Result<()> {
-    let (world, _, plain) = with_digests().await?;
-    let hook = config_map("goodbye", "1");
-    let template = Template::new(&config_map("a", "1")).hook("goodbye", "pre-delete", &hook);
-    world
-        .deploy_with(&template, DeployOptions::default())
-        .await?;
-    let mut record = plain.get("web", 1).await?;
-    record.revision = 2;
-    record.hooks[0].manifest = record.hooks[0].manifest.replace("goodbye", "forged");
-    plain.create(&record).await?;
-    let spec = UninstallSpec::new(&world.name, &world.namespace);
-    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    let world = uninstalled_above_a_forged_hook().await?;
     assert_eq!(world.value("goodbye").await?, "1");
     assert_eq!(world.config_map("forged").await?, None);
     assert_eq!(world.config_map("a").await?, None);

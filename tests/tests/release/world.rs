@@ -46,6 +46,15 @@ impl World {
         Self::as_user(ADMIN).await
     }
 
+    /// Another release in the same namespace.
+    pub(crate) async fn beside(&self, name: &str) -> Result<Self> {
+        let mut other = Self::new().await?;
+        other.namespace.clone_from(&self.namespace);
+        other.storage = Storage::secrets(&other.cluster, &other.namespace);
+        other.name = name.to_owned();
+        Ok(other)
+    }
+
     /// As a user of the audit log's own, to count what a release costs.
     pub(crate) async fn as_user(user: &str) -> Result<Self> {
         let plane = control_plane().await?;
