@@ -257,8 +257,7 @@ pub fn digest(declared: &[Dependency], locked: &[Dependency]) -> String {
     };
     let text = format!("[{},{}]", list(declared), list(locked));
     let hash = Sha256::digest(text.as_bytes());
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", golib::hex::encode(&hash))
 }
 
 /// A dependency as Go's `encoding/json` prints the struct.

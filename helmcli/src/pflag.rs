@@ -158,7 +158,7 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let items = match text.matches('=').count() {
         // Only where there are several can a comma be between them.
         0 | 1 => vec![text.trim_matches('"').to_owned()],
-        _ => csv::list(&csv::checked_list(text)?),
+        _ => csv::list(text)?,
     };
     let pair = |item: &String| match item.split_once('=') {
         Some((key, value)) => Ok((key.to_owned(), value.to_owned())),

@@ -43,7 +43,11 @@ impl ValueFlags {
     /// A file cannot be read or an expression is malformed; the text is helm's.
     pub fn merge(&self) -> Result<Value, OptionsError> {
         let options = ValueOptions {
-            value_files: self.files.iter().flat_map(|text| csv::list(text)).collect(),
+            value_files: self
+                .files
+                .iter()
+                .flat_map(|text| csv::list(text).unwrap_or_default())
+                .collect(),
             json_values: self.set_json.clone(),
             values: self.set.clone(),
             string_values: self.set_string.clone(),

@@ -98,8 +98,7 @@ pub(super) fn unmanaged(names: &mut Names, declared: &[Dependency]) -> Vec<Repos
         if address.is_empty() || names.contains_key(&dependency.name) {
             continue;
         }
-        let hash = Sha256::digest(address.as_bytes());
-        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = golib::hex::encode(&Sha256::digest(address.as_bytes()));
         let name = format!("{UNMANAGED}{hash}");
         names.insert(dependency.name.clone(), name.clone());
         found.push(Repository {

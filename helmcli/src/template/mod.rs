@@ -147,7 +147,7 @@ fn template(args: &TemplateArgs, schemas: &dyn RemoteSchemas) -> Result<String, 
         .render
         .api_versions
         .iter()
-        .flat_map(|list| csv::list(list));
+        .flat_map(|list| csv::list(list).unwrap_or_default());
     capabilities.api_versions = known.chain(given).collect();
     let job = Job {
         args,
