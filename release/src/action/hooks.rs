@@ -387,7 +387,7 @@ impl HookRun<'_> {
             );
         }
         for error in results.into_iter().filter_map(Result::err) {
-            let error = crate::error::error_unquoted(&error);
+            let error = crate::unquoted::error_unquoted(&error);
             tracing::warn!(release = release.name, error, "cannot delete a hook");
         }
     }

@@ -7,7 +7,7 @@
 
 mod attempt;
 mod deploy;
-mod error;
+pub(crate) mod error;
 mod hooks;
 mod install;
 mod previous;

@@ -166,7 +166,7 @@ pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Ob
     let built = build_stored(&release.manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {
         // It was applied once, so this is damage; what it had can only be left alone.
-        let error = crate::error::error_unquoted(&error);
+        let error = crate::unquoted::error_unquoted(&error);
         tracing::warn!(
             release = release.name,
             revision = release.revision,
@@ -227,7 +227,7 @@ pub(super) async fn read_if_possible(
             tracing::warn!(
                 name,
                 revision,
-                error = crate::error::error_unquoted(&error),
+                error = crate::unquoted::error_unquoted(&error),
                 "unreadable record"
             );
             Ok(None)
@@ -299,7 +299,7 @@ pub(super) async fn supersede(
             // Pruned, by us or by somebody else.
             Ok(()) | Err(StorageError::NotFound) => {}
             Err(error) => {
-                let error = crate::error::error_unquoted(&error);
+                let error = crate::unquoted::error_unquoted(&error);
                 tracing::warn!(
                     release = newest.name,
                     revision = head.revision,
@@ -317,7 +317,7 @@ pub(super) async fn prune_outdated(storage: &Storage, deployed: &Release, outdat
     let outdated = outdated.iter();
     for record in outdated.filter_map(|revision| Deletable::outdated(*revision, deployed)) {
         if let Err(failed) = storage.delete(name, &record).await {
-            let error = crate::error::error_unquoted(&failed);
+            let error = crate::unquoted::error_unquoted(&failed);
             let revision = record.revision();
             tracing::warn!(name, revision, error, "cannot prune a record");
         }

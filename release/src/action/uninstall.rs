@@ -222,7 +222,7 @@ impl Records {
                 }
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
-                    let (name, error) = (&self.name, crate::error::error_unquoted(&error));
+                    let (name, error) = (&self.name, crate::unquoted::error_unquoted(&error));
                     tracing::warn!(name, revision, error, "unreadable record");
                     unreadable = Some(revision);
                 }
@@ -331,7 +331,7 @@ async fn delete_objects(
         match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
             Ok(built) => take(built, *operation),
             Err(error) => {
-                let error = crate::error::error_unquoted(&error);
+                let error = crate::unquoted::error_unquoted(&error);
                 tracing::warn!(release = spec.name, error, "unreadable manifest");
             }
         }

@@ -13,7 +13,7 @@ use objects::fields::{items, text};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::error::ApiError;
+use super::error::{ApiError, answered};
 use super::transport::{Connection, get_json};
 
 /// How old an answer may be before `.Capabilities` is asked for anew.
@@ -114,8 +114,8 @@ impl CachedDiscovery {
             .await
             {
                 Ok(list) => discovery.add_list(&list),
-                Err(error) if error.code().is_some() => {
-                    let error = crate::error::error_unquoted(&error);
+                Err(ApiError::Refused(status)) => {
+                    let error = answered(&status);
                     tracing::warn!(version, error, "skipping an API group that does not answer");
                 }
                 Err(error) => return Err(error),

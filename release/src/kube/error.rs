@@ -31,6 +31,11 @@ pub struct AnswerLimit(pub u64);
 #[error("the answer of the API server takes more than {0} bytes")]
 pub struct AnswerTooLarge(pub u64);
 
+/// A refusal without what it may quote of an object.
+pub(crate) fn answered(status: &Status) -> String {
+    format!("the API server answered {} {}", status.code, status.reason)
+}
+
 impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         match error {

@@ -19,7 +19,7 @@ pub mod connection;
 mod delete;
 mod discovery;
 mod dry_run;
-mod error;
+pub(crate) mod error;
 mod hook_watch;
 mod lock;
 mod lookup;
