@@ -80,24 +80,24 @@ impl fmt::Display for FieldSpec {
     }
 }
 
-impl fmt::Display for FsSlice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<String> = self.iter().map(ToString::to_string).collect();
-        write!(f, "[{}]", texts.join(" "))
-    }
+/// As Go's `%v` prints slices.
+macro_rules! in_brackets {
+    ($($slice:ty),*) => {$(
+        impl fmt::Display for $slice {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let texts: Vec<String> = self.iter().map(ToString::to_string).collect();
+                write!(f, "[{}]", texts.join(" "))
+            }
+        }
+    )*};
 }
+
+in_brackets!(FsSlice, NbrSlice);
 
 impl fmt::Display for NameBackReferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts: Vec<String> = self.referrers.iter().map(ToString::to_string).collect();
         write!(f, "{}:  (\n{}\n)", self.gvk, texts.join("\n"))
-    }
-}
-
-impl fmt::Display for NbrSlice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<String> = self.iter().map(ToString::to_string).collect();
-        write!(f, "[{}]", texts.join(" "))
     }
 }
 

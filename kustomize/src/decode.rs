@@ -274,44 +274,36 @@ impl Read for String {
     }
 }
 
-/// `fifo` or `legacy`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct SortOrder(pub(crate) String);
+/// Texts that have a type of their own in Go, which errors tell.
+macro_rules! go_texts {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub(crate) struct $name(pub(crate) String);
 
-impl Read for SortOrder {
-    fn go_type() -> String {
-        go_type_of("SortOrder")
-    }
+        impl Read for $name {
+            fn go_type() -> String {
+                go_type_of(stringify!($name))
+            }
 
-    fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        Self(decoder.text(value, &Self::go_type()))
-    }
+            fn read(decoder: &mut Decoder, value: &Value) -> Self {
+                Self(decoder.text(value, &Self::go_type()))
+            }
+        }
+
+        impl Write for $name {
+            fn write(&self) -> Option<Value> {
+                self.0.write()
+            }
+        }
+    )*};
 }
 
-impl Write for SortOrder {
-    fn write(&self) -> Option<Value> {
-        self.0.write()
-    }
-}
-
-/// A strategic merge patch in a list of its own: a path, or the patch itself.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct PatchStrategicMerge(pub(crate) String);
-
-impl Read for PatchStrategicMerge {
-    fn go_type() -> String {
-        go_type_of("PatchStrategicMerge")
-    }
-
-    fn read(decoder: &mut Decoder, value: &Value) -> Self {
-        Self(decoder.text(value, &Self::go_type()))
-    }
-}
-
-impl Write for PatchStrategicMerge {
-    fn write(&self) -> Option<Value> {
-        self.0.write()
-    }
+go_texts! {
+    /// `fifo` or `legacy`.
+    SortOrder;
+    /// A strategic merge patch in a list of its own: a path, or the patch itself.
+    PatchStrategicMerge;
 }
 
 impl Read for bool {

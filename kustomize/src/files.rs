@@ -222,13 +222,15 @@ fn resolve(path: &Path) -> Result<PathBuf> {
             continue;
         }
         let candidate = resolved.join(&next);
-        let metadata = std::fs::symlink_metadata(&candidate).map_err(|error| {
+        let failed = |call: &str, error: &std::io::Error| {
             Error::new(format!(
-                "lstat {}: {}",
+                "{call} {}: {}",
                 candidate.display(),
-                go_error(&error)
+                go_error(error)
             ))
-        })?;
+        };
+        let metadata = std::fs::symlink_metadata(&candidate);
+        let metadata = metadata.map_err(|error| failed("lstat", &error))?;
         if !metadata.file_type().is_symlink() {
             if !metadata.is_dir() && !rest.is_empty() {
                 return Err(Error::new(format!("{}: not a directory", path.display())));
@@ -240,13 +242,8 @@ fn resolve(path: &Path) -> Result<PathBuf> {
         if links > MAX_LINKS {
             return Err(Error::new("EvalSymlinks: too many links"));
         }
-        let target = std::fs::read_link(&candidate).map_err(|error| {
-            Error::new(format!(
-                "readlink {}: {}",
-                candidate.display(),
-                go_error(&error)
-            ))
-        })?;
+        let target = std::fs::read_link(&candidate);
+        let target = target.map_err(|error| failed("readlink", &error))?;
         if target.is_absolute() {
             resolved = PathBuf::from("/");
         }

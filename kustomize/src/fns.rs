@@ -1,9 +1,14 @@
 //! Reading and editing nodes by path, as kyaml's `yaml/fns.go` and `yaml/rnode.go` do: what is missing is no error, what is
 //! of another kind is one, and a value put in place of another keeps the style of its predecessor.
 
+use std::collections::BTreeMap;
+
 use golib::yaml::node::{Kind, Node, ScalarStyle, tag};
 
 use crate::error::{Error, Result};
+
+/// Labels, annotations and the like.
+pub(crate) type Texts = BTreeMap<String, String>;
 
 pub(crate) fn is_null(node: &Node) -> bool {
     node.tag == tag::NULL

@@ -129,16 +129,17 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
         ))),
         Err(error) => Err(error.context(format!("{kind} operation failed to decode from"))),
     };
+    let missing = |what: &str, path: &str| {
+        Error::new(format!(
+            "{kind} operation does not apply: {what}: {path}: {MISSING}"
+        ))
+    };
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     match kind {
         "add" => {
             let path = path_or_missing()?;
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "add operation does not apply: doc is missing path: {}: {MISSING}",
-                    quoted(&path)
-                ));
-            };
+            let (container, key) = find(document, &path)
+                .ok_or_else(|| missing("doc is missing path", &quoted(&path)))?;
             let value = value();
             count(&value, &path, build)?;
             add(container, &key, value)
@@ -146,12 +147,8 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
         }
         "remove" => {
             let path = path_or_missing()?;
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "remove operation does not apply: doc is missing path: {}: {MISSING}",
-                    quoted(&path)
-                ));
-            };
+            let (container, key) = find(document, &path)
+                .ok_or_else(|| missing("doc is missing path", &quoted(&path)))?;
             remove(container, &key)
                 .map(|_| ())
                 .map_err(|error| error.context(format!("error in remove for path: '{path}'")))
@@ -167,16 +164,11 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
                     _ => fail("replace operation value must be object or array: %!w(<nil>)".into()),
                 };
             }
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "replace operation does not apply: doc is missing path: {path}: {MISSING}"
-                ));
-            };
+            let (container, key) =
+                find(document, &path).ok_or_else(|| missing("doc is missing path", &path))?;
             count(operation.get("value").unwrap_or(&Value::Null), &path, build)?;
             if get(container, &key).is_err() {
-                return fail(format!(
-                    "replace operation does not apply: doc is missing key: {path}: {MISSING}"
-                ));
+                return Err(missing("doc is missing key", &path));
             }
             match container {
                 Value::Object(entries) => {
@@ -194,21 +186,15 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
         }
         "move" => {
             let from = from()?;
-            let Some((container, key)) = find(document, &from) else {
-                return fail(format!(
-                    "move operation does not apply: doc is missing from path: {from}: {MISSING}"
-                ));
-            };
+            let (container, key) =
+                find(document, &from).ok_or_else(|| missing("doc is missing from path", &from))?;
             let moved = get(container, &key)
                 .map(|value| value.cloned().unwrap_or(Value::Null))
                 .and_then(|value| remove(container, &key).map(|_| value))
                 .map_err(|error| error.context(format!("error in move for path: '{key}'")))?;
             let path = path("move operation failed to decode path")?;
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "move operation does not apply: doc is missing destination path: {path}: {MISSING}"
-                ));
-            };
+            let (container, key) = find(document, &path)
+                .ok_or_else(|| missing("doc is missing destination path", &path))?;
             count(&moved, &path, build)?;
             add(container, &key, moved)
                 .map_err(|error| error.context(format!("error in move for path: '{path}'")))
@@ -223,11 +209,8 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
                     false => Err(failed()),
                 };
             }
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "test operation does not apply: is missing path: {path}: {MISSING}"
-                ));
-            };
+            let (container, key) =
+                find(document, &path).ok_or_else(|| missing("is missing path", &path))?;
             let found = get(container, &key)
                 .map_err(|error| error.context(format!("error in test for path: '{path}'")))?;
             match is_equal(found.unwrap_or(&Value::Null), &wanted) {
@@ -237,11 +220,8 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
         }
         "copy" => {
             let from = from()?;
-            let Some((container, key)) = find(document, &from) else {
-                return fail(format!(
-                    "copy operation does not apply: doc is missing from path: {from}: {MISSING}"
-                ));
-            };
+            let (container, key) =
+                find(document, &from).ok_or_else(|| missing("doc is missing from path", &from))?;
             let copied = get(container, &key)
                 .map_err(|error| error.context(format!("error in copy for from: '{from}'")))?;
             if let Some(copied) = copied {
@@ -250,11 +230,8 @@ fn apply(document: &mut Value, operation: &Map<String, Value>, build: &Build<'_>
             let copied = copied.cloned().unwrap_or(Value::Null);
             let path = path_or_missing()?;
             count(&copied, &path, build)?;
-            let Some((container, key)) = find(document, &path) else {
-                return fail(format!(
-                    "copy operation does not apply: doc is missing destination path: {path}: {MISSING}"
-                ));
-            };
+            let (container, key) = find(document, &path)
+                .ok_or_else(|| missing("doc is missing destination path", &path))?;
             add(container, &key, copied)
                 .map_err(|error| error.context("error while adding value during copy"))
         }

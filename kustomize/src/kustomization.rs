@@ -1,15 +1,12 @@
 //! The fields of a kustomization file (`types/kustomization.go`), read as strictly as kustomize reads them.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 use crate::config::FieldSpec;
 use crate::decode::{Decoder, PatchStrategicMerge, Read, SortOrder, Write, go_structs};
 use crate::error::{Context as _, Error, Result};
+use crate::fns::Texts;
 use crate::resid::{Gvk, ResId};
-
-type Texts = BTreeMap<String, String>;
 
 pub(crate) const KIND: &str = "Kustomization";
 pub(crate) const COMPONENT: &str = "Component";

@@ -46,6 +46,15 @@ enum Outcome {
     Nothing,
 }
 
+impl Outcome {
+    fn if_left(self, is_left: bool) -> Self {
+        match is_left {
+            true => self,
+            false => Self::Nothing,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Directive {
     Merge,
@@ -291,19 +300,11 @@ impl Merger<'_> {
                 return Ok(Outcome::Nothing);
             };
             let is_left = self.merge_elements(&mut src, None, true, schema)?;
-            return Ok(if is_left {
-                Outcome::Other(src)
-            } else {
-                Outcome::Nothing
-            });
+            return Ok(Outcome::Other(src).if_left(is_left));
         };
         let Some(mut patch) = src else {
             let is_left = self.merge_elements(dest, None, false, schema)?;
-            return Ok(if is_left {
-                Outcome::Dest
-            } else {
-                Outcome::Nothing
-            });
+            return Ok(Outcome::Dest.if_left(is_left));
         };
         copy_style(dest, &patch);
         if is_null(&patch) {
@@ -313,19 +314,11 @@ impl Merger<'_> {
             Directive::Delete => Ok(Outcome::Nothing),
             Directive::Replace => {
                 let is_left = self.merge_elements(&mut patch, None, true, schema)?;
-                Ok(if is_left {
-                    Outcome::Other(patch)
-                } else {
-                    Outcome::Nothing
-                })
+                Ok(Outcome::Other(patch).if_left(is_left))
             }
             Directive::Merge => {
                 let is_left = self.merge_elements(dest, Some(patch), false, schema)?;
-                Ok(if is_left {
-                    Outcome::Dest
-                } else {
-                    Outcome::Nothing
-                })
+                Ok(Outcome::Dest.if_left(is_left))
             }
         }
     }

@@ -10,7 +10,7 @@ use golib::yaml::node::Node;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::fns::{self, field, is_nil_or_empty, is_null};
+use crate::fns::{self, Texts, field, is_nil_or_empty, is_null};
 use crate::loader::Build;
 use crate::merge2;
 use crate::openapi::OpenApi;
@@ -53,8 +53,6 @@ const BUILD_ANNOTATIONS: [&str; 19] = [
     "config.k8s.io/id",
     "internal.config.kubernetes.io/helm-generated",
 ];
-
-pub(crate) type Texts = BTreeMap<String, String>;
 
 /// A problem of an object's text, in which lines are counted.
 fn as_written(node: &Node, error: golib::yaml::node::Error) -> Error {
@@ -151,7 +149,7 @@ impl Resource {
         let Some(node) = self.node.as_mut().filter(|_| !self.shared.is_empty()) else {
             return;
         };
-        let mut changed = std::collections::BTreeMap::new();
+        let mut changed = BTreeMap::new();
         each(node, &mut |node, group| {
             if self.shared.get(group).is_some_and(|own| *own != node.value)
                 && node.kind == golib::yaml::node::Kind::Scalar
@@ -748,9 +746,16 @@ pub(crate) fn prev_ids(node: &Node) -> Result<Vec<ResId>> {
 
 /// `utils.MakeResIds`: the name it has, and those it had.
 pub(crate) fn all_ids(node: &Node) -> Result<Vec<ResId>> {
+    let mut ids = vec![id_of(node)];
+    ids.extend(prev_ids(node)?);
+    Ok(ids)
+}
+
+/// The name of an object, in messages too (`resid.FromRNode`).
+pub(crate) fn id_of(node: &Node) -> ResId {
     let text = |name| field(node, name).map_or("", |value| &*value.value);
     let (group, version) = parse_group_version(text("apiVersion"));
-    let mut ids = vec![ResId {
+    ResId {
         gvk: Gvk {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -759,28 +764,7 @@ pub(crate) fn all_ids(node: &Node) -> Result<Vec<ResId>> {
         },
         name: metadata_text(node, "name").to_owned(),
         namespace: metadata_text(node, "namespace").to_owned(),
-    }];
-    ids.extend(prev_ids(node)?);
-    Ok(ids)
-}
-
-/// The name of an object in messages (`resid.FromRNode`).
-pub(crate) fn id_of(node: &Node) -> ResId {
-    let first = all_ids(node).ok().and_then(|ids| ids.into_iter().next());
-    first.unwrap_or_else(|| {
-        let text = |name| field(node, name).map_or("", |value| &*value.value);
-        let (group, version) = parse_group_version(text("apiVersion"));
-        ResId {
-            gvk: Gvk {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                kind: text("kind").to_owned(),
-                is_cluster_scoped: false,
-            },
-            name: metadata_text(node, "name").to_owned(),
-            namespace: metadata_text(node, "namespace").to_owned(),
-        }
-    })
+    }
 }
 
 /// The annotations that patches must not take away.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
-use crate::resource::Texts;
+use crate::fns::Texts;
 
 /// Requirements that all have to hold.
 pub(crate) struct Selector {

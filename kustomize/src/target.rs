@@ -16,8 +16,8 @@ use crate::filters::refvar::{self, Variable, Variables};
 use crate::fns;
 use crate::generators;
 use crate::kustomization::{
-    COMPONENT, ConfigMapArgs, FILE_NAMES, GeneratorOptions, Kustomization, ObjectMeta, SecretArgs,
-    SortOptions, Var,
+    COMPONENT, ConfigMapArgs, FILE_NAMES, GeneratorArgs, GeneratorOptions, Kustomization,
+    ObjectMeta, SecretArgs, SortOptions, Var,
 };
 use crate::loader::{Build, Loader};
 use crate::origin::Origin;
@@ -418,18 +418,14 @@ impl<'a> Target<'a> {
         let fails = || format!("plugin {} fails configuration", resource.cur_id());
         match resource.kind() {
             "ConfigMapGenerator" => {
-                let plugin: ConfigMapPlugin = unmarshal(&config).with_context(fails)?;
-                let mut args = plugin.args;
-                complete(&mut args.args.name, &plugin.metadata.name);
-                complete(&mut args.args.namespace, &plugin.metadata.namespace);
-                Ok(Generator::ConfigMap(args))
+                let mut plugin: ConfigMapPlugin = unmarshal(&config).with_context(fails)?;
+                name_as(&mut plugin.args.args, &plugin.metadata);
+                Ok(Generator::ConfigMap(plugin.args))
             }
             "SecretGenerator" => {
-                let plugin: SecretPlugin = unmarshal(&config).with_context(fails)?;
-                let mut args = plugin.args;
-                complete(&mut args.args.name, &plugin.metadata.name);
-                complete(&mut args.args.namespace, &plugin.metadata.namespace);
-                Ok(Generator::Secret(args))
+                let mut plugin: SecretPlugin = unmarshal(&config).with_context(fails)?;
+                name_as(&mut plugin.args.args, &plugin.metadata);
+                Ok(Generator::Secret(plugin.args))
             }
             "IAMPolicyGenerator" => Ok(Generator::IamPolicy(config)),
             "HelmChartInflationGenerator" => {
@@ -513,9 +509,15 @@ impl<'a> Target<'a> {
     }
 }
 
-fn complete(own: &mut String, other: &str) {
-    if own.is_empty() {
-        other.clone_into(own);
+/// What the generator itself does not say of its object's name is the name of its file's object.
+fn name_as(args: &mut GeneratorArgs, meta: &ObjectMeta) {
+    for (own, other) in [
+        (&mut args.name, &meta.name),
+        (&mut args.namespace, &meta.namespace),
+    ] {
+        if own.is_empty() {
+            own.clone_from(other);
+        }
     }
 }
 

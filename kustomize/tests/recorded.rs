@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "generated/pointers.rs"]
+mod pointers;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use kustomize::{Limits, MemoryFiles, Options};
+use pointers::without_pointers;
 
 /// Where we say something else on purpose, and what.
 const DIFFERENT: [(&str, Result<&str, &str>); 8] = [
@@ -146,18 +150,6 @@ fn build(case: &Case) -> Result<String, String> {
     kustomize::build(&files, &case.directory, &options)
         .and_then(|built| built.to_yaml())
         .map_err(|error| error.to_string())
-}
-
-/// What Go prints of pointers is another text each time.
-fn without_pointers(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(" &{0x") {
-        out.push_str(&rest[..at]);
-        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end + 1);
-        rest = &rest[end..];
-    }
-    out + rest
 }
 
 fn visit(folder: &Path, cases: &mut Vec<std::path::PathBuf>) {

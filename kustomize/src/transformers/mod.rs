@@ -20,14 +20,14 @@ use crate::filters::fieldspec::{self, Create};
 use crate::filters::imagetag::Updater;
 use crate::filters::namespace::Subjects;
 use crate::filters::replacement;
-use crate::fns;
+use crate::fns::{self, Texts};
 use crate::json_patch::JsonPatch;
 use crate::kustomization::{
     Image, ObjectMeta, Patch, Replacement, ReplacementField, Replica, Selector,
 };
 use crate::loader::{Build, Loader};
 use crate::resmap::ResMap;
-use crate::resource::{Resource, Texts};
+use crate::resource::Resource;
 
 go_structs! {
     LabelConfig = "builtins.LabelTransformerPlugin" {

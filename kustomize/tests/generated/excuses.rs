@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::pointers::without_pointers;
 use super::reference::Reference;
-use super::{Answer, Case, ours, without_pointers};
+use super::{Answer, Case, ours};
 
 /// Where we say something else on purpose (COMPATIBILITY.md).
 pub(super) fn is_meant(want: &Answer, got: &Answer) -> bool {

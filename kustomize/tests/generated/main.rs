@@ -15,6 +15,7 @@ mod objects;
 mod patches;
 mod places;
 mod plugins;
+mod pointers;
 mod reference;
 mod replacements;
 mod texts;
@@ -31,6 +32,7 @@ use dice::Dice;
 use excuses::{is_meant, is_of_comments, is_of_element_twice};
 use kustomize::{MemoryFiles, Options};
 use maker::{Files, Maker};
+use pointers::without_pointers;
 use reference::Reference;
 
 /// How many cases `make test` looks at.
@@ -90,18 +92,6 @@ fn ours(case: &Case) -> Answer {
     };
     let built = kustomize::build(&files, ".", &options).and_then(|built| built.to_yaml());
     built.map_err(|error| error.to_string())
-}
-
-/// What Go prints of pointers is another text each time, and ours has none.
-fn without_pointers(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(" &{0x") {
-        out.push_str(&rest[..at]);
-        let end = rest[at..].find('}').map_or(rest.len(), |end| at + end + 1);
-        rest = &rest[end..];
-    }
-    out + rest
 }
 
 /// The two answers, if they differ.
