@@ -1,7 +1,8 @@
 //! Where files come from: a bundle in memory, or a directory. Paths are absolute, and links lead nowhere unseen: a file is
 //! where it really is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -43,8 +44,23 @@ pub trait FileSystem {
 /// Files by their paths, `/` being the root of all.
 #[derive(Debug, Default)]
 pub struct MemoryFiles<'a> {
-    files: BTreeMap<String, Content<'a>>,
-    directories: BTreeSet<String>,
+    files: BTreeMap<ByParts, Content<'a>>,
+}
+
+/// A path that is ordered by its parts: what is below a directory follows it at once.
+#[derive(Debug, PartialEq, Eq)]
+struct ByParts(String);
+
+impl Ord for ByParts {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.split('/').cmp(other.0.split('/'))
+    }
+}
+
+impl PartialOrd for ByParts {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 #[derive(Debug)]
@@ -64,9 +80,7 @@ fn too_large(path: &str) -> Error {
 impl<'a> MemoryFiles<'a> {
     /// No files.
     pub fn new() -> Self {
-        let mut files = Self::default();
-        files.directories.insert("/".to_owned());
-        files
+        Self::default()
     }
 
     /// Adds a file, or replaces it.
@@ -93,34 +107,46 @@ impl<'a> MemoryFiles<'a> {
             )));
         }
         let path = format!("/{path}");
-        let mut parents = Vec::new();
-        let mut parent = path.as_str();
-        while let Some((before, _)) = parent.rsplit_once('/') {
-            if before.is_empty() {
-                break;
-            }
-            if self.files.contains_key(before) {
-                return Err(Error::new(format!(
-                    "cannot make dir '{before}'; a file of that name already exists"
-                )));
-            }
-            parents.push(before.to_owned());
-            parent = before;
+        if let Some(file) = self.file_above(&path) {
+            return Err(Error::new(format!(
+                "cannot make dir '{file}'; a file of that name already exists"
+            )));
         }
-        if self.directories.contains(&path) {
+        if self.is_directory(&path) {
             return Err(Error::new(format!(
                 "illegal name '{path}' in file creation"
             )));
         }
-        self.directories.extend(parents);
-        self.files.insert(path, content);
+        self.files.insert(ByParts(path), content);
         Ok(())
+    }
+
+    /// A file that the path would lead through. As nothing is below a file, it is the one before the path.
+    fn file_above(&self, path: &str) -> Option<&str> {
+        let path = ByParts(path.to_owned());
+        let (ByParts(before), _) = self.files.range(..&path).next_back()?;
+        let rest = path.0.strip_prefix(before.as_str())?;
+        rest.starts_with('/').then_some(before)
+    }
+
+    /// Whether there is a file below the path.
+    fn is_directory(&self, path: &str) -> bool {
+        let below = match path {
+            "/" => return true,
+            path => ByParts(format!("{path}/")),
+        };
+        let first = self.files.range(&below..).next();
+        first.is_some_and(|(ByParts(file), _)| file.starts_with(&below.0))
+    }
+
+    fn get(&self, path: &str) -> Option<&Content<'a>> {
+        self.files.get(&ByParts(path.to_owned()))
     }
 
     /// Whether there is such a file.
     pub fn contains(&self, path: &str) -> bool {
-        self.files
-            .contains_key(&format!("/{}", clean(path.trim_start_matches('/'))))
+        let path = format!("/{}", clean(path.trim_start_matches('/')));
+        self.get(&path).is_some()
     }
 
     fn find(&self, path: &str) -> Result<String> {
@@ -130,18 +156,10 @@ impl<'a> MemoryFiles<'a> {
         } else {
             format!("/{query}")
         };
-        // A file has nothing below it.
-        let mut parent = absolute.as_str();
-        while let Some((before, _)) = parent.rsplit_once('/') {
-            if before.is_empty() {
-                break;
-            }
-            if self.files.contains_key(before) {
-                return Err(Error::new(format!("'{before}' is not a directory")));
-            }
-            parent = before;
+        match self.file_above(&absolute) {
+            Some(file) => Err(Error::new(format!("'{file}' is not a directory"))),
+            None => Ok(absolute),
         }
-        Ok(absolute)
     }
 }
 
@@ -153,13 +171,13 @@ impl FileSystem for MemoryFiles<'_> {
         let found = self
             .find(path)
             .map_err(|error| error.context("unable to clean"))?;
-        if self.directories.contains(&found) {
+        if self.is_directory(&found) {
             return Ok(Place {
                 directory: found,
                 file: None,
             });
         }
-        if !self.files.contains_key(&found) {
+        if self.get(&found).is_none() {
             return Err(not_there(path));
         }
         let (directory, file) = found.rsplit_once('/').unwrap_or(("", &found));
@@ -172,14 +190,14 @@ impl FileSystem for MemoryFiles<'_> {
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>> {
         let found = self.find(path)?;
-        match self.files.get(&found) {
+        match self.get(&found) {
             Some(Content::Text(content)) if content.len() > limit => Err(too_large(path)),
             Some(Content::Text(content)) => Ok(content.to_vec()),
             Some(Content::Documents(documents)) => {
                 let texts: Vec<String> = documents.iter().map(Node::to_yaml).collect();
                 Ok(texts.join("---\n").into_bytes())
             }
-            None if self.directories.contains(&found) => {
+            None if self.is_directory(&found) => {
                 Err(Error::new("cannot read content from non-file '/'"))
             }
             None => Err(not_there(path)),
@@ -187,7 +205,7 @@ impl FileSystem for MemoryFiles<'_> {
     }
 
     fn documents(&self, path: &str) -> Option<&[Node]> {
-        match self.files.get(&self.find(path).ok()?)? {
+        match self.get(&self.find(path).ok()?)? {
             Content::Documents(documents) => Some(documents),
             Content::Text(_) => None,
         }

@@ -41,6 +41,29 @@ fn what_takes_too_much_or_leads_outside_is_told() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// A path takes no more than its own length, however many directories it leads through.
+#[test]
+fn files_below_many_directories_are_held_once() {
+    let name = format!("{}x.yaml", "a/".repeat(20_000));
+    let mut files = MemoryFiles::new();
+    files
+        .add("kustomization.yaml", b"resources: [b.yaml]\n")
+        .unwrap();
+    files.add("b.yaml", OBJECT.as_bytes()).unwrap();
+    files.add(&name, OBJECT.as_bytes()).unwrap();
+    assert!(format!("{files:?}").len() < 2 * name.len());
+    assert!(kustomize::build(&files, ".", &Options::default()).is_ok());
+    let below = format!("{name}/b.yaml");
+    let error = files.add(&below, b"").unwrap_err().to_string();
+    assert!(
+        error.contains("a file of that name already exists"),
+        "{error}"
+    );
+    let above = "a/".repeat(10_000);
+    let error = files.add(&above, b"").unwrap_err().to_string();
+    assert!(error.contains("in file creation"), "{error}");
+}
+
 const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
 
 #[test]
