@@ -309,9 +309,9 @@ impl TransformerConfig {
             let mut own: Self = if value.is_null() {
                 Self::default()
             } else {
-                Decoder::new(true)
+                Decoder::new(true, loader.build)
                     .converting()
-                    .read(&value)
+                    .read(&value, loader.build)
                     .map_err(|error| {
                         error.context("error unmarshaling JSON: while decoding JSON")
                     })?

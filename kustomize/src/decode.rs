@@ -8,6 +8,7 @@ use golib::strconv;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::loader::Build;
 
 /// `YAMLToJSON`, whose problems have no introduction.
 pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
@@ -22,19 +23,19 @@ pub(crate) fn yaml_to_json(text: &[u8]) -> Result<Value> {
 }
 
 /// `yaml.Unmarshal` of what is read as data already; null is nothing.
-pub(crate) fn unmarshal<T: Read>(value: &Value) -> Result<T> {
+pub(crate) fn unmarshal<T: Read>(value: &Value, build: &Build<'_>) -> Result<T> {
     if value.is_null() {
         return Ok(T::default());
     }
-    let read = Decoder::new(false).converting().read(value);
+    let read = Decoder::new(false, build).converting().read(value, build);
     read.map_err(|error| error.context("error unmarshaling JSON: while decoding JSON"))
 }
 
 /// A part of a kustomization file as its generator or transformer gets it: kustomize hands it over as YAML, whose line
 /// breaks U+0085, U+2028 and U+2029 are other text when they are read again.
-pub(crate) fn handed_over<T: Read + Write>(part: T) -> Result<T> {
+pub(crate) fn handed_over<T: Read + Write>(part: T, build: &Build<'_>) -> Result<T> {
     match part.write().filter(has_odd_breaks) {
-        Some(value) => unmarshal(&written_and_read(value)?),
+        Some(value) => unmarshal(&written_and_read(value)?, build),
         None => Ok(part),
     }
 }
@@ -77,24 +78,49 @@ fn has_odd_breaks(value: &Value) -> bool {
     }
 }
 
+/// How often what a file says may be in memory: as it was read, as a generator or transformer gets it, and as it is shown in an error.
+const COPIES: usize = 4;
+
+/// What a copy of a value takes, about.
+fn weight(value: &Value) -> usize {
+    const ENTRY: usize = size_of::<String>() + size_of::<Value>() + 16;
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => {
+            let inner: usize = items.iter().map(weight).sum();
+            inner + items.len() * size_of::<Value>()
+        }
+        Value::Object(entries) => {
+            let inner = entries.iter().map(|(key, value)| key.len() + weight(value));
+            inner.sum::<usize>() + entries.len() * ENTRY
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
 /// Reads one document.
 pub(crate) struct Decoder {
     /// Fields that are not known are an error.
     strict: bool,
     /// Numbers and booleans become text where text is wanted, as `sigs.k8s.io/yaml` does on the way to a struct.
     converts: bool,
-    problem: Option<String>,
+    problem: Option<Error>,
+    /// Bytes that structs may still take, and those that they take.
+    room: usize,
+    made: usize,
     /// The struct that a field belongs to, and the fields that lead to it.
     root: &'static str,
     path: Vec<&'static str>,
 }
 
 impl Decoder {
-    pub(crate) fn new(strict: bool) -> Self {
+    pub(crate) fn new(strict: bool, build: &Build<'_>) -> Self {
         Self {
             strict,
             converts: false,
             problem: None,
+            room: build.room() / COPIES,
+            made: 0,
             root: "",
             path: Vec::new(),
         }
@@ -118,7 +144,10 @@ impl Decoder {
 
     fn text(&mut self, value: &Value, wanted: &str) -> String {
         match value {
-            Value::String(text) => text.clone(),
+            Value::String(text) => match self.make(text.len()) {
+                true => text.clone(),
+                false => String::new(),
+            },
             Value::Number(number) if self.converts => match number.as_f64() {
                 // sigs.k8s.io/yaml prints floats with 32 bits.
                 Some(float) if number.is_f64() => strconv::format_float(float, b'g', -1, 32),
@@ -132,16 +161,31 @@ impl Decoder {
         }
     }
 
-    pub(crate) fn read<T: Read>(mut self, value: &Value) -> Result<T, Error> {
+    pub(crate) fn read<T: Read>(mut self, value: &Value, build: &Build<'_>) -> Result<T, Error> {
         let read = T::read(&mut self, value);
-        match self.problem {
-            Some(problem) => Err(Error::new(problem)),
-            None => Ok(read),
+        if let Some(problem) = self.problem {
+            return Err(problem);
         }
+        build.grow_by(self.made.saturating_mul(COPIES))?;
+        Ok(read)
     }
 
     fn fail(&mut self, problem: String) {
-        self.problem.get_or_insert(problem);
+        self.problem.get_or_insert_with(|| Error::new(problem));
+    }
+
+    /// Counts what is about to be made. `false` when it is too much, which comes before all other problems.
+    fn make(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.room;
+        if fits {
+            self.room -= bytes;
+            self.made += bytes;
+        } else {
+            self.problem = Some(Error::limit(
+                "what the kustomization says is more than a build may make of it",
+            ));
+        }
+        fits
     }
 
     fn wrong_type(&mut self, value: &Value, wanted: &str) {
@@ -193,6 +237,9 @@ impl Decoder {
             self.wrong_type(value, go_type);
             return Vec::new();
         };
+        if !self.make(items.len().saturating_mul(size_of::<T>())) {
+            return Vec::new();
+        }
         let items = items.iter().map(|item| match item {
             Value::Null => T::default(),
             item => T::read(self, item),
@@ -375,6 +422,7 @@ impl Read for BTreeMap<String, String> {
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
         match value {
+            Value::Object(_) if !decoder.make(weight(value)) => Self::new(),
             Value::Object(entries) => entries
                 .iter()
                 .map(|(key, value)| {
@@ -410,6 +458,7 @@ impl Read for Map<String, Value> {
 
     fn read(decoder: &mut Decoder, value: &Value) -> Self {
         match value {
+            Value::Object(_) if !decoder.make(weight(value)) => Self::new(),
             Value::Object(entries) => entries.clone(),
             other => {
                 decoder.wrong_type(other, &Self::go_type());
@@ -425,8 +474,11 @@ impl Read for Value {
         "interface {}".into()
     }
 
-    fn read(_: &mut Decoder, value: &Value) -> Self {
-        value.clone()
+    fn read(decoder: &mut Decoder, value: &Value) -> Self {
+        match decoder.make(weight(value)) {
+            true => value.clone(),
+            false => Self::Null,
+        }
     }
 }
 

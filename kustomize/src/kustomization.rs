@@ -6,6 +6,7 @@ use crate::config::FieldSpec;
 use crate::decode::{Decoder, PatchStrategicMerge, Read, SortOrder, Write, go_structs};
 use crate::error::{Context as _, Error, Result};
 use crate::fns::Texts;
+use crate::loader::Build;
 use crate::resid::{Gvk, ResId};
 
 pub(crate) const KIND: &str = "Kustomization";
@@ -293,7 +294,7 @@ go_structs! {
 }
 
 impl Kustomization {
-    /// Reads and completes a file. What is deprecated in it is told in `warnings`.
+    /// Reads and completes a file. What is deprecated in it is told in the build's warnings.
     ///
     /// # Errors
     /// In kustomize's words.
@@ -301,17 +302,17 @@ impl Kustomization {
         text: &[u8],
         first: Option<&str>,
         root: &str,
-        warnings: &mut Vec<String>,
+        build: &Build<'_>,
     ) -> Result<Self> {
         let value = crate::decode::yaml_to_json(text).context("invalid Kustomization")?;
         let mut own: Self = if value.is_null() {
             Self::default()
         } else {
-            Decoder::new(true)
-                .read(&value)
+            Decoder::new(true, build)
+                .read(&value, build)
                 .context("invalid Kustomization")?
         };
-        own.warn(warnings);
+        own.warn(&mut build.warnings.borrow_mut());
         if let Some(first) = first
             && !own.resources.iter().any(|own| own == first)
         {

@@ -105,6 +105,15 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Bytes that may still be added.
+    pub(crate) fn room(&self) -> usize {
+        let spent = self
+            .added
+            .get()
+            .saturating_add(self.budget.borrow().spent());
+        self.limits.weight.saturating_sub(spent)
+    }
+
     /// Counts bytes that stay in memory.
     pub(crate) fn keep(&self, bytes: usize) -> Result<()> {
         let bytes = self.bytes.get().saturating_add(bytes);

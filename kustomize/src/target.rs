@@ -146,8 +146,7 @@ impl<'a> Target<'a> {
                 loader.root()
             )));
         };
-        let warnings = &mut *loader.build.warnings.borrow_mut();
-        let kustomization = Kustomization::parse(&text, first, loader.root(), warnings)?;
+        let kustomization = Kustomization::parse(&text, first, loader.root(), loader.build)?;
         Ok(Self {
             kustomization,
             file,
@@ -343,13 +342,19 @@ impl<'a> Target<'a> {
             let mut args = args.clone();
             args.args.options = GeneratorOptions::merged(args.args.options.as_ref(), global);
             let origin = self.origin_of_builtin("ConfigMapGenerator");
-            generators.push((Generator::ConfigMap(handed_over(args)?), origin));
+            generators.push((
+                Generator::ConfigMap(handed_over(args, self.loader.build)?),
+                origin,
+            ));
         }
         for args in &own.secret_generator {
             let mut args = args.clone();
             args.args.options = GeneratorOptions::merged(args.args.options.as_ref(), global);
             let origin = self.origin_of_builtin("SecretGenerator");
-            generators.push((Generator::Secret(handed_over(args)?), origin));
+            generators.push((
+                Generator::Secret(handed_over(args, self.loader.build)?),
+                origin,
+            ));
         }
         if let Some(chart) = own.helm_charts.first() {
             return Err(Error::new(format!(
@@ -418,12 +423,14 @@ impl<'a> Target<'a> {
         let fails = || format!("plugin {} fails configuration", resource.cur_id());
         match resource.kind() {
             "ConfigMapGenerator" => {
-                let mut plugin: ConfigMapPlugin = unmarshal(&config).with_context(fails)?;
+                let mut plugin: ConfigMapPlugin =
+                    unmarshal(&config, self.loader.build).with_context(fails)?;
                 name_as(&mut plugin.args.args, &plugin.metadata);
                 Ok(Generator::ConfigMap(plugin.args))
             }
             "SecretGenerator" => {
-                let mut plugin: SecretPlugin = unmarshal(&config).with_context(fails)?;
+                let mut plugin: SecretPlugin =
+                    unmarshal(&config, self.loader.build).with_context(fails)?;
                 name_as(&mut plugin.args.args, &plugin.metadata);
                 Ok(Generator::Secret(plugin.args))
             }

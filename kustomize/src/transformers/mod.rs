@@ -127,9 +127,9 @@ pub(crate) fn configure(
     loader: &Loader<'_>,
 ) -> Option<Result<Transformer>> {
     Some(match kind {
-        "AnnotationsTransformer" => unmarshal(config).map(Transformer::Annotations),
-        "LabelTransformer" => unmarshal(config).map(Transformer::Labels),
-        "NamespaceTransformer" => unmarshal(config)
+        "AnnotationsTransformer" => unmarshal(config, loader.build).map(Transformer::Annotations),
+        "LabelTransformer" => unmarshal(config, loader.build).map(Transformer::Labels),
+        "NamespaceTransformer" => unmarshal(config, loader.build)
             .context("unmarshalling NamespaceTransformer config")
             .and_then(namespace_step),
         "PrefixTransformer" => prefix(config),
@@ -138,22 +138,21 @@ pub(crate) fn configure(
             let suffix = suffix(config)?;
             Ok(Transformer::Both(Box::new(prefix), Box::new(suffix)))
         }),
-        "ImageTagTransformer" => unmarshal(config).map(Transformer::Images),
-        "ReplicaCountTransformer" => unmarshal(config).map(Transformer::Replicas),
+        "ImageTagTransformer" => unmarshal(config, loader.build).map(Transformer::Images),
+        "ReplicaCountTransformer" => unmarshal(config, loader.build).map(Transformer::Replicas),
         "PatchJson6902Transformer" => {
-            unmarshal(config).and_then(|config| patches::json6902(config, loader))
+            unmarshal(config, loader.build).and_then(|config| patches::json6902(config, loader))
         }
         "PatchStrategicMergeTransformer" => {
-            unmarshal(config).and_then(|config| patches::strategic(&config, loader))
+            unmarshal(config, loader.build).and_then(|config| patches::strategic(&config, loader))
         }
-        "PatchTransformer" => {
-            unmarshal::<Patch>(config).and_then(|patch| patches::patch_step(patch, config, loader))
-        }
+        "PatchTransformer" => unmarshal::<Patch>(config, loader.build)
+            .and_then(|patch| patches::patch_step(patch, config, loader)),
         "ReplacementTransformer" => {
-            unmarshal(config).and_then(|config| replacements(config, loader))
+            unmarshal(config, loader.build).and_then(|config| replacements(config, loader))
         }
         "ValueAddTransformer" => {
-            unmarshal(config).and_then(|config| value_add::value_add(config, loader))
+            unmarshal(config, loader.build).and_then(|config| value_add::value_add(config, loader))
         }
         "HashTransformer" => Ok(Transformer::Hash),
         _ => return None,
@@ -192,35 +191,39 @@ pub(crate) fn of_kustomization(
             paths,
             patches: String::new(),
         };
-        let made = handed_over(step.clone()).and_then(|step| patches::strategic(&step, loader));
+        let made = handed_over(step.clone(), loader.build)
+            .and_then(|step| patches::strategic(&step, loader));
         steps.push((kind, configured(kind, || step.write(), made)?));
     }
     for patch in &own.patches {
         let kind = "PatchTransformer";
-        let made = handed_over(patch.clone()).and_then(|patch| {
+        let made = handed_over(patch.clone(), loader.build).and_then(|patch| {
             let given = patch.write().unwrap_or_default();
             patches::patch_step(patch, &given, loader)
         });
         steps.push((kind, configured(kind, || patch.write(), made)?));
     }
     if !own.namespace.is_empty() {
-        let mut step = handed_over(NamespaceConfig {
-            metadata: ObjectMeta {
-                namespace: own.namespace.clone(),
-                ..ObjectMeta::default()
+        let mut step = handed_over(
+            NamespaceConfig {
+                metadata: ObjectMeta {
+                    namespace: own.namespace.clone(),
+                    ..ObjectMeta::default()
+                },
+                ..NamespaceConfig::default()
             },
-            ..NamespaceConfig::default()
-        })?;
+            loader.build,
+        )?;
         step.field_specs = config.namespace.to_vec();
         steps.push(("NamespaceTransformer", namespace_step(step)?));
     }
     if !own.name_prefix.is_empty() {
-        let prefix = affix("prefix", &own.name_prefix)?;
+        let prefix = affix("prefix", &own.name_prefix, loader.build)?;
         let step = Transformer::Prefix(prefix, config.name_prefix.to_vec());
         steps.push(("PrefixTransformer", step));
     }
     if !own.name_suffix.is_empty() {
-        let suffix = affix("suffix", &own.name_suffix)?;
+        let suffix = affix("suffix", &own.name_suffix, loader.build)?;
         let step = Transformer::Suffix(suffix, config.name_suffix.to_vec());
         steps.push(("SuffixTransformer", step));
     }
@@ -248,25 +251,34 @@ pub(crate) fn of_kustomization(
             let build = loader.build;
             build.grow_by(specs.len() * (size_of::<FieldSpec>() + 64))?;
             build.work(specs.len() * specs.len() / 128)?;
-            let mut step = handed_over(LabelConfig {
-                labels: label.pairs.clone(),
-                ..LabelConfig::default()
-            })?;
+            let mut step = handed_over(
+                LabelConfig {
+                    labels: label.pairs.clone(),
+                    ..LabelConfig::default()
+                },
+                loader.build,
+            )?;
             step.field_specs = specs;
             steps.push(("LabelTransformer", Transformer::Labels(step)));
         }
-        let mut step = handed_over(LabelConfig {
-            labels: common_labels,
-            ..LabelConfig::default()
-        })?;
+        let mut step = handed_over(
+            LabelConfig {
+                labels: common_labels,
+                ..LabelConfig::default()
+            },
+            loader.build,
+        )?;
         step.field_specs = config.common_labels.to_vec();
         steps.push(("LabelTransformer", Transformer::Labels(step)));
     }
     if !own.common_annotations.is_empty() {
-        let mut step = handed_over(AnnotationConfig {
-            annotations: own.common_annotations.clone(),
-            ..AnnotationConfig::default()
-        })?;
+        let mut step = handed_over(
+            AnnotationConfig {
+                annotations: own.common_annotations.clone(),
+                ..AnnotationConfig::default()
+            },
+            loader.build,
+        )?;
         step.field_specs = config.common_annotations.to_vec();
         steps.push(("AnnotationsTransformer", Transformer::Annotations(step)));
     }
@@ -277,26 +289,33 @@ pub(crate) fn of_kustomization(
             path: patch.path.clone(),
             json_op: patch.patch.clone(),
         };
-        let made = handed_over(step.clone()).and_then(|step| patches::json6902(step, loader));
+        let made = handed_over(step.clone(), loader.build)
+            .and_then(|step| patches::json6902(step, loader));
         steps.push((kind, configured(kind, || step.write(), made)?));
     }
     for replica in &own.replicas {
         let bytes = config.replicas.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let mut step = handed_over(ReplicaConfig {
-            replica: replica.clone(),
-            ..ReplicaConfig::default()
-        })?;
+        let mut step = handed_over(
+            ReplicaConfig {
+                replica: replica.clone(),
+                ..ReplicaConfig::default()
+            },
+            loader.build,
+        )?;
         step.field_specs = config.replicas.to_vec();
         steps.push(("ReplicaCountTransformer", Transformer::Replicas(step)));
     }
     for image in &own.images {
         let bytes = config.images.len() * (size_of::<FieldSpec>() + 64);
         loader.build.grow_by(bytes)?;
-        let mut step = handed_over(ImageConfig {
-            image: image.clone(),
-            ..ImageConfig::default()
-        })?;
+        let mut step = handed_over(
+            ImageConfig {
+                image: image.clone(),
+                ..ImageConfig::default()
+            },
+            loader.build,
+        )?;
         step.field_specs = config.images.to_vec();
         steps.push(("ImageTagTransformer", Transformer::Images(step)));
     }
@@ -305,7 +324,8 @@ pub(crate) fn of_kustomization(
         let step = ReplacementConfig {
             replacements: own.replacements.clone(),
         };
-        let made = handed_over(step.clone()).and_then(|step| replacements(step, loader));
+        let made =
+            handed_over(step.clone(), loader.build).and_then(|step| replacements(step, loader));
         let config = || {
             let replacements = step.replacements.write()?;
             Some(
@@ -325,8 +345,8 @@ fn namespace_step(config: NamespaceConfig) -> Result<Transformer> {
 }
 
 /// A prefix or suffix of the kustomization file, which stands at `name` in its transformer's configuration.
-fn affix(name: &str, text: &str) -> Result<String> {
-    let config = handed_over(Texts::from([(name.to_owned(), text.to_owned())]))?;
+fn affix(name: &str, text: &str, build: &Build<'_>) -> Result<String> {
+    let config = handed_over(Texts::from([(name.to_owned(), text.to_owned())]), build)?;
     Ok(config.into_values().collect())
 }
 
@@ -360,8 +380,8 @@ fn replacements(config: ReplacementConfig, loader: &Loader<'_>) -> Result<Transf
         }
         let value = golib::yaml::decode(&loader.load(&field.path)?)?;
         match &value {
-            Value::Array(_) => list.extend(unmarshal::<Vec<Replacement>>(&value)?),
-            Value::Object(_) => list.push(unmarshal(&value)?),
+            Value::Array(_) => list.extend(unmarshal::<Vec<Replacement>>(&value, loader.build)?),
+            Value::Object(_) => list.push(unmarshal(&value, loader.build)?),
             other => {
                 let kind = match other {
                     Value::Null => "invalid",

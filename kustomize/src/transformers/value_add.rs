@@ -21,7 +21,7 @@ pub(super) fn value_add(config: ValueAddConfig, loader: &Loader<'_>) -> Result<T
     if !config.target_file.is_empty() {
         let decoder = golib::yaml::Decoder::new().texts(&is_text);
         let file = decoder.decode(&loader.load(&config.target_file)?, &mut Budget::default())?;
-        targets.extend(unmarshal::<ValueAddFile>(&file)?.targets);
+        targets.extend(unmarshal::<ValueAddFile>(&file, loader.build)?.targets);
     }
     if targets.is_empty() {
         return Err(Error::new("must specify at least one target"));

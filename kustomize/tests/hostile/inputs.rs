@@ -15,6 +15,7 @@ const TOO_MUCH_WORK: &str = "takes too much work";
 const TOO_LARGE: &str = "document is too large";
 const TOO_MANY_BYTES: &str = "reads and copies more than";
 const OBJECTS_TOO_LARGE: &str = "makes its objects larger than";
+const TOO_MUCH_MADE: &str = "is more than a build may make of it";
 const TOO_MANY_BASES: &str = "more than 1000 bases, or bases more than 64 deep";
 const TOO_DEEP: &str = "nested deeper than";
 
@@ -55,6 +56,53 @@ pub(crate) fn all() -> Vec<Input> {
     all.extend(growing());
     all.extend(deep());
     all.extend(exploding());
+    all.extend(structs());
+    all
+}
+
+/// Lists of nothing, of which a build would make structs of many bytes each.
+fn structs() -> Vec<Input> {
+    let empty = vec!["{}"; 300_000].join(",");
+    let list = |name: &'static str| {
+        let text = format!("{name}: [{empty}]\n");
+        input(name, TOO_MUCH_MADE, &[("app/kustomization.yaml", &text)])
+    };
+    let mut all: Vec<Input> = [
+        "configMapGenerator",
+        "images",
+        "labels",
+        "patches",
+        "patchesJson6902",
+        "replacements",
+        "replicas",
+        "secretGenerator",
+        "vars",
+    ]
+    .into_iter()
+    .map(list)
+    .collect();
+    let texts = format!("resources: [{}]\n", vec!["''"; 1_200_000].join(","));
+    all.push(input(
+        "resources without names",
+        TOO_MUCH_MADE,
+        &[("app/kustomization.yaml", &texts)],
+    ));
+    let entries: String = (0..500_000).map(|at| format!("a{at}: ,")).collect();
+    let annotations = format!("commonAnnotations: {{{entries}}}\n");
+    all.push(input(
+        "annotations",
+        TOO_MUCH_MADE,
+        &[("app/kustomization.yaml", &annotations)],
+    ));
+    all.push(
+        over(
+            "file of replacements",
+            TOO_MUCH_MADE,
+            "replacements: [{path: r.yaml}]\n",
+            OBJECT,
+        )
+        .with("app/r.yaml", &format!("[{empty}]\n")),
+    );
     all
 }
 
@@ -648,6 +696,7 @@ impl Input {
             TOO_MUCH_WORK,
             TOO_LARGE,
             TOO_MANY_BYTES,
+            TOO_MUCH_MADE,
             TOO_DEEP,
             TOO_MANY_BASES,
             OBJECTS_TOO_LARGE,
