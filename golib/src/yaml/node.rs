@@ -153,7 +153,7 @@ pub fn parse(text: &[u8], budget: &mut Budget) -> Result<Option<Node>, Error> {
                 style,
                 ..
             } => {
-                spend(budget, value.len())?;
+                spend(budget, value.len() + own_text(&short_tag(&tag)))?;
                 (Node::parsed_scalar(&tag, value.into(), style, line), anchor)
             }
             Event::SequenceStart { anchor, tag, flow } => {
@@ -206,7 +206,7 @@ fn open_collection<'a>(
     if open.len() >= MAX_DEPTH {
         return Err(too_deep());
     }
-    spend(budget, 0)?;
+    spend(budget, own_text(&short_tag(tag)))?;
     let mut node = Node::collection(kind);
     node.style.flow = flow;
     node.line = line;
@@ -216,6 +216,15 @@ fn open_collection<'a>(
     }
     open.push((node, anchor));
     Ok(())
+}
+
+/// What a tag takes: few letters may name a long prefix.
+#[allow(clippy::ptr_arg, reason = "a borrowed tag takes nothing")]
+fn own_text(tag: &Cow<'static, str>) -> usize {
+    match tag {
+        Cow::Borrowed(_) => 0,
+        Cow::Owned(tag) => tag.len(),
+    }
 }
 
 fn spend(budget: &mut Budget, text: usize) -> Result<(), TooLarge> {
@@ -353,7 +362,7 @@ impl Node {
     /// # Errors
     /// The budget does not allow it.
     pub fn weigh(&self, budget: &mut Budget) -> Result<(), TooLarge> {
-        spend(budget, self.value.len())?;
+        spend(budget, self.value.len() + own_text(&self.tag))?;
         self.content
             .iter()
             .try_for_each(|child| child.weigh(budget))

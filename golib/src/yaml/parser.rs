@@ -1,6 +1,7 @@
 //! Tokens to events: the grammar, as yaml.v2's `parserc.go` walks it. A state machine, so depth costs no stack.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::Problem;
 use super::reader::Input;
@@ -73,7 +74,8 @@ pub(super) struct Parser<'a> {
     states: Vec<State>,
     /// Where each open collection begins.
     marks: Vec<Mark>,
-    tag_directives: Vec<(String, String)>,
+    /// Prefix by handle. A document may have any number.
+    tag_directives: BTreeMap<String, String>,
 }
 
 impl<'a> Parser<'a> {
@@ -93,7 +95,7 @@ impl<'a> Parser<'a> {
             state: State::ImplicitDocumentStart,
             states: Vec::new(),
             marks: Vec::new(),
-            tag_directives: Vec::new(),
+            tag_directives: BTreeMap::new(),
         }
     }
 
@@ -222,23 +224,22 @@ impl<'a> Parser<'a> {
                     ));
                 }
                 Kind::TagDirective { handle, prefix } => {
-                    if self.tag_directives.iter().any(|(known, _)| known == handle) {
+                    if self.tag_directives.contains_key(handle.as_ref() as &str) {
                         return Err(Problem::parser(
                             "found duplicate %TAG directive",
                             None,
                             mark,
                         ));
                     }
-                    self.tag_directives.push((handle.clone(), prefix.clone()));
+                    self.tag_directives.insert(handle.clone(), prefix.clone());
                 }
                 _ => break,
             }
             self.scanner.next()?;
         }
         for (handle, prefix) in [("!", "!"), ("!!", "tag:yaml.org,2002:")] {
-            if !self.tag_directives.iter().any(|(known, _)| known == handle) {
-                self.tag_directives.push((handle.into(), prefix.into()));
-            }
+            let directive = self.tag_directives.entry(handle.into());
+            directive.or_insert_with(|| prefix.into());
         }
         Ok(())
     }
@@ -348,11 +349,8 @@ impl<'a> Parser<'a> {
             None => String::new(),
             Some((handle, suffix, _)) if handle.is_empty() => suffix,
             Some((handle, suffix, mark)) => {
-                let directive = self
-                    .tag_directives
-                    .iter()
-                    .find(|(known, _)| *known == handle);
-                let tag = directive.map(|(_, prefix)| format!("{prefix}{suffix}"));
+                let directive = self.tag_directives.get(&*handle);
+                let tag = directive.map(|prefix| format!("{prefix}{suffix}"));
                 tag.filter(|tag| !tag.is_empty()).ok_or_else(|| {
                     Problem::parser("found undefined tag handle", Some(start), mark)
                 })?

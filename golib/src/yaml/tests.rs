@@ -267,6 +267,15 @@ fn large_texts_take_linear_time() {
         .collect();
     let value = decode(keys.as_bytes()).unwrap();
     assert_eq!(value.as_object().unwrap().len(), 5_000);
+    let handles = 0..100_000;
+    let directives: String = handles
+        .clone()
+        .map(|n| format!("%TAG !h{n}! x\n"))
+        .collect();
+    let tagged: String = handles.map(|n| format!("- !h{n}!y {n}\n")).collect();
+    let text = format!("{directives}---\n{tagged}");
+    let value = decode(text.as_bytes()).unwrap();
+    assert_eq!(value.as_array().unwrap().len(), 100_000);
     let scalar = format!("a: |\n{}", "  line of text\n".repeat(10_000));
     assert_eq!(
         decode(scalar.as_bytes()).unwrap()["a"]
@@ -405,4 +414,13 @@ proptest! {
         prop_assert_eq!(&decode_floats(encode(&value).unwrap().as_bytes()).unwrap(), &floats);
         prop_assert_eq!(&decode_floats(encode_pretty(&value).as_bytes()).unwrap(), &floats);
     }
+}
+
+#[test]
+fn a_tag_weighs_what_its_prefix_takes() {
+    let prefix = "x".repeat(100_000);
+    let text = format!("%TAG !h! {prefix}\n---\n{}", "- !h!y 1\n".repeat(1000));
+    let error = node::parse(text.as_bytes(), &mut Budget::default()).unwrap_err();
+    assert!(matches!(error, node::Error::TooLarge(_)), "{error}");
+    assert!(matches!(decode(text.as_bytes()), Err(Error::TooLarge(_))));
 }
