@@ -19,6 +19,9 @@ use tokio::time::Instant;
 use crate::config::{AGENT_NAME, Election};
 use crate::error;
 
+/// Until a Lease that somebody else wrote is read again.
+const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+
 /// A candidate for the agent's Lease.
 ///
 /// # Expected flow
@@ -37,6 +40,8 @@ pub struct Candidate {
     identity: String,
     election: Election,
     observed: Option<Observed>,
+    /// When the Lease was last begun to be read and written.
+    asked: Instant,
 }
 
 /// The Lease as last seen, and when it last changed in our eyes.
@@ -69,6 +74,7 @@ impl Candidate {
             identity: identity.to_owned(),
             election,
             observed: None,
+            asked: Instant::now(),
         }
     }
 
@@ -80,6 +86,7 @@ impl Candidate {
         let mut told = None;
         loop {
             let deadline = self.election.renew_deadline;
+            self.asked = Instant::now();
             match tokio::time::timeout(deadline, self.try_claim()).await {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => {
@@ -104,11 +111,19 @@ impl Candidate {
     /// # Cancellation
     /// Safe at any point; follow with [`Candidate::release`] once all work has stopped.
     pub async fn lead(&mut self) {
-        let mut deadline = Instant::now() + self.election.renew_deadline;
+        // Others count from the write, which may be long before its answer.
+        let mut deadline = self.asked + self.election.renew_deadline;
+        let mut next = self.asked + self.election.retry_period;
         loop {
-            tokio::time::sleep(self.election.retry_period).await;
+            tokio::time::sleep_until(next).await;
+            self.asked = Instant::now();
+            next = self.asked + self.election.retry_period;
             match tokio::time::timeout_at(deadline, self.try_claim()).await {
-                Ok(Ok(true)) => deadline = Instant::now() + self.election.renew_deadline,
+                Ok(Ok(true)) => deadline = self.asked + self.election.renew_deadline,
+                // Somebody wrote it between reading and writing, a label perhaps.
+                Ok(Ok(false)) if self.holder() == self.identity => {
+                    next = Instant::now() + AFTER_CONFLICT;
+                }
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
                     tracing::warn!(error = %error::text(&error), "cannot renew the lease");
@@ -283,13 +298,73 @@ fn claim(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
     use super::*;
+    use crate::client::requests::LastContact;
+    use crate::client::scripted;
 
     const ELECTION: Election = Election {
         lease_duration: Duration::from_secs(30),
         renew_deadline: Duration::from_secs(25),
         retry_period: Duration::from_secs(10),
     };
+
+    /// How long a candidate leads whose renewals are answered so: after how long, with which code.
+    async fn leads(answers: &'static [(u64, u16)]) -> Duration {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let clients = scripted::clients(move |request| {
+            let asked = asked.clone();
+            async move {
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": AGENT_NAME, "namespace": "system", "resourceVersion": "1"},
+                    "spec": {"holderIdentity": "me", "leaseDurationSeconds": 30},
+                });
+                if request.method() == http::Method::GET {
+                    return (200, lease);
+                }
+                let at = asked.fetch_add(1, Ordering::Relaxed);
+                // What is not told hangs.
+                let (seconds, code) = answers.get(at).copied().unwrap_or((1_000, 200));
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                match code {
+                    200 => (200, lease),
+                    code => (
+                        code,
+                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Conflict", "message": "x"}),
+                    ),
+                }
+            }
+        });
+        let client = clients.client(scripted::config(), &LastContact::default());
+        let client = client.unwrap();
+        let mut candidate = Candidate::new(client, Host::default(), "system", "me", ELECTION);
+        candidate.campaign().await;
+        let began = Instant::now();
+        candidate.lead().await;
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leading_ends_before_others_may_take_what_was_written() {
+        let seconds = |led: Duration| led.as_secs();
+        // Written at 0, 10 s before anything else is asked: over at 25.
+        assert_eq!(seconds(leads(&[(0, 200)]).await), 25);
+        // Written at 10 and answered at 30; others may take it at 40.
+        assert_eq!(seconds(leads(&[(0, 200), (14, 200)]).await), 35);
+        // The first write was answered late itself.
+        assert_eq!(seconds(leads(&[(20, 200)]).await), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_somebody_labels_is_not_lost() {
+        let led = leads(&[(0, 200), (0, 409), (0, 200)]).await;
+        assert_eq!(led.as_secs(), 36);
+    }
 
     fn held_by(holder: &str, seconds: i32) -> LeaseSpec {
         LeaseSpec {

@@ -4,6 +4,7 @@
 //! upstream or the local cluster has not answered for five minutes. Who waits for the lease is ready
 //! to take over, and needs the local cluster alone. No authentication, as upstream.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::health::Health;
@@ -23,6 +25,9 @@ use crate::report::metrics::Metrics;
 
 /// A client that sends no complete request head within this time is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections that a port keeps open: whoever reaches the pod may open them, and each takes memory and a descriptor.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Between two looks at a port that is taken.
 const RETRY: Duration = Duration::from_secs(1);
@@ -91,8 +96,10 @@ pub async fn serve_later(address: SocketAddr, endpoint: Endpoint, stop: Cancella
     }
 }
 
-/// Answers requests until the token is cancelled.
+/// Answers requests until the token is cancelled. Where there is one connection too many the oldest is closed: a probe that comes is answered,
+/// however many stay open.
 pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: CancellationToken) {
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -108,7 +115,13 @@ pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: Cancellation
             }
         };
         let (endpoint, stop) = (endpoint.clone(), stop.clone());
-        tokio::spawn(async move {
+        open.retain(|connection| !connection.is_finished());
+        if open.len() == MAX_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let connection = tokio::spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
                 let response = endpoint.answer(request.uri().path());
                 async move { Ok::<_, Infallible>(response) }
@@ -123,11 +136,15 @@ pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: Cancellation
                 _ = connection => {}
             }
         });
+        open.push_back(connection.abort_handle());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
     use super::*;
     use crate::client::health::{Role, Side};
 
@@ -135,6 +152,28 @@ mod tests {
     async fn readiness_follows_contact_with_both_clusters() {
         readiness_follows(Side::Upstream).await;
         readiness_follows(Side::Local).await;
+    }
+
+    #[tokio::test]
+    async fn connections_that_stay_open_make_way_for_a_probe() {
+        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let probes = Endpoint::Probes(Health::new(Duration::from_secs(300)));
+        tokio::spawn(serve(listener, probes, CancellationToken::new()));
+        let mut idle = Vec::new();
+        for _ in 0..3 * MAX_CONNECTIONS {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        probe.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        // What came first is closed.
+        for closed in &mut idle[..2 * MAX_CONNECTIONS] {
+            assert!(!matches!(closed.read(&mut [0]).await, Ok(1..)));
+        }
     }
 
     async fn readiness_follows(side: Side) {

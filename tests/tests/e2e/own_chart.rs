@@ -111,6 +111,12 @@ async fn its_pod_goes_where_fleets_goes() -> Result<()> {
     assert_eq!(deployment["spec"]["strategy"], Value::Null);
     let ports = &pod["containers"][0]["ports"];
     assert_eq!(ports[1]["containerPort"], 8081);
+    // Pods on one node may have one host name and process id.
+    let identity = variable(deployment, "POD_NAME").context("POD_NAME")?;
+    assert_eq!(
+        identity["valueFrom"]["fieldRef"]["fieldPath"],
+        "metadata.name"
+    );
     Ok(())
 }
 
