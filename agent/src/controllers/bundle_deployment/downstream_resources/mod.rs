@@ -4,32 +4,32 @@
 //! or deleted. Bundles that share a namespace share its copies: each that needs one is named on it ([`Claims`]), and the last one takes it
 //! away. That a copy changed stands on the copy too, for each of these bundles, until its release was deployed after the change.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
+mod claims;
+mod kinds;
 
-use k8s_openapi::NamespaceResourceScope;
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{
     DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, PostParams, Preconditions,
 };
 use kube::{Api, Client};
 use release::kube::Owner;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use self::claims::Claims;
+use self::kinds::{Copied, Kind, same};
 use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
 use crate::report::redact::{Redacted, SensitiveData};
 
-/// Before a bundle's name, a label on the copies that it needs beside the one that [`LABEL_BUNDLE_DEPLOYMENT`] names. Its value is empty, or
-/// the version of the source that the bundle's release was not deployed with yet.
-const CLAIM_PREFIX: &str = "bundledeployment.fleet.cattle.io/";
-
 /// Helm's marks; a copy is no part of the release that its source is of.
 const HELM_MARKS: &str = "meta.helm.sh/";
+
+/// Copies looked at in one page.
+const PAGE: u32 = 100;
 
 /// How often a write that met another one is tried.
 const TRIES: u32 = 5;
@@ -115,22 +115,6 @@ impl ChangedCopies {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Secret,
-    ConfigMap,
-}
-
-impl Kind {
-    fn parse(text: &str) -> Option<Self> {
-        match text.to_lowercase().as_str() {
-            "secret" => Some(Self::Secret),
-            "configmap" => Some(Self::ConfigMap),
-            _ => None,
-        }
-    }
-}
-
 /// Copies everything the bundle lists. Gives those copies that changed since its release was deployed.
 ///
 /// # Errors
@@ -169,190 +153,6 @@ pub async fn copy_all(
     }
     changed.others.remove(bundle.name());
     Ok(changed)
-}
-
-/// Which bundles need a copy, as its labels say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Claims {
-    /// The one that the Go agent would delete it with.
-    first: String,
-    /// The version of the source that each one's release was not deployed with yet; empty for none. The first is here only with such a version.
-    others: BTreeMap<String, String>,
-}
-
-impl Claims {
-    fn first(bundle: &str) -> Self {
-        Self {
-            first: bundle.to_owned(),
-            others: BTreeMap::new(),
-        }
-    }
-
-    /// The claims on a copy; none on what is no copy.
-    fn of(metadata: &ObjectMeta) -> Option<Self> {
-        let labels = metadata.labels.as_ref()?;
-        let first = labels
-            .get(LABEL_BUNDLE_DEPLOYMENT)
-            .filter(|name| !name.is_empty())?;
-        let claim = |(key, version): (&String, &String)| {
-            let bundle = key.strip_prefix(CLAIM_PREFIX)?;
-            Some((bundle.to_owned(), version.clone()))
-        };
-        let others = labels.iter().filter_map(claim).collect();
-        Some(Self {
-            first: first.clone(),
-            others,
-        })
-    }
-
-    fn bundles(&self) -> BTreeSet<String> {
-        self.others.keys().chain([&self.first]).cloned().collect()
-    }
-
-    fn has(&self, bundle: &str) -> bool {
-        self.first == bundle || self.others.contains_key(bundle)
-    }
-
-    fn add(&mut self, bundle: &str) {
-        if !self.has(bundle) {
-            self.others.insert(bundle.to_owned(), String::new());
-        }
-    }
-
-    /// Takes a bundle's claim away; `heir` is the first one where it was that. Nobody needs the copy where there is none.
-    fn without(mut self, bundle: &str, heir: Option<&str>) -> Option<Self> {
-        self.others.remove(bundle);
-        if self.first == bundle {
-            let heir = self
-                .others
-                .keys()
-                .next()
-                .cloned()
-                .or_else(|| heir.map(str::to_owned))?;
-            if self.others.get(&heir).is_some_and(String::is_empty) {
-                self.others.remove(&heir);
-            }
-            self.first = heir;
-        }
-        Some(self)
-    }
-
-    /// The source changed: every bundle's release is to be deployed with it.
-    fn change(&mut self, version: &str) {
-        for bundle in self.bundles() {
-            self.others.insert(bundle, version.to_owned());
-        }
-    }
-
-    /// The version that a bundle's release was not deployed with yet.
-    fn changed_since(&self, bundle: &str) -> Option<String> {
-        self.others
-            .get(bundle)
-            .filter(|version| !version.is_empty())
-            .cloned()
-    }
-
-    /// A bundle's release was deployed with this version.
-    fn rolled_out(&mut self, bundle: &str, version: &str) {
-        if self.changed_since(bundle).as_deref() != Some(version) {
-            return;
-        }
-        self.others.remove(bundle);
-        self.add(bundle);
-    }
-
-    /// Puts the claims on a copy, in the place of all others.
-    fn write(&self, labels: &mut BTreeMap<String, String>) {
-        labels.retain(|key, _| !key.starts_with(CLAIM_PREFIX));
-        labels.insert(LABEL_BUNDLE_DEPLOYMENT.to_owned(), self.first.clone());
-        let others = self.others.iter();
-        labels.extend(
-            others.map(|(bundle, version)| (format!("{CLAIM_PREFIX}{bundle}"), version.clone())),
-        );
-    }
-}
-
-/// A kind that can be copied.
-/// Copies looked at in one page.
-const PAGE: u32 = 100;
-
-trait Copied:
-    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Serialize
-{
-    /// What upstream calls it where it is read.
-    const READ: &str;
-    /// And where it is written.
-    const WRITTEN: &str;
-
-    /// Its content under other metadata.
-    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self;
-
-    /// Whether two have the same content, whatever their metadata.
-    fn has_content_of(&self, other: &Self) -> bool;
-
-    /// Whether its content may not change.
-    fn immutable(&self) -> Option<bool>;
-}
-
-impl Copied for Secret {
-    const READ: &str = "secret";
-    const WRITTEN: &str = "secret";
-
-    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self {
-        Self {
-            metadata,
-            immutable,
-            type_: self.type_,
-            data: self.data,
-            ..Default::default()
-        }
-    }
-
-    fn has_content_of(&self, other: &Self) -> bool {
-        self.type_ == other.type_ && same(&self.data, &other.data)
-    }
-
-    fn immutable(&self) -> Option<bool> {
-        self.immutable
-    }
-}
-
-impl Copied for ConfigMap {
-    const READ: &str = "config map";
-    const WRITTEN: &str = "configmap";
-
-    fn copied(self, metadata: ObjectMeta, immutable: Option<bool>) -> Self {
-        Self {
-            metadata,
-            immutable,
-            data: self.data,
-            binary_data: self.binary_data,
-        }
-    }
-
-    fn has_content_of(&self, other: &Self) -> bool {
-        same(&self.data, &other.data) && same(&self.binary_data, &other.binary_data)
-    }
-
-    fn immutable(&self) -> Option<bool> {
-        self.immutable
-    }
-}
-
-/// Whether two maps are the same; none is an empty one.
-fn same<V: PartialEq>(
-    one: &Option<BTreeMap<String, V>>,
-    other: &Option<BTreeMap<String, V>>,
-) -> bool {
-    let entries = |map: &Option<BTreeMap<String, V>>| map.iter().flatten().count();
-    match (one, other) {
-        (Some(one), Some(other)) => one == other,
-        _ => entries(one) == entries(other),
-    }
 }
 
 /// What copying an object led to.
@@ -743,7 +543,6 @@ mod tests {
     }
 
     const FIRST: &str = "fleet.cattle.io/bundledeployment";
-    const CLAIM_OF_B: &str = "bundledeployment.fleet.cattle.io/b";
 
     #[test]
     fn copies_carry_their_bundle_and_nothing_of_the_sources_identity() {
@@ -778,24 +577,6 @@ mod tests {
         assert_eq!(is_copy(&found, &ObjectMeta::default()), expected);
         // The Go agent copies the marks of its source.
         assert_eq!(is_copy(&found, &found), !labels.is_empty());
-    }
-
-    #[test]
-    fn the_last_bundle_that_needs_a_copy_takes_it_away() {
-        let mut claims = Claims::of(&labelled(&[(FIRST, "a")])).unwrap();
-        claims.add("b");
-        claims.add("a");
-        let mut labels = BTreeMap::new();
-        claims.write(&mut labels);
-        assert_eq!(
-            labels,
-            labelled(&[(FIRST, "a"), (CLAIM_OF_B, "")]).labels.unwrap()
-        );
-        let left = claims.clone().without("a", None).unwrap();
-        assert_eq!(left, Claims::first("b"));
-        assert_eq!(claims.without("b", None), Some(Claims::first("a")));
-        assert_eq!(left.clone().without("b", None), None);
-        assert_eq!(left.without("b", Some("c")), Some(Claims::first("c")));
     }
 
     #[rstest]
@@ -833,25 +614,5 @@ mod tests {
         };
         assert_eq!(heirs.of(Kind::Secret, "s"), Some("b").filter(|_| expected));
         assert_eq!(heirs.of(Kind::ConfigMap, "s"), None);
-    }
-
-    #[test]
-    fn a_change_is_owed_to_each_bundle_until_its_release_was_deployed_with_it() {
-        let mut claims = Claims::first("a");
-        claims.add("b");
-        claims.change("7");
-        assert_eq!(claims.changed_since("a").as_deref(), Some("7"));
-        claims.rolled_out("a", "6");
-        assert_eq!(claims.changed_since("a").as_deref(), Some("7"));
-        claims.rolled_out("a", "7");
-        assert_eq!(claims.changed_since("a"), None);
-        assert_eq!(claims.changed_since("b").as_deref(), Some("7"));
-        claims.rolled_out("b", "7");
-        let mut labels = BTreeMap::new();
-        claims.write(&mut labels);
-        assert_eq!(
-            labels,
-            labelled(&[(FIRST, "a"), (CLAIM_OF_B, "")]).labels.unwrap()
-        );
     }
 }
