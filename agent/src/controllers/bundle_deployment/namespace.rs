@@ -274,6 +274,13 @@ impl<'a> ConflictingBundle<'a> {
     }
 }
 
+/// Those of a bundle's keys that no other bundle has, in one version of the namespace. Only a look at that ([`Keys::own`]) makes them, and
+/// nothing else is written over what is there.
+struct OwnKeys {
+    rest: Desired,
+    version: Option<String>,
+}
+
 /// The keys of a namespace that a bundle wants.
 struct Keys<'a> {
     namespace: &'a str,
@@ -293,14 +300,15 @@ impl Keys<'_> {
             Err(failed) if error::has_code(&failed, 403) => None,
             found => found?,
         };
-        let wanted = found.as_ref().map(|found| self.without_others(found));
+        let wanted = found.as_ref().map(|found| self.own(found));
         let mut left = match (&found, wanted) {
-            (Some(found), Some((rest, left))) if rest.is_applied(found, &manager) => {
+            (Some(found), Some((own, left))) if own.rest.is_applied(found, &manager) => {
                 return Ok(left);
             }
             // Whatever stands against it is looked at again.
             _ => Vec::new(),
         };
+        // Without force: what anybody else has with another value refuses it.
         let body = self.desired.object(self.namespace);
         let mut applied = namespaces
             .patch(self.namespace, &parameters, &Patch::Apply(&body))
@@ -311,21 +319,28 @@ impl Keys<'_> {
             let Some(found) = namespaces.get_opt(self.namespace).await? else {
                 continue;
             };
-            let rest;
-            (rest, left) = self.without_others(&found);
-            let mut body = rest.object(self.namespace);
-            // Whatever comes in between is looked at again.
-            body["metadata"]["resourceVersion"] = json!(found.metadata.resource_version);
-            applied = namespaces
-                .patch(
-                    self.namespace,
-                    &parameters.clone().force(),
-                    &Patch::Apply(&body),
-                )
-                .await;
+            let own;
+            (own, left) = self.own(&found);
+            applied = self.take(namespaces, &manager, own).await;
         }
         self.leave_shared_manager(namespaces, &applied?).await?;
         Ok(left)
+    }
+
+    /// Applies keys over whatever has them, in the version in which they were found to be the bundle's.
+    async fn take(
+        &self,
+        namespaces: &Api<Namespace>,
+        manager: &str,
+        own: OwnKeys,
+    ) -> kube::Result<Namespace> {
+        let mut body = own.rest.object(self.namespace);
+        // Whatever comes in between is looked at again.
+        body["metadata"]["resourceVersion"] = json!(own.version);
+        let parameters = PatchParams::apply(manager).force();
+        namespaces
+            .patch(self.namespace, &parameters, &Patch::Apply(&body))
+            .await
     }
 
     /// Takes these keys from the field manager that all bundles had before each had its own, so that they go once no bundle wants them.
@@ -380,7 +395,7 @@ impl Keys<'_> {
             // The deploy that follows creates it, or says why not.
             return Ok(Vec::new());
         };
-        let (rest, left) = self.without_others(&namespace);
+        let (OwnKeys { rest, version }, left) = self.own(&namespace);
         let metadata = &mut namespace.metadata;
         let labels = metadata.labels.get_or_insert_default();
         let annotations = metadata.annotations.get_or_insert_default();
@@ -391,6 +406,7 @@ impl Keys<'_> {
             return Ok(left);
         }
         metadata.managed_fields = None;
+        metadata.resource_version = version;
         let parameters = PostParams {
             field_manager: Some(field_manager(self.bundle)),
             ..PostParams::default()
@@ -403,7 +419,7 @@ impl Keys<'_> {
     }
 
     /// What is to be written of the desired keys, and those that another bundle has with another value.
-    fn without_others(&self, found: &Namespace) -> (Desired, Vec<OwnershipConflict>) {
+    fn own(&self, found: &Namespace) -> (OwnKeys, Vec<OwnershipConflict>) {
         let live = json!({"metadata": found.metadata});
         let mut left = Vec::new();
         let mut rest = |sort: &str,
@@ -447,13 +463,12 @@ impl Keys<'_> {
             &self.desired.annotations,
             |of| &of.annotations,
         );
-        (
-            Desired {
-                labels,
-                annotations,
-            },
-            left,
-        )
+        let rest = Desired {
+            labels,
+            annotations,
+        };
+        let version = found.metadata.resource_version.clone();
+        (OwnKeys { rest, version }, left)
     }
 }
 
@@ -494,9 +509,9 @@ mod tests {
                 desired: desired(&us.spec.options).unwrap(),
                 others: ConflictingBundle::all(&us, others),
             };
-            let (rest, left) = keys.without_others(&found);
+            let (own, left) = keys.own(&found);
             let left: Vec<_> = left.iter().map(ToString::to_string).collect();
-            (Vec::from_iter(rest.labels.into_keys()), left)
+            (Vec::from_iter(own.rest.labels.into_keys()), left)
         };
         let theirs = [bundle("a", json!({"team": "a"})), Arc::clone(&us)];
         let told = "label team of namespace ns: bundle a has it since 2026-01-01T00:00:00Z, and bundle b wants it too";

@@ -6,19 +6,17 @@
 
 mod claims;
 mod kinds;
+mod proven;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{
-    DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, PostParams, Preconditions,
-};
+use kube::api::{ListParams, ObjectMeta, PartialObjectMeta, PostParams};
 use kube::{Api, Client};
-use release::kube::Owner;
-use serde_json::json;
 
 use self::claims::Claims;
 use self::kinds::{Copied, Kind, same};
+use self::proven::ProvenCopy;
 use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
@@ -237,9 +235,9 @@ async fn write<K: Copied>(
                 return Ok(WrittenCopy::default());
             }
             Some(existing) => {
-                let is_ours = is_copy(existing.meta(), source.meta());
-                let claims = Claims::of(existing.meta()).filter(|_| is_ours);
-                let mut claims = claims.ok_or(Refusal::NotACopy)?;
+                let proven = ProvenCopy::of_source(existing.meta(), source.meta());
+                let proven = proven.ok_or(Refusal::NotACopy)?;
+                let mut claims = proven.claims().clone();
                 claims.add(bundle);
                 let mut written = WrittenCopy::default();
                 if !existing.has_content_of(source) {
@@ -260,7 +258,7 @@ async fn write<K: Copied>(
                 let immutable = existing.immutable();
                 let metadata = merged_metadata(existing.meta().clone(), metadata);
                 let replacement = source.clone().copied(metadata, immutable);
-                let outcome = copies.replace(name, &parameters, &replacement).await;
+                let outcome = proven.overwrite(copies, name, replacement).await;
                 *replaced = Some(existing);
                 outcome.map(|_| written)
             }
@@ -284,20 +282,11 @@ fn is_outdated(failed: &kube::Error) -> bool {
     error::has_code(failed, 409) || error::has_code(failed, 404)
 }
 
-/// Whether an object is a copy, and no release's. The Go agent copies the marks of the release that the source is of.
-fn is_copy(existing: &ObjectMeta, source: &ObjectMeta) -> bool {
-    let owner = release_of(existing);
-    Claims::of(existing).is_some() && (owner.is_none() || owner == release_of(source))
-}
-
-fn release_of(metadata: &ObjectMeta) -> Option<Owner> {
-    Owner::of(&json!({"metadata": {"annotations": metadata.annotations}}))
-}
-
-/// Changes the claims on a copy. `change` gives none where there is nothing to do.
+/// Changes the claims on a copy that a bundle needs. `change` gives none where there is nothing to do.
 async fn change_claims<K: Copied>(
     copies: &Api<K>,
     name: &str,
+    bundle: &str,
     change: impl Fn(Claims) -> Option<Claims>,
 ) -> kube::Result<()> {
     let mut tries = 1;
@@ -305,12 +294,14 @@ async fn change_claims<K: Copied>(
         let Some(mut copy) = copies.get_opt(name).await? else {
             return Ok(());
         };
-        let Some(claims) = Claims::of(copy.meta()).and_then(&change) else {
+        let Some(proven) = ProvenCopy::of_bundle(copy.meta(), bundle) else {
+            return Ok(());
+        };
+        let Some(claims) = change(proven.claims().clone()) else {
             return Ok(());
         };
         claims.write(copy.meta_mut().labels.get_or_insert_default());
-        copy.meta_mut().managed_fields = None;
-        match copies.replace(name, &PostParams::default(), &copy).await {
+        match proven.overwrite(copies, name, copy).await {
             Err(failed) if is_outdated(&failed) && tries < TRIES => tries += 1,
             result => return result.map(drop),
         }
@@ -324,7 +315,7 @@ async fn clear<K: Copied>(
 ) -> kube::Result<()> {
     let namespace = bundle.spec.options.release_namespace();
     let copies = Api::<K>::namespaced(downstream.client(), namespace);
-    change_claims(&copies, &copy.name, |mut claims| {
+    change_claims(&copies, &copy.name, bundle.name(), |mut claims| {
         let before = claims.clone();
         claims.rolled_out(bundle.name(), &copy.version);
         (claims != before).then_some(claims)
@@ -488,35 +479,23 @@ async fn remove_one<K: Copied>(
 ) -> kube::Result<()> {
     let mut tries = 1;
     loop {
-        let claims = Claims::of(&found).filter(|claims| claims.has(bundle));
-        let Some(claims) = claims.filter(|_| release_of(&found).is_none()) else {
+        let Some(proven) = ProvenCopy::of_bundle(&found, bundle) else {
             return Ok(());
         };
-        if claims.without(bundle, heir).is_some() {
-            change_claims(copies, name, |claims| {
-                let is_claimed = claims.has(bundle);
-                claims.without(bundle, heir).filter(|_| is_claimed)
-            })
-            .await?;
+        let Some(unneeded) = proven.unneeded(bundle, heir) else {
+            let left = |claims: Claims| claims.without(bundle, heir);
+            change_claims(copies, name, bundle, left).await?;
             // Who needed it too may have gone meanwhile: then it is this one's to delete.
             match copies.get_metadata_opt(name).await? {
                 Some(now) if tries < TRIES => (found, tries) = (now.metadata, tries + 1),
                 _ => return Ok(()),
             }
             continue;
-        }
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: found.uid.clone(),
-                // A bundle may have come to need it since.
-                resource_version: found.resource_version.clone(),
-            }),
-            ..DeleteParams::background()
         };
-        match copies.delete(name, &parameters).await {
+        match unneeded.delete(copies, name).await {
             Err(failed) if error::has_code(&failed, 404) => return Ok(()),
             Err(failed) if error::has_code(&failed, 409) && tries < TRIES => tries += 1,
-            result => return result.map(drop),
+            result => return result,
         }
         let Some(now) = copies.get_metadata_opt(name).await? else {
             return Ok(());
@@ -531,16 +510,7 @@ mod tests {
     use std::sync::Arc;
 
     use rstest::rstest;
-
-    fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
-        let labels = pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        ObjectMeta {
-            labels: Some(labels.collect()),
-            ..Default::default()
-        }
-    }
+    use serde_json::json;
 
     const FIRST: &str = "fleet.cattle.io/bundledeployment";
 
@@ -557,26 +527,6 @@ mod tests {
             serde_json::to_value(copied).unwrap(),
             json!({"name": "s", "annotations": {"x": "y"}, "labels": {"a": "1", FIRST: "b"}})
         );
-    }
-
-    #[rstest]
-    #[case::unmarked(&[], &[], false)]
-    #[case::of_either_agent(&[(FIRST, "a")], &[], true)]
-    #[case::adopted_by_a_release(&[(FIRST, "a")], &["r"], false)]
-    fn only_what_is_marked_as_a_copy_is_one(
-        #[case] labels: &[(&str, &str)],
-        #[case] release: &[&str],
-        #[case] expected: bool,
-    ) {
-        let mut found = labelled(labels);
-        for name in release {
-            let marks = ["name", "namespace"]
-                .map(|mark| (format!("meta.helm.sh/release-{mark}"), (*name).to_owned()));
-            found.annotations = Some(marks.into());
-        }
-        assert_eq!(is_copy(&found, &ObjectMeta::default()), expected);
-        // The Go agent copies the marks of its source.
-        assert_eq!(is_copy(&found, &found), !labels.is_empty());
     }
 
     #[rstest]

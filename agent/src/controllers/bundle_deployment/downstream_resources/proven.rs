@@ -1,0 +1,160 @@
+//! What shows that an object is a copy that was made here, and the two requests that change what was there: both take that as an argument.
+//!
+//! A name proves nothing: an administrator's Secret may have the one of a copy. What was looked at is written over or deleted in that version and no other, so
+//! that what somebody made of it since stays.
+
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use release::kube::Owner;
+use serde_json::json;
+
+use super::claims::Claims;
+use super::kinds::Copied;
+
+/// An object that was looked at and is marked as a copy. Only the functions here make one.
+#[derive(Clone, Debug)]
+pub(super) struct ProvenCopy {
+    claims: Claims,
+    instance: Instance,
+}
+
+/// A copy that nobody needs any more. Only [`ProvenCopy::unneeded`] makes one.
+#[derive(Clone, Debug)]
+pub(super) struct UnneededCopy(Instance);
+
+/// One object, in one version.
+#[derive(Clone, Debug)]
+struct Instance {
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl ProvenCopy {
+    /// One that its source may be written over: it is marked as a copy, and no release's. The Go agent copies the marks of the release that the
+    /// source is of.
+    pub(super) fn of_source(found: &ObjectMeta, source: &ObjectMeta) -> Option<Self> {
+        let owner = release_of(found);
+        let is_free = owner.is_none() || owner == release_of(source);
+        Self::marked(found).filter(|_| is_free)
+    }
+
+    /// One that a bundle needs, and no release's.
+    pub(super) fn of_bundle(found: &ObjectMeta, bundle: &str) -> Option<Self> {
+        let proven = Self::marked(found)?;
+        (proven.claims.has(bundle) && release_of(found).is_none()).then_some(proven)
+    }
+
+    fn marked(found: &ObjectMeta) -> Option<Self> {
+        Some(Self {
+            claims: Claims::of(found)?,
+            instance: Instance {
+                uid: found.uid.clone(),
+                version: found.resource_version.clone(),
+            },
+        })
+    }
+
+    /// Which bundles need it.
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Nobody needs it once a bundle has left it, nor does an heir.
+    pub(super) fn unneeded(self, bundle: &str, heir: Option<&str>) -> Option<UnneededCopy> {
+        let left = self.claims.without(bundle, heir);
+        left.is_none().then_some(UnneededCopy(self.instance))
+    }
+
+    /// Writes over it.
+    ///
+    /// # Errors
+    /// It is another one by now, or the API server refused.
+    pub(super) async fn overwrite<K: Copied>(
+        &self,
+        copies: &Api<K>,
+        name: &str,
+        mut by: K,
+    ) -> kube::Result<()> {
+        let Instance { uid, version } = self.instance.clone();
+        let metadata = by.meta_mut();
+        (metadata.uid, metadata.resource_version) = (uid, version);
+        metadata.managed_fields = None;
+        let replaced = copies.replace(name, &PostParams::default(), &by).await;
+        replaced.map(drop)
+    }
+}
+
+impl UnneededCopy {
+    /// Deletes it.
+    ///
+    /// # Errors
+    /// It is another one by now, or the API server refused.
+    pub(super) async fn delete<K: Copied>(self, copies: &Api<K>, name: &str) -> kube::Result<()> {
+        let Instance { uid, version } = self.0;
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid,
+                // A bundle may have come to need it since.
+                resource_version: version,
+            }),
+            ..DeleteParams::background()
+        };
+        copies.delete(name, &parameters).await.map(drop)
+    }
+}
+
+fn release_of(metadata: &ObjectMeta) -> Option<Owner> {
+    Owner::of(&json!({"metadata": {"annotations": metadata.annotations}}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const FIRST: &str = "fleet.cattle.io/bundledeployment";
+
+    fn labelled(pairs: &[(&str, &str)]) -> ObjectMeta {
+        let labels = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        ObjectMeta {
+            labels: Some(labels.collect()),
+            ..Default::default()
+        }
+    }
+
+    #[rstest]
+    #[case::unmarked(&[], &[], false)]
+    #[case::of_either_agent(&[(FIRST, "a")], &[], true)]
+    #[case::adopted_by_a_release(&[(FIRST, "a")], &["r"], false)]
+    fn only_what_is_marked_as_a_copy_is_one(
+        #[case] labels: &[(&str, &str)],
+        #[case] release: &[&str],
+        #[case] expected: bool,
+    ) {
+        let mut found = labelled(labels);
+        for name in release {
+            let marks = ["name", "namespace"]
+                .map(|mark| (format!("meta.helm.sh/release-{mark}"), (*name).to_owned()));
+            found.annotations = Some(marks.into());
+        }
+        let is_proven = |source: &ObjectMeta| ProvenCopy::of_source(&found, source).is_some();
+        assert_eq!(is_proven(&ObjectMeta::default()), expected);
+        assert_eq!(ProvenCopy::of_bundle(&found, "a").is_some(), expected);
+        assert!(ProvenCopy::of_bundle(&found, "b").is_none());
+        // The Go agent copies the marks of its source.
+        assert_eq!(is_proven(&found), !labels.is_empty());
+    }
+
+    #[test]
+    fn what_somebody_needs_is_not_unneeded() {
+        let found = labelled(&[(FIRST, "a"), ("bundledeployment.fleet.cattle.io/b", "")]);
+        let proven = ProvenCopy::of_bundle(&found, "a").unwrap();
+        assert!(proven.clone().unneeded("a", None).is_none());
+        let found = labelled(&[(FIRST, "a")]);
+        let proven = ProvenCopy::of_bundle(&found, "a").unwrap();
+        assert!(proven.clone().unneeded("a", Some("c")).is_none());
+        assert!(proven.unneeded("a", None).is_some());
+    }
+}
