@@ -1,17 +1,22 @@
 //! Two bundles that want one release, for good: who has it keeps it, the other says so and stays still, until it is free.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::bed::Bed;
 use testbed::fleet::bundle_deployment::BundleDeployment;
-use testbed::fleet::test_agent::TestAgent;
+use testbed::fleet::test_agent::{PATIENCE, TestAgent, condition};
+use testbed::wait::wait_until;
 
 use crate::scene::{
     conditions, deletions, deploy, deploy_own, hasty, present, release_hold, target, untouched,
     wait_held,
 };
+
+/// What two times that are told by the second differ by at least.
+const LATER: SignedDuration = SignedDuration::from_secs(2);
 
 /// A bundle of two ConfigMaps, one of its own and one that both have, in the release `shared`.
 fn claim(agent: &TestAgent<'_>, name: &str, value: &str) -> BundleDeployment {
@@ -64,6 +69,16 @@ async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
     let (uid, _) = common(&agent).await?;
     let names = ["zeta".to_owned(), "common".to_owned()];
 
+    let installed = condition(&before, "Installed").context("a condition")?;
+    let since = installed["lastUpdateTime"].as_str().context("a time")?;
+    // Who is refused later says since when the other one has it.
+    wait_until("the next second", PATIENCE, async || {
+        match Timestamp::now() > since.parse::<Timestamp>().map_err(|e| e.to_string())? + LATER {
+            true => Ok(()),
+            false => Err("the same".to_owned()),
+        }
+    })
+    .await?;
     agent.apply(&claim(&agent, "alpha", "two")).await?;
     let refused = format!("release {}/shared belongs to bundle zeta", target(&agent));
     agent
@@ -95,14 +110,16 @@ async fn a_release_named_by_two_bundles_stays_with_the_first() -> Result<()> {
         after["status"]
     );
     let told = format!(
-        "Helm release {}/shared: bundle zeta has it since ",
+        "Helm release {}/shared: bundle zeta has it since {since}, and bundle alpha wants it too",
         target(&agent)
     );
-    agent
-        .wait_for("zeta", "to say who else wants its release", |bundle| {
-            conditions(bundle).contains(&told)
-        })
-        .await?;
+    for name in ["zeta", "alpha"] {
+        agent
+            .wait_for(name, "to say who has the release since when", |bundle| {
+                conditions(bundle).contains(&told)
+            })
+            .await?;
+    }
     ensure!(present(&agent, &names).await? == names);
     ensure!(common(&agent).await? == (uid.clone(), json!("one")));
     let deleted = deletions(&agent)?;

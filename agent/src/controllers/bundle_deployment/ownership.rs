@@ -9,7 +9,8 @@ use objects::ObjectKey;
 use release::kube::Owner;
 use serde_json::Value;
 
-use super::status;
+use super::claims;
+use super::status::{self, INSTALLED};
 use crate::api::{BundleDeployment, BundleDeploymentStatus};
 use crate::ledger::ReleaseKey;
 
@@ -254,6 +255,15 @@ pub fn of_others<'a>(
         .collect()
 }
 
+/// Since when a bundle has a release, as far as its status tells: since it was deployed last after it was not.
+pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<String> {
+    let status = &owner.status;
+    let installed = status.conditions.iter().find(|one| {
+        one.type_ == INSTALLED && one.status == "True" && !one.last_update_time.is_empty()
+    })?;
+    (claims::revision(owner, key) > 0).then(|| installed.last_update_time.clone())
+}
+
 /// The release that has a live object, and since when: the time of the field manager that wrote its marks.
 pub fn holder(live: &Value) -> Option<(Owner, String)> {
     let owner = Owner::of(live)?;
@@ -307,6 +317,25 @@ mod tests {
 
     fn taker() -> Holder {
         Holder::Bundle("taker".into())
+    }
+
+    #[test]
+    fn a_release_is_had_since_it_was_deployed() {
+        let key = ReleaseKey {
+            namespace: "ns".into(),
+            name: "web".into(),
+        };
+        let since = |release: &str, installed: &str| {
+            let condition = json!({"type": "Installed", "status": installed, "lastUpdateTime": "2026-01-01T00:00:00Z"});
+            let owner = json!({"metadata": {"name": "owner"}, "status": {"release": release, "conditions": [condition]}});
+            deployed_since(&serde_json::from_value(owner).unwrap(), &key)
+        };
+        assert_eq!(
+            since("ns/web:3", "True").as_deref(),
+            Some("2026-01-01T00:00:00Z")
+        );
+        assert_eq!(since("ns/web:3", "False"), None);
+        assert_eq!(since("ns/other:3", "True"), None);
     }
 
     #[test]

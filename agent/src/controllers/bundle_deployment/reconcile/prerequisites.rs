@@ -8,7 +8,9 @@ use crate::controllers::bundle_deployment::dependencies::{self, Problem};
 use crate::controllers::bundle_deployment::downstream_resources::ChangedCopies;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
-use crate::controllers::bundle_deployment::{claims, downstream_resources, namespace, spec_names};
+use crate::controllers::bundle_deployment::{
+    claims, downstream_resources, namespace, ownership, spec_names,
+};
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::report::public::Name;
@@ -59,7 +61,9 @@ impl Reconciler {
         other: &str,
     ) -> Halt {
         let bundle = state.bundle.name();
-        let since = format!("{:.0}", state.report.now());
+        let deployed = self.context.store.get(other);
+        let deployed = deployed.and_then(|other| ownership::deployed_since(&other, key));
+        let since = deployed.unwrap_or_else(|| format!("{:.0}", state.report.now()));
         let taken = OwnershipConflict::release(key, other, since, bundle);
         let report = &mut state.report;
         report.ownership_conflicts(Part::Release, vec![taken]);
