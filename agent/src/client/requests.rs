@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kube::Client;
@@ -26,7 +26,7 @@ use prometheus_client::metrics::family::Family;
 use release::kube::{AnswerLimit, AnswerTooLarge, connection};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, Sleep};
-use tower::retry::RetryLayer;
+use tower::retry::{Policy, RetryLayer};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
@@ -150,7 +150,7 @@ where
     B::Error: Into<BoxError> + Send,
 {
     let common = Common::new(&config, last_contact);
-    let retries = config.default_retry.then(RetryPolicy::server_retry);
+    let retries = config.default_retry.then(Retries::default);
     let service = ServiceBuilder::new()
         .layer(common)
         .layer(config.base_uri_layer())
@@ -188,6 +188,42 @@ fn host(address: &http::Uri) -> String {
 pub fn shown(address: &http::Uri) -> String {
     let scheme = address.scheme_str().unwrap_or("https");
     format!("{scheme}://{}{}", host(address), address.path())
+}
+
+/// Which requests are sent again. One that changes something, only where the server says when, as client-go does: an answer with 503 or 504
+/// may hide that it was carried out, and what is then found would count as having been there before.
+#[derive(Clone)]
+struct Retries(RetryPolicy);
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self(RetryPolicy::server_retry())
+    }
+}
+
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
+    type Future = Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut Request<Body>,
+        result: &mut Result<Response<B>, BoxError>,
+    ) -> Option<Sleep> {
+        let answer = result.as_ref().ok()?;
+        let was_refused = match answer.status() {
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::GATEWAY_TIMEOUT => false,
+            _ => answer.headers().contains_key(header::RETRY_AFTER),
+        };
+        match was_refused || request.method() == Method::GET {
+            true => self.0.retry(request, result),
+            false => None,
+        }
+    }
+
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        Policy::<_, Response<B>, _>::clone_request(&mut self.0, request)
+    }
 }
 
 #[derive(Clone)]
@@ -339,6 +375,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -468,6 +508,42 @@ mod tests {
             .unwrap();
         assert_eq!(names, (0..OBJECTS).collect::<Vec<_>>());
         assert!(largest < 16, "{largest}");
+    }
+
+    /// What may have been carried out is not sent again: a creation would be met as something that was there before.
+    #[rstest]
+    #[case::a_read(Method::GET, 503, None, true)]
+    #[case::a_read_that_took_too_long(Method::GET, 504, None, true)]
+    #[case::a_change(Method::PATCH, 503, None, false)]
+    #[case::a_change_that_took_too_long(Method::POST, 504, Some("1"), false)]
+    #[case::a_change_while_the_server_shuts_down(Method::PATCH, 503, Some("1"), true)]
+    #[case::too_many_changes(Method::PATCH, 429, None, true)]
+    #[case::a_refusal(Method::PATCH, 409, None, false)]
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_sent_again_only_where_the_server_says_so(
+        #[case] method: Method,
+        #[case] code: u16,
+        #[case] again_after: Option<&'static str>,
+        #[case] is_repeated: bool,
+    ) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let serve = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let mut answer = Response::builder().status(code);
+            if let Some(seconds) = again_after {
+                answer = answer.header(header::RETRY_AFTER, seconds);
+            }
+            let body = http_body_util::Full::new(Bytes::from_static(b"{}"));
+            let answer = answer.body(body).unwrap();
+            async { Ok::<_, BoxError>(answer) }
+        });
+        let config = kube::Config::new(http::Uri::from_static("http://unused"));
+        let client = layered(config, &LastContact::default(), serve).unwrap();
+        let request = Request::builder().method(method).uri("/x");
+        let request = request.body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap_err();
+        assert_eq!(count.load(Ordering::Relaxed) > 1, is_repeated);
     }
 
     /// `.cargo/config.toml` leaves AWS-LC's own entropy source out: it takes a tenth of a second of every start.

@@ -1,6 +1,6 @@
 //! A request as plain method, media types and path, and its answer as a JSON tree.
 //!
-//! Any kind can be sent this way, byte for byte as Go would print it. Retrying 429, 503 and 504 is the
+//! Any kind can be sent this way, byte for byte as Go would print it. What is sent again is the
 //! client's own business.
 
 use std::time::Duration;
