@@ -274,7 +274,8 @@ fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, Fle
             return Ok(Vec::new());
         }
         Err(source) => {
-            tracing::warn!(path, error = %source, "a file cannot be read");
+            // What is wrong goes into the status, redacted: a parser quotes what it stumbles over.
+            tracing::warn!(path, "a file cannot be read");
             let problem = match source {
                 // Fleet reads raw files without converting them to JSON first.
                 ObjectsError::Yaml(error) => {

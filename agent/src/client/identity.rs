@@ -30,6 +30,9 @@ const FALLBACK_ACCOUNT: &str = "fleet-default";
 /// it may mean that the bundle deploys with the agent's own rights.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
+/// The most accounts that are remembered. Whoever writes bundles chooses their names, whether or not there are such.
+const MOST_ACCOUNTS: usize = 256;
+
 /// The agent itself: for its system namespace and for watches of metadata.
 #[derive(Clone)]
 pub struct AgentClient {
@@ -277,6 +280,10 @@ impl Identities {
         config.auth_info.impersonate = Some(user);
         let client = self.clients.client(config, &self.last_contact)?;
         let made = (client.clone(), self.cluster.impersonating(client));
+        if accounts.len() >= MOST_ACCOUNTS {
+            // Who is at work has his own.
+            accounts.clear();
+        }
         accounts.insert(name.to_owned(), made.clone());
         Ok(made)
     }
@@ -285,6 +292,10 @@ impl Identities {
         let since = Instant::now();
         let question = {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.len() >= MOST_ACCOUNTS {
+                // But for those that are asked for just now.
+                seen.retain(|_, question| Arc::strong_count(question) > 1);
+            }
             Arc::clone(seen.entry(name.to_owned()).or_default())
         };
         let mut question = question.lock().await;
@@ -346,5 +357,34 @@ mod tests {
         assert!(!lasts(Ok(true), Purpose::Deploy));
         let result = answer(Err(unreachable())).to_result().unwrap_err();
         assert_eq!(error::chain(&result), error::chain(&unreachable()));
+    }
+
+    /// Whoever writes bundles writes as many names of accounts as he likes.
+    #[tokio::test]
+    async fn however_many_accounts_are_named_few_are_remembered() {
+        let clients = crate::client::scripted::clients(|request| {
+            let is_there = request.uri().path().ends_with('0');
+            let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404});
+            let account = serde_json::json!({"metadata": {"name": "a"}});
+            let answer = if is_there {
+                (200, account)
+            } else {
+                (404, missing)
+            };
+            async { answer }
+        });
+        let identities = crate::client::scripted::identities(&clients);
+        for n in 0..4 * MOST_ACCOUNTS {
+            let name = format!("a-{n}");
+            let found = identities.deployment(&name, Purpose::Deploy).await;
+            assert_eq!(found.is_ok(), n.is_multiple_of(10));
+        }
+        for n in 0..2 * MOST_ACCOUNTS {
+            let name = format!("b-{n}0");
+            identities.deployment(&name, Purpose::Deploy).await.unwrap();
+        }
+        for (what, count) in identities.entries() {
+            assert!(count <= MOST_ACCOUNTS, "{count} {what}");
+        }
     }
 }

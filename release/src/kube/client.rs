@@ -34,6 +34,8 @@ const ADOPTION_MANAGER: &str = "fleetagent-adoption";
 const PAGE: u32 = 500;
 /// Definitions a page: each may be a mebibyte.
 const DEFINITIONS_PAGE: u32 = 5;
+/// Namespaces that are remembered to be there; beyond that they are looked at anew.
+const MOST_NAMESPACES: usize = 1_000;
 
 /// How many objects to ask for where so many were too many.
 fn smaller_page(limit: u32) -> u32 {
@@ -115,6 +117,9 @@ impl Cluster {
             .namespaces
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_NAMESPACES {
+            known.clear();
+        }
         known.insert(namespace.to_owned());
     }
 

@@ -32,6 +32,9 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 /// Pause after sources that could not be read.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
+/// How often facts that change meanwhile are read for one answer.
+const MOST_READS: u32 = 3;
+
 /// Whether the site lets things change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum HoldState {
@@ -95,6 +98,7 @@ impl Facts {
         self.requested.notify_one();
         // One reads at a time; those who wait get what it read.
         let _reading = self.reading.lock().await;
+        let mut reads = 0;
         loop {
             let version = {
                 let state = self.lock();
@@ -104,9 +108,14 @@ impl Facts {
                 state.version
             };
             let gathered = Arc::new(self.reader.read().await?);
+            reads += 1;
             let mut state = self.lock();
             if state.version == version {
                 state.gathered = Some(Arc::clone(&gathered));
+                return Ok(gathered);
+            }
+            // What changes faster than it is read is read again by who is told of the change.
+            if reads == MOST_READS {
                 return Ok(gathered);
             }
         }

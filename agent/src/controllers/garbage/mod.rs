@@ -411,6 +411,7 @@ impl Collector {
     /// Tells of a release that stays, once.
     fn leave_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|key| self.ledger.get(key).is_some());
         if left.insert(former.clone()) {
             let text = public!(
                 "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \

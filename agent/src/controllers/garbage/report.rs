@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -19,6 +20,10 @@ use crate::report::metrics::Metrics;
 pub const REPORT_NAME: &str = "fleet-agent-removals";
 /// Key with the bundles whose releases are held back, one a line.
 const HELD_KEY: &str = "held";
+
+/// The pause after a write that failed, doubled after each further one, and the longest.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
 /// Key with the releases that the ledger does not know, one a line.
 const UNKNOWN_KEY: &str = "unknown";
 
@@ -151,9 +156,11 @@ impl Report {
     pub async fn run(&self) {
         loop {
             self.changed.notified().await;
+            let mut pause = FIRST_RETRY;
             while let Err(failed) = self.write().await {
                 tracing::warn!(error = %error::text(&failed), "cannot write {REPORT_NAME}");
-                tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_RETRY);
             }
         }
     }
