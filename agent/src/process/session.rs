@@ -157,7 +157,6 @@ impl Session {
                 upstream.client.clone(),
                 (self.fetcher.clone(), Arc::clone(&source_hosts)),
                 values,
-                Arc::clone(events),
                 SignaturePolicy::new(
                     identities.agent(),
                     &settings.namespace,

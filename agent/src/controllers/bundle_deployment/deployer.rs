@@ -12,7 +12,6 @@ use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
-use objects::conflict::{FieldConflict, Outcome};
 use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
@@ -24,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chart_poll;
-use super::outcome::{Cause, Halt, InputError};
+use super::outcome::{Cause, Halt, InputError, Report};
 use super::plan::{self, DeployReason};
 use super::rendering::{OverTurn, Rendering, SensitiveInputs, Turn};
 use super::values::{Filled, ValuesReader};
@@ -42,7 +41,7 @@ use crate::controllers::source_hosts::SourceHosts;
 use crate::error;
 use crate::ledger::MAX_HISTORY;
 use crate::public;
-use crate::report::events::{Events, Reason};
+use crate::report::events::Reason;
 use crate::report::metrics::Entries;
 use crate::report::public::{Name, PublicText};
 use crate::report::redact::SensitiveData;
@@ -164,7 +163,6 @@ pub struct Deployer {
     fetcher: Fetcher,
     hosts: Arc<SourceHosts>,
     values: ValuesReader,
-    events: Arc<Events>,
     /// Bundles are often of one chart: a fleet's, or the versions of one.
     templates: Arc<TemplateCache>,
     schemas: Arc<Schemas>,
@@ -190,7 +188,6 @@ impl Deployer {
         upstream: Client,
         (fetcher, hosts): (Fetcher, Arc<SourceHosts>),
         values: ValuesReader,
-        events: Arc<Events>,
         signatures: SignaturePolicy,
         queue: Arc<Queue>,
         settings: &Settings,
@@ -200,7 +197,6 @@ impl Deployer {
             fetcher,
             hosts,
             values,
-            events,
             templates: Arc::new(TemplateCache::new(PARSED)),
             schemas: Arc::new(Schemas::new(settings.remote_schemas)),
             asked: Mutex::default(),
@@ -312,8 +308,9 @@ impl Deployer {
         impersonated: &DeploymentClient,
         records: &Storage,
         base: Base<'_>,
+        report: &mut Report,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
-        let deployed = self.carry_out(filled, reason, impersonated, records, base);
+        let deployed = self.carry_out(filled, reason, impersonated, records, base, report);
         let deployed = Box::pin(deployed).await;
         let is_superseded = matches!(&deployed, Err(halt) if halt.cause == Cause::Superseded);
         self.supersessions.note(filled.bundle.name(), is_superseded);
@@ -327,6 +324,7 @@ impl Deployer {
         impersonated: &DeploymentClient,
         records: &Storage,
         base: Base<'_>,
+        report: &mut Report,
     ) -> Result<(Deployed, Option<Reservation>), Halt> {
         let Base {
             known,
@@ -339,7 +337,7 @@ impl Deployer {
             false => CancellationToken::new(),
         };
         let inputs = superseded
-            .run_until_cancelled(self.inputs(filled, impersonated, is_first))
+            .run_until_cancelled(self.inputs(filled, impersonated, is_first, report))
             .await;
         let Some(inputs) = inputs else {
             return Err(superseded_halt());
@@ -462,49 +460,13 @@ impl Deployer {
             }
             halt
         })?;
-        for conflict in &deployed.conflicts {
-            self.emit_conflict(bundle.name(), conflict);
-        }
+        report.fields_settled(&deployed.conflicts);
         if let Some(text) = chart_poll::downgrade(known, &deployed.release) {
-            self.events.emit(Reason::OlderChart, bundle.name(), text);
+            report.event(Reason::OlderChart, text);
         }
         self.lock_polled()
             .insert(bundle.name().to_owned(), Instant::now());
         Ok((deployed, turn.take()))
-    }
-
-    fn emit_conflict(&self, bundle: &str, conflict: &FieldConflict) {
-        let FieldConflict {
-            object,
-            field,
-            managers,
-            outcome,
-        } = conflict;
-        let ObjectKey {
-            kind,
-            namespace,
-            name,
-            ..
-        } = object;
-        let object = public!("{} {}/{}", Name(kind), Name(namespace), Name(name));
-        let managers = managers.iter().map(|manager| public!("{}", Name(manager)));
-        let managers = PublicText::join(managers, ", ");
-        let (reason, text) = match outcome {
-            Outcome::Taken => (
-                Reason::FieldTaken,
-                public!(
-                    "{}: wrote {}, which {} owned",
-                    object,
-                    Name(field),
-                    managers
-                ),
-            ),
-            Outcome::Left => (
-                Reason::FieldLeft,
-                public!("{}: left {} to {}", object, Name(field), managers),
-            ),
-        };
-        self.events.emit(reason, bundle, text);
     }
 
     /// The bundle's values, its chart and its kustomization, from whichever source its spec names, and the turn that covers what is
@@ -514,6 +476,7 @@ impl Deployer {
         filled: &Filled,
         impersonated: &DeploymentClient,
         is_first: bool,
+        report: &mut Report,
     ) -> Result<Inputs, Halt> {
         let bundle = &filled.bundle;
         let memory = self.fetcher.memory();
@@ -567,8 +530,7 @@ impl Deployer {
                 *url,
                 Name(digest)
             );
-            self.events
-                .emit(Reason::SourceUnreachable, bundle.name(), text);
+            report.event(Reason::SourceUnreachable, text);
         }
         let files =
             checked_size(&loaded).map_err(|failed| source_failed()(InputError::from(failed)))?;
@@ -594,8 +556,7 @@ impl Deployer {
             }
         };
         if let Some(text) = vouched {
-            self.events
-                .emit(Reason::SignatureVerified, filled.bundle.name(), text);
+            report.event(Reason::SignatureVerified, text);
         }
         for warning in &package.warnings {
             tracing::debug!(%warning, "loading a chart");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
-use objects::conflict::FieldConflict;
+use objects::conflict::{FieldConflict, Outcome};
 use regex::RegexSet;
 
 use super::claims::ReleaseId;
@@ -19,7 +19,7 @@ use super::status::{DEPLOYED, INSTALLED, MONITORED, Observation, READY};
 use crate::api::{BundleDeployment, BundleDeploymentStatus, TRY_AGAIN};
 use crate::bundle::{BundleError, UpstreamKind};
 use crate::config::Timing;
-use crate::controllers::queue::Requeue;
+use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::ledger::ReleaseKey;
 use crate::public;
 use crate::report::events::Reason;
@@ -402,6 +402,8 @@ pub struct Report {
     events: Vec<(Reason, PublicText)>,
     /// What all steps wish.
     requeue: Requeue,
+    /// What the bundle is looked at for in a while, whatever comes of this reconcile.
+    wakes: Vec<(ReconcileKind, Duration)>,
     /// Whether this reconcile changed what is deployed.
     is_new: bool,
     /// Whether it looked at live objects.
@@ -426,6 +428,7 @@ impl Report {
             status,
             events: Vec::new(),
             requeue: Requeue::IDLE,
+            wakes: Vec::new(),
             is_new: false,
             has_looked: false,
         }
@@ -453,6 +456,21 @@ impl Report {
             false => self.requeue.without_look(),
         };
         (self.events, requeue)
+    }
+
+    /// When the bundle is looked at besides, and how.
+    pub fn take_wakes(&mut self) -> Vec<(ReconcileKind, Duration)> {
+        std::mem::take(&mut self.wakes)
+    }
+
+    /// Something happened that an Event tells.
+    pub fn event(&mut self, reason: Reason, text: PublicText) {
+        self.events.push((reason, text));
+    }
+
+    /// The bundle is looked at in a while, since what may change then is no event of its own.
+    pub fn wake_after(&mut self, kind: ReconcileKind, pause: Duration) {
+        self.wakes.push((kind, pause));
     }
 
     /// Whether nothing happened but a deploy whose objects are not ready yet.
@@ -557,6 +575,11 @@ impl Report {
         self.status.set_conflicts(conflicts, self.now);
     }
 
+    /// Fields of others that a deploy wrote or left to them.
+    pub fn fields_settled(&mut self, conflicts: &[FieldConflict]) {
+        self.events.extend(conflicts.iter().map(settled));
+    }
+
     /// The record of the release is not the one that was written.
     pub fn record_changed(&mut self, release: &ReleaseId) {
         let record = public!("the record of {}", revision(release));
@@ -659,6 +682,31 @@ impl Report {
     }
 }
 
+/// How a conflict over a field ended, as an Event tells it.
+fn settled(conflict: &FieldConflict) -> (Reason, PublicText) {
+    let ObjectKey {
+        kind,
+        namespace,
+        name,
+        ..
+    } = &conflict.object;
+    let object = public!("{} {}/{}", Name(kind), Name(namespace), Name(name));
+    let field = Name(&conflict.field);
+    let managers = conflict.managers.iter();
+    let managers = managers.map(|manager| public!("{}", Name(manager)));
+    let managers = PublicText::join(managers, ", ");
+    match conflict.outcome {
+        Outcome::Taken => (
+            Reason::FieldTaken,
+            public!("{}: wrote {}, which {} owned", object, field, managers),
+        ),
+        Outcome::Left => (
+            Reason::FieldLeft,
+            public!("{}: left {} to {}", object, field, managers),
+        ),
+    }
+}
+
 /// When what waits is tried again, and what makes that sooner.
 pub(super) fn tried_again(until: Timestamp) -> PublicText {
     public!(
@@ -713,6 +761,36 @@ mod tests {
         .unwrap();
         let status = bundle.status.clone();
         Report::new(&bundle, status, Timing::default(), Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn settled_fields_are_told_and_wishes_are_handed_out_once() {
+        let conflict = |outcome| FieldConflict {
+            object: ObjectKey {
+                kind: "Service".into(),
+                namespace: "ns".into(),
+                name: "web".into(),
+                group: String::new(),
+            },
+            field: ".spec.type".into(),
+            managers: vec!["kubectl".into(), "them".into()],
+            outcome,
+        };
+        let mut report = report();
+        report.fields_settled(&[conflict(Outcome::Taken), conflict(Outcome::Left)]);
+        report.wake_after(ReconcileKind::Drift, Duration::from_secs(1));
+        let wakes = [(ReconcileKind::Drift, Duration::from_secs(1))];
+        assert_eq!(report.take_wakes(), wakes);
+        assert_eq!(report.take_wakes(), []);
+        let events = report.finish().0;
+        let texts: Vec<String> = events.iter().map(|(_, text)| text.to_string()).collect();
+        assert_eq!(
+            texts,
+            [
+                "Service ns/web: wrote .spec.type, which kubectl, them owned",
+                "Service ns/web: left .spec.type to kubectl, them",
+            ]
+        );
     }
 
     /// The conditions with their messages, `True` without.

@@ -108,17 +108,9 @@ impl DriftWatches {
         }
     }
 
-    /// Checks a bundle for drift in a while, whether something changes or not.
-    pub fn monitor_after(&self, bundle: &str, delay: Duration) {
-        self.shared
-            .queue
-            .wake_after(bundle, ReconcileKind::Drift, delay);
-    }
-
-    /// Has a bundle reconciled in full in a while, because of something that it shares with others.
-    pub fn reconcile_after(&self, bundle: &str, delay: Duration) {
-        let queue = &self.shared.queue;
-        queue.wake_after(bundle, ReconcileKind::Full, delay);
+    /// Has a bundle reconciled in a while, in full or for drift alone, whether something changes or not.
+    pub fn wake_after(&self, bundle: &str, kind: ReconcileKind, delay: Duration) {
+        self.shared.queue.wake_after(bundle, kind, delay);
     }
 
     /// Watches these kinds for a bundle, and no others. `seen` are its objects as they were read:

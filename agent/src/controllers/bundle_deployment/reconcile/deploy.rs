@@ -14,10 +14,11 @@ use crate::controllers::bundle_deployment::chart_poll::{self, Found};
 use crate::controllers::bundle_deployment::claims::{self, ReleaseId};
 use crate::controllers::bundle_deployment::deployer::Base;
 use crate::controllers::bundle_deployment::namespace::{self, NamespaceError};
-use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError};
+use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError, Report};
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
+use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::{Proof, ReleaseKey};
 use crate::public;
@@ -121,12 +122,11 @@ impl Reconciler {
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
             Ok(deployed) => {
-                let (name, drift) = (state.bundle.name(), &self.context.drift);
                 if let Ok(Some(interval)) = chart_poll::interval(&state.bundle) {
-                    drift.reconcile_after(name, interval);
+                    state.report.wake_after(ReconcileKind::Full, interval);
                 }
-                if self.context.deployer.is_owed_answer(name) {
-                    drift.reconcile_after(name, OWED_RETRY);
+                if self.context.deployer.is_owed_answer(state.bundle.name()) {
+                    state.report.wake_after(ReconcileKind::Full, OWED_RETRY);
                 }
                 // Only before a first one can nothing be left over.
                 let is_first = deployed.release.revision == 1;
@@ -161,11 +161,11 @@ impl Reconciler {
         if bundle.metadata.deletion_timestamp.is_some() || is_installed_once {
             return None;
         }
-        let (deployer, events) = (&self.context.deployer, &self.context.events);
-        let told = |reason, what: &'static str, failed: InputError| {
+        let (deployer, report) = (&self.context.deployer, &mut state.report);
+        let told = |report: &mut Report, reason, what: &'static str, failed: InputError| {
             let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
             tracing::warn!(bundle = bundle.name(), error = %text, "{what}");
-            events.emit(reason, bundle.name(), public!("{}: {}", what, text));
+            report.event(reason, public!("{}: {}", what, text));
         };
         if watches_values(&bundle) {
             let changed = deployer.values_changed(impersonated, &bundle, stored).await;
@@ -173,6 +173,7 @@ impl Reconciler {
                 Ok(true) => return Some(DeployReason::ValuesChanged),
                 Ok(false) => {}
                 Err(failed) => told(
+                    report,
                     Reason::ValuesFailed,
                     "cannot look at what values come from",
                     failed,
@@ -185,6 +186,7 @@ impl Reconciler {
             Ok(interval) => interval?,
             Err(text) => {
                 told(
+                    report,
                     Reason::SourceFailed,
                     "not polling",
                     InputError::Failed(text),
@@ -193,12 +195,11 @@ impl Reconciler {
             }
         };
         let left = deployer.poll_in(bundle.name(), interval);
-        let drift = &self.context.drift;
         if !left.is_zero() {
-            drift.reconcile_after(bundle.name(), left);
+            report.wake_after(ReconcileKind::Full, left);
             return None;
         }
-        drift.reconcile_after(bundle.name(), interval);
+        report.wake_after(ReconcileKind::Full, interval);
         match deployer.poll(impersonated, &bundle, stored).await {
             Ok(Found::Unanswered) => None,
             Ok(Found::Same) => {
@@ -209,11 +210,12 @@ impl Reconciler {
             // Somebody asked for what is there now.
             Ok(Found::Older(_)) if is_owed => Some(DeployReason::ChartChanged),
             Ok(Found::Older(text)) => {
-                events.emit(Reason::OlderChart, bundle.name(), text);
+                report.event(Reason::OlderChart, text);
                 None
             }
             Err(failed) => {
                 told(
+                    report,
                     Reason::SourceFailed,
                     "cannot look for another chart",
                     failed,
@@ -276,8 +278,7 @@ impl Reconciler {
         let noted = labelled.map(|left| {
             if !left.is_empty() {
                 // That another bundle gives one up is no event of this one.
-                let drift = &self.context.drift;
-                drift.reconcile_after(state.bundle.name(), FOREIGN_LOOK);
+                state.report.wake_after(ReconcileKind::Full, FOREIGN_LOOK);
             }
             state.report.ownership_conflicts(Part::NamespaceKeys, left);
         });
@@ -338,6 +339,7 @@ impl Reconciler {
                     contested,
                     is_first: before.is_none(),
                 },
+                &mut state.report,
             )
             .await;
         let deployed = match deployed {
@@ -378,7 +380,7 @@ impl Reconciler {
         if let Some(former) = before.filter(|former| former.bundle != bundle.name()) {
             // Nothing that it watches needs to have changed.
             let drift = &self.context.drift;
-            drift.reconcile_after(&former.bundle, Duration::ZERO);
+            drift.wake_after(&former.bundle, ReconcileKind::Full, Duration::ZERO);
         }
         self.note_labels(state, labelled);
         let collector = &self.context.collector;

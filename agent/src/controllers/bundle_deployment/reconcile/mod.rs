@@ -210,7 +210,7 @@ impl Reconciler {
             // Most are ready a moment later: one write for both.
             let status = state.report.status().clone();
             self.observation_cache.hold(&state.bundle, status);
-            self.context.drift.monitor_after(name, HOLD);
+            state.report.wake_after(ReconcileKind::Drift, HOLD);
         } else {
             let written = self.write_status(&state).await;
             if written.is_err() {
@@ -219,6 +219,9 @@ impl Reconciler {
                 self.observation_cache.hold(&state.bundle, status);
             }
             self.note(&mut state, written);
+        }
+        for (kind, pause) in state.report.take_wakes() {
+            self.context.drift.wake_after(name, kind, pause);
         }
         let (events, requeue) = state.report.finish();
         for (reason, text) in events {
@@ -466,7 +469,9 @@ impl Reconciler {
                 // Whoever has what this one wants says so too.
                 let told = |status| OwnershipConflicts::read(name, status).owners();
                 for owner in told(&known.status).symmetric_difference(&told(status)) {
-                    self.context.drift.monitor_after(owner, Duration::ZERO);
+                    self.context
+                        .drift
+                        .wake_after(owner, ReconcileKind::Drift, Duration::ZERO);
                 }
             }
             Err(failed) if error::has_code(&failed, 404) => {}

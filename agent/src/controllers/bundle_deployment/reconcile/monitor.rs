@@ -26,6 +26,7 @@ use crate::controllers::bundle_deployment::values;
 use crate::controllers::bundle_deployment::{
     correct, deployer, observation_cache, ownership, plan,
 };
+use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::ReleaseKey;
 use crate::report::redact::SensitiveData;
@@ -173,7 +174,7 @@ impl Reconciler {
         let foreign = live.foreign();
         if !foreign.is_empty() {
             // What carries no mark of ours is not watched.
-            drift.monitor_after(name, FOREIGN_LOOK);
+            state.report.wake_after(ReconcileKind::Drift, FOREIGN_LOOK);
         }
         drift.refresh(name, set.hash(), kinds, (live.seen(), foreign), is_ready);
         Ok(observed)
@@ -288,8 +289,7 @@ impl Reconciler {
         let wanted = ownership::of_others(bundle.name(), others.iter().map(AsRef::as_ref));
         if !wanted.is_empty() {
             // That the other one goes is no event of this one.
-            let drift = &self.context.drift;
-            drift.monitor_after(bundle.name(), FOREIGN_LOOK);
+            state.report.wake_after(ReconcileKind::Drift, FOREIGN_LOOK);
         }
         state.report.ownership_conflicts(Part::Objects, lost);
         state.report.ownership_conflicts(Part::Ours, wanted);
@@ -376,7 +376,7 @@ impl Reconciler {
         };
         if self.release_locks.is_taken(&key, name) {
             // Whoever deploys it writes these objects; how that ends tells whose they are.
-            self.context.drift.monitor_after(name, DEPLOYED_LOOK);
+            state.report.wake_after(ReconcileKind::Drift, DEPLOYED_LOOK);
             return Ok(());
         }
         let drifted = correct::correctable(&observed.modified, &observed.taken);
@@ -388,7 +388,7 @@ impl Reconciler {
         });
         state.report.postponed_corrections(fought);
         for pause in due.again.into_iter().chain(rests) {
-            self.context.drift.monitor_after(name, pause);
+            state.report.wake_after(ReconcileKind::Drift, pause);
         }
         if let Some(problem) = &due.problem {
             state.report.correction_postponed(problem);
@@ -404,7 +404,7 @@ impl Reconciler {
             Ok(conflicts) => {
                 state.report.corrected(&due.now, &conflicts);
                 let pause = self.timing.drift_delay.min(CORRECTED_LOOK);
-                self.context.drift.monitor_after(name, pause);
+                state.report.wake_after(ReconcileKind::Drift, pause);
                 Ok(())
             }
             Err(failed) => {

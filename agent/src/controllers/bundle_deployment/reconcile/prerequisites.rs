@@ -11,6 +11,7 @@ use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::{
     claims, downstream_resources, namespace, ownership, spec_names,
 };
+use crate::controllers::queue::ReconcileKind;
 use crate::ledger::{LedgerEntry, ReleaseKey};
 use crate::public;
 use crate::report::public::Name;
@@ -170,7 +171,9 @@ impl Reconciler {
         let changed = copied.map_err(Halt::at(Cause::CopyResources, &state.facts))?;
         // The controller wakes the one whose source it copied first.
         for other in &changed.others {
-            self.context.drift.reconcile_after(other, Duration::ZERO);
+            self.context
+                .drift
+                .wake_after(other, ReconcileKind::Full, Duration::ZERO);
         }
         let generation = bundle.spec.downstream_resources_generation;
         state.report.resources_copied(generation);
