@@ -47,7 +47,7 @@ pub fn records(
 
 /// What the records of a release show.
 #[derive(Debug)]
-pub struct Survey {
+pub struct ReleaseRecords {
     /// What of them is the bundle's that the ledger has the release for.
     pub owned: OwnedRecords,
     /// Whether none of that was ever deployed.
@@ -60,12 +60,12 @@ pub struct Survey {
 ///
 /// # Errors
 /// They cannot be read; of damaged ones only if all are.
-pub async fn survey(
+pub async fn read(
     storage: &Storage,
     name: &str,
     entry: &LedgerEntry,
     system_namespace: &str,
-) -> Result<Survey, StorageError> {
+) -> Result<ReleaseRecords, StorageError> {
     let history = storage.history(name).await?;
     let newest = history.last().map(|head| head.revision);
     let mut is_attempt = entry.is_attempt;
@@ -93,7 +93,7 @@ pub async fn survey(
     }
     match (owned_records(entry, &records), damage) {
         (OwnedRecords::Unreadable, Some(damage)) => Err(damage),
-        (owned, _) => Ok(Survey {
+        (owned, _) => Ok(ReleaseRecords {
             owned,
             is_attempt,
             newest,

@@ -812,8 +812,8 @@ mod tests {
         let takers = [claim("one"), digest("two"), unknown.clone()];
         assert_eq!(known(&taken, "b"), takers);
         let handed = claimed.clone().handed_to("b");
-        let heirs = [digest("one"), digest("two"), unknown.clone()];
-        assert_eq!(known(&handed, "b"), heirs);
+        let next_owners = [digest("one"), digest("two"), unknown.clone()];
+        assert_eq!(known(&handed, "b"), next_owners);
         assert!(handed.claims.is_empty());
 
         let left = claimed.left_to("b").unwrap();

@@ -34,13 +34,13 @@ const MUCH: u64 = 4 << 20;
 
 #[derive(Debug)]
 struct Shared {
-    turns: Mutex<Turns>,
+    turns: Mutex<Usage>,
     changed: Notify,
 }
 
 /// The state of the queue. Nothing here waits: each call is told what time it is.
 #[derive(Debug)]
-struct Turns {
+struct Usage {
     limit: u64,
     used: u64,
     /// Work that has its turn, and does not wait itself.
@@ -59,7 +59,7 @@ struct Waiting {
     since: Instant,
 }
 
-impl Turns {
+impl Usage {
     fn ask(&mut self, bytes: u64, grows: bool, now: Instant) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -107,7 +107,7 @@ impl Turns {
 impl Memory {
     /// A budget of so many bytes.
     pub fn new(limit: u64) -> Self {
-        let turns = Turns {
+        let turns = Usage {
             limit,
             used: 0,
             active: 0,
@@ -173,7 +173,7 @@ impl Memory {
         self.lock().used
     }
 
-    fn change(&self, change: impl FnOnce(&mut Turns)) {
+    fn change(&self, change: impl FnOnce(&mut Usage)) {
         {
             let mut turns = self.lock();
             change(&mut turns);
@@ -189,7 +189,7 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
+    fn lock(&self) -> MutexGuard<'_, Usage> {
         self.shared
             .turns
             .lock()

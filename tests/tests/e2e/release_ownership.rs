@@ -338,10 +338,10 @@ async fn a_bundle_whose_name_is_filled_in_gets_what_it_waits_for() -> Result<()>
     agent.apply(&owner).await?;
     agent.wait_ready("zeta").await?;
     let before = uid(&agent, "common").await?;
-    let heir = claim(&agent, "alpha")
+    let next_owner = claim(&agent, "alpha")
         .annotation("fleet.cattle.io/release-name", "shared-${ .ClusterName }")
         .annotation("fleet.cattle.io/cluster-values", "always");
-    agent.apply(&heir).await?;
+    agent.apply(&next_owner).await?;
     let refused = format!(
         "release {}/shared-edge-1 belongs to bundle zeta",
         target(&agent)
@@ -624,20 +624,20 @@ async fn what_a_failed_attempt_took_does_not_go_with_who_gets_its_release() -> R
     agent
         .wait_deploy_error("first", |message| message.contains("selector"))
         .await?;
-    agent.apply(&failing("heir", "heir")).await?;
+    agent.apply(&failing("next-owner", "next-owner")).await?;
     agent
-        .wait_deploy_error("heir", |message| {
+        .wait_deploy_error("next-owner", |message| {
             message.contains("belongs to bundle first")
         })
         .await?;
     agent.delete("first").await?;
     agent
-        .wait_deploy_error("heir", |message| message.contains("selector"))
+        .wait_deploy_error("next-owner", |message| message.contains("selector"))
         .await?;
-    agent.delete("heir").await?;
+    agent.delete("next-owner").await?;
     wait_entry(&agent, "failed", "to be forgotten", |entry| entry.is_none()).await?;
     ensure!(uid(&agent, &theirs[0]).await? == before && before.is_some());
-    ensure!(uid(&agent, "heir").await?.is_none());
+    ensure!(uid(&agent, "next-owner").await?.is_none());
     Ok(())
 }
 
@@ -763,8 +763,8 @@ async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Resul
     name_cluster(&agent, "edge-2").await?;
     let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
     ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
-    let heir = bundle("beta").helm("releaseName", json!("web-edge-1"));
-    agent.apply(&heir).await?;
+    let next_owner = bundle("beta").helm("releaseName", json!("web-edge-1"));
+    agent.apply(&next_owner).await?;
     let ready = agent.wait_ready("beta").await?;
     let wanted = format!("{}/web-edge-1:2", target(&agent));
     ensure!(

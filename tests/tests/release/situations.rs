@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agent::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 use agent::controllers::bundle_deployment::correct;
-use agent::ledger::records::Survey;
+use agent::ledger::records::ReleaseRecords;
 use agent::ledger::{OwnedRecords, Proof, records};
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -36,7 +36,7 @@ const AT_A_TIME: usize = 8;
 
 /// The bundle that has the release, one that waits for it, and the namespace of their agent.
 const BUNDLE: &str = "owner";
-const HEIR: &str = "heir";
+const NEXT_OWNER: &str = "next-owner";
 const SYSTEM: &str = "cattle-fleet-system";
 
 /// Who wrote the newest record.
@@ -477,9 +477,9 @@ impl Scene {
     }
 
     /// What of the release is the bundle's, and whether none of it was deployed.
-    async fn owned(&self) -> Result<Survey> {
+    async fn owned(&self) -> Result<ReleaseRecords> {
         let entry = self.book.as_known();
-        Ok(records::survey(&self.world.storage, "web", &entry, SYSTEM).await?)
+        Ok(records::read(&self.world.storage, "web", &entry, SYSTEM).await?)
     }
 
     /// Nobody wrote to it.
@@ -579,11 +579,11 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
         }
     };
     if operation == Operation::HandOver {
-        let Survey {
+        let ReleaseRecords {
             owned, is_attempt, ..
         } = scene.owned().await?;
         ensure!(owned == OwnedRecords::Whole, "{owned:?}");
-        scene.book.hand_over(HEIR, is_attempt);
+        scene.book.hand_over(NEXT_OWNER, is_attempt);
         scene.is_all_untouched().await?;
     }
     match operation {
@@ -660,7 +660,7 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             }
         }
         Operation::Remove => {
-            let Survey {
+            let ReleaseRecords {
                 owned, is_attempt, ..
             } = scene.owned().await?;
             ensure!(owned == OwnedRecords::Whole, "{owned:?}");

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::chart_poll;
 use super::outcome::{Cause, Halt, InputError, Report};
 use super::plan::{self, DeployReason};
-use super::rendering::{OverTurn, Rendering, SensitiveInputs, Turn};
+use super::rendering::{OverReservation, RenderReservation, Rendering, SensitiveInputs};
 use super::values::{Filled, ValuesReader};
 use crate::api::{
     ANNOTATION_AGENT_NAMESPACE, ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment,
@@ -348,7 +348,7 @@ impl Deployer {
             values_digest,
             package,
         } = inputs?;
-        let turn = Turn::new(turn);
+        let turn = RenderReservation::new(turn);
         let revisions = revisions(is_first);
         let values = Arc::new(values);
         let Package {
@@ -435,7 +435,7 @@ impl Deployer {
             let deployed = release::action::deploy(impersonated.cluster(), records, &spec).await;
             match deployed {
                 // Nothing was written: it begins anew once there is room for more.
-                Err(DeployError::Render(failed)) if failed.is::<OverTurn>() => {
+                Err(DeployError::Render(failed)) if failed.is::<OverReservation>() => {
                     if superseded.run_until_cancelled(turn.grow()).await.is_none() {
                         return Err(superseded_halt());
                     }

@@ -140,14 +140,14 @@ pub(super) struct Rendering {
     /// Cancelled when nobody wants the result any more.
     pub(super) superseded: CancellationToken,
     /// What it may take.
-    pub(super) turn: Turn,
+    pub(super) turn: RenderReservation,
     /// How many revisions are there at one time, as large as this one.
     pub(super) revisions: u64,
 }
 
 /// What a deploy may take, for whoever has to do with it: from reading its chart until nobody looks at its release any more.
 #[derive(Clone)]
-pub(super) struct Turn(Arc<Mutex<Granted>>);
+pub(super) struct RenderReservation(Arc<Mutex<Granted>>);
 
 struct Granted {
     reservation: Option<Reservation>,
@@ -157,7 +157,7 @@ struct Granted {
     rest: u64,
 }
 
-impl Turn {
+impl RenderReservation {
     pub(super) fn new(reservation: Reservation) -> Self {
         Self(Arc::new(Mutex::new(Granted {
             most: reservation.bytes(),
@@ -290,7 +290,7 @@ fn limits(turn: u64) -> (Limits, bool) {
 /// The templates take more than their turn covers: they are rendered once more, in a larger one.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(super) struct OverTurn(RenderedError);
+pub(super) struct OverReservation(RenderedError);
 
 /// Whether templates were stopped because they took too much.
 fn is_limit(failed: &RenderedError) -> bool {
@@ -355,7 +355,7 @@ impl Rendering {
         let rendered = rendered.map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(SchemaViolation(misfits.masked())).into(),
             failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
-                BoxError::from(OverTurn(failed))
+                BoxError::from(OverReservation(failed))
             }
             failed => BoxError::from(failed),
         })?;

@@ -13,7 +13,7 @@ use crate::api::AGENT_BUNDLE_PREFIX;
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
-use crate::ledger::records::Survey;
+use crate::ledger::records::ReleaseRecords;
 use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::report::redact::{Redacted, SensitiveData};
 
@@ -99,18 +99,17 @@ impl Uninstaller {
             release: key.to_string(),
             source,
         };
-        let survey = match records::survey(&storage, &key.name, entry, &self.system_namespace).await
-        {
-            Ok(survey) => survey,
+        let found = match records::read(&storage, &key.name, entry, &self.system_namespace).await {
+            Ok(found) => found,
             // In a namespace that is gone with its rights an account may not even look.
             Err(_) if self.is_gone(&key.namespace).await => return Ok(Found::Gone),
             Err(source) => return Err(failed(source)),
         };
-        let Survey {
+        let ReleaseRecords {
             owned,
             is_attempt,
             newest,
-        } = survey;
+        } = found;
         if let Some(proof) = Proof::of_records(&owned) {
             return Ok(Found::Owned(Box::new(OwnedRelease {
                 proof,

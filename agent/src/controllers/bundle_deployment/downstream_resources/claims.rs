@@ -58,20 +58,20 @@ impl Claims {
         }
     }
 
-    /// Takes a bundle's claim away; `heir` is the first one where it was that. Nobody needs the copy where there is none.
-    pub(super) fn without(mut self, bundle: &str, heir: Option<&str>) -> Option<Self> {
+    /// Takes a bundle's claim away; `next` is the first one where it was that. Nobody needs the copy where there is none.
+    pub(super) fn without(mut self, bundle: &str, next: Option<&str>) -> Option<Self> {
         self.others.remove(bundle);
         if self.first == bundle {
-            let heir = self
+            let next = self
                 .others
                 .keys()
                 .next()
                 .cloned()
-                .or_else(|| heir.map(str::to_owned))?;
-            if self.others.get(&heir).is_some_and(String::is_empty) {
-                self.others.remove(&heir);
+                .or_else(|| next.map(str::to_owned))?;
+            if self.others.get(&next).is_some_and(String::is_empty) {
+                self.others.remove(&next);
             }
-            self.first = heir;
+            self.first = next;
         }
         Some(self)
     }

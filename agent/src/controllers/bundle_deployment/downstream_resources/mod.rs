@@ -391,7 +391,7 @@ pub async fn remove_all(
     bundle: &str,
     others: &[Claimant],
 ) -> kube::Result<()> {
-    let heirs = Heirs {
+    let next = NextClaims {
         namespace,
         bundle,
         others,
@@ -400,21 +400,21 @@ pub async fn remove_all(
     remove::<Secret>(
         &Api::namespaced(client.clone(), namespace),
         Kind::Secret,
-        heirs,
+        next,
     )
     .await?;
-    remove::<ConfigMap>(&Api::namespaced(client, namespace), Kind::ConfigMap, heirs).await
+    remove::<ConfigMap>(&Api::namespaced(client, namespace), Kind::ConfigMap, next).await
 }
 
 /// Who may need what a bundle leaves.
 #[derive(Clone, Copy)]
-struct Heirs<'a> {
+struct NextClaims<'a> {
     namespace: &'a str,
     bundle: &'a str,
     others: &'a [Claimant],
 }
 
-impl<'a> Heirs<'a> {
+impl<'a> NextClaims<'a> {
     /// A bundle that needs a copy by its spec: the Go agent has taken the claims of all but one away, and a bundle that waits has made none.
     fn of(self, kind: Kind, name: &str) -> Option<&'a str> {
         let needs = |other: &&Claimant| {
@@ -447,9 +447,9 @@ async fn all<K: Copied>(
     }
 }
 
-async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, heirs: Heirs<'_>) -> kube::Result<()> {
+async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, next: NextClaims<'_>) -> kube::Result<()> {
     let marked = ListParams::default().labels(LABEL_BUNDLE_DEPLOYMENT);
-    let bundle = heirs.bundle;
+    let bundle = next.bundle;
     let found = match all(copies, marked).await {
         Ok(found) => found,
         Err(failed) if error::has_code(&failed, 403) => {
@@ -465,7 +465,7 @@ async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, heirs: Heirs<'_>) -> kub
     };
     for copy in found {
         let name = copy.metadata.name.clone().unwrap_or_default();
-        remove_one(copies, &name, copy.metadata, heirs.of(kind, &name), bundle).await?;
+        remove_one(copies, &name, copy.metadata, next.of(kind, &name), bundle).await?;
     }
     Ok(())
 }
@@ -474,7 +474,7 @@ async fn remove_one<K: Copied>(
     copies: &Api<K>,
     name: &str,
     mut found: ObjectMeta,
-    heir: Option<&str>,
+    next: Option<&str>,
     bundle: &str,
 ) -> kube::Result<()> {
     let mut tries = 1;
@@ -482,8 +482,8 @@ async fn remove_one<K: Copied>(
         let Some(proven) = ProvenCopy::of_bundle(&found, bundle) else {
             return Ok(());
         };
-        let Some(unneeded) = proven.unneeded(bundle, heir) else {
-            let left = |claims: Claims| claims.without(bundle, heir);
+        let Some(unneeded) = proven.unneeded(bundle, next) else {
+            let left = |claims: Claims| claims.without(bundle, next);
             change_claims(copies, name, bundle, left).await?;
             // Who needed it too may have gone meanwhile: then it is this one's to delete.
             match copies.get_metadata_opt(name).await? {
@@ -557,12 +557,12 @@ mod tests {
             }),
             bundle: Arc::new(bundle),
         };
-        let heirs = Heirs {
+        let next = NextClaims {
             namespace: "ns",
             bundle: "a",
             others: &[other],
         };
-        assert_eq!(heirs.of(Kind::Secret, "s"), Some("b").filter(|_| expected));
-        assert_eq!(heirs.of(Kind::ConfigMap, "s"), None);
+        assert_eq!(next.of(Kind::Secret, "s"), Some("b").filter(|_| expected));
+        assert_eq!(next.of(Kind::ConfigMap, "s"), None);
     }
 }

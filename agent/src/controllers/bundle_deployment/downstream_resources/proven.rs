@@ -59,9 +59,9 @@ impl ProvenCopy {
         &self.claims
     }
 
-    /// Nobody needs it once a bundle has left it, nor does an heir.
-    pub(super) fn unneeded(self, bundle: &str, heir: Option<&str>) -> Option<UnneededCopy> {
-        let left = self.claims.without(bundle, heir);
+    /// Nobody needs it once a bundle has left it, nor does an next.
+    pub(super) fn unneeded(self, bundle: &str, next: Option<&str>) -> Option<UnneededCopy> {
+        let left = self.claims.without(bundle, next);
         left.is_none().then_some(UnneededCopy(self.instance))
     }
 
