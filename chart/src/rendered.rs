@@ -446,3 +446,28 @@ fn everything(files: &BTreeMap<String, String>) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_come_in_the_order_of_their_paths() {
+        let notes = |all| {
+            let mut files = BTreeMap::new();
+            for (path, text) in [
+                ("web/templates/NOTES.txt", "web"),
+                ("web/charts/b/templates/NOTES.txt", "b"),
+                ("web/charts/a/templates/NOTES.txt", "a"),
+                ("web/templates/a.yaml", "kind: A"),
+            ] {
+                files.insert(path.to_owned(), text.to_owned());
+            }
+            let notes = take_notes(&mut files, "web", all);
+            assert_eq!(files.len(), 1, "notes are no manifests");
+            notes
+        };
+        assert_eq!(notes(true), "a\nb\nweb");
+        assert_eq!(notes(false), "web");
+    }
+}

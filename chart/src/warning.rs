@@ -229,3 +229,21 @@ impl fmt::Display for Warning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_shown_in_helms_words_alone() {
+        let (key, value) = ("web.login".to_owned(), json!({ "password": "canary" }));
+        let table = Warning::CannotOverwriteTable { key, value };
+        let (key, value) = ("web.token".to_owned(), json!("canary"));
+        let plain = Warning::IgnoredNonTable { key, value };
+        for warning in [table, plain] {
+            assert!(!warning.to_string().contains("canary"), "{warning}");
+            assert!(warning.in_helms_words().contains("canary"), "{warning}");
+        }
+    }
+}

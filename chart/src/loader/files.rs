@@ -280,3 +280,20 @@ fn wrong_type(file: &'static str) -> impl Fn(DecodeError) -> LoadError {
         source: FileError::Type(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcharts_load_in_the_order_of_their_names() {
+        let about = |name: &str| format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+        let mut files = vec![File::new("Chart.yaml", about("web"))];
+        for name in ["c", "a", "b"] {
+            files.push(File::new(format!("charts/{name}/Chart.yaml"), about(name)));
+        }
+        let chart = load_files(files, &mut Vec::new()).unwrap();
+        let names: Vec<&str> = chart.dependencies.iter().map(Chart::name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}

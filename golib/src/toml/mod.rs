@@ -189,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn times_without_an_offset_are_utc() {
+        let moment = |text: &str| match decode(text.as_bytes()).unwrap().remove("t") {
+            Some(Value::Datetime(time)) => time.unix(),
+            other => panic!("{other:?}"),
+        };
+        let utc = moment("t = 1979-05-27T07:32:00Z");
+        assert_eq!(moment("t = 1979-05-27T07:32:00"), utc);
+    }
+
+    #[test]
     fn nesting_is_bounded() {
         for text in [
             format!("a = {}", "[".repeat(100_000)),

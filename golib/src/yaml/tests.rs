@@ -48,6 +48,13 @@ fn keys_in_a_circle_are_written_in_one_order() {
 }
 
 #[test]
+fn keys_of_a_map_that_an_error_shows_are_in_order_of_their_types() {
+    let error = decode(b"? {b: 1, 1.5: 2, 3: 3, true: 4}\n: v\n").unwrap_err();
+    let shown = "map[interface {}]interface {}{true:4, 3:3, 1.5:2, \"b\":1}";
+    assert!(error.to_string().ends_with(shown), "{error}");
+}
+
+#[test]
 fn merges_where_the_key_stands() {
     let text = b"a: &a {x: 1, y: 2}\nb: {x: 0, <<: *a, y: 3}\n";
     assert_eq!(decode(text).unwrap()["b"], json!({"x": 1, "true": 3}));
