@@ -850,3 +850,51 @@ async fn kept_resources_stay_though_another_bundle_gets_the_release() -> Result<
     );
     Ok(())
 }
+
+/// A bundle is in the middle of taking a release when its owner goes and leaves its objects: what it has written of it by then is its own.
+#[tokio::test]
+async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let keeping = claim(&agent, "zeta")
+        .helm("releaseName", json!("shared"))
+        .option("keepResources", json!(true));
+    agent.apply(&keeping).await?;
+    agent.wait_ready("zeta").await?;
+    // A Pod that nobody runs: the deploy is under way until somebody says that it is done.
+    let hook = "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: migrates\n  annotations: {helm.sh/hook: pre-upgrade}\nspec:\n  \
+                containers: [{name: c, image: none}]\n  nodeName: nowhere\n  restartPolicy: Never\n";
+    let files = vec![(
+        "all.yaml".to_owned(),
+        (map("alpha") + &map("common") + hook).into(),
+    )];
+    let taker = BundleDeployment::content("alpha", files)
+        .release("shared", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&taker).await?;
+    let pods = agent.objects("v1", "Pod", &target(&agent));
+    wait_until("the hook to be waited for", PATIENCE, async || {
+        let found = pods.get_opt("migrates").await.map_err(|e| e.to_string())?;
+        found.map(drop).ok_or_else(|| "no hook".to_owned())
+    })
+    .await?;
+    agent.delete("zeta").await?;
+    wait_entry(&agent, "shared", "to be given up", |entry| {
+        entry.is_some_and(|entry| entry["bundle"] == "alpha")
+    })
+    .await?;
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    pods.patch_status("migrates", &PatchParams::default(), &Patch::Merge(&done))
+        .await?;
+    let ready = agent.wait_ready("alpha").await?;
+    let wanted = format!("{}/shared:2", target(&agent));
+    ensure!(
+        ready["status"]["release"] == wanted.as_str(),
+        "{:#}",
+        ready["status"]
+    );
+    let record = records(&agent).await?.get("shared", 2).await?;
+    ensure!(record.status() == release::Status::Deployed);
+    Ok(())
+}

@@ -8,6 +8,7 @@ mod crashes;
 mod definitions;
 mod deletions;
 mod doomed;
+mod doubts;
 mod drift;
 mod dry_run;
 mod flows;
