@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use agent::api::ANNOTATION_BUNDLE_ID;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
+use release::storage;
 use serde_json::Value;
-
-use crate::apiserver::{Actor, Audit, Id, Write};
 use tokio::time::Instant;
 
-use crate::desired::{ACCOUNTS, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
+use crate::apiserver::{Actor, Audit, Id, Write};
+use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Violation {
 }
 
 /// A release by namespace and name.
-type ReleaseKey = (String, String);
+pub type ReleaseKey = (String, String);
 
 /// Where an object comes from.
 #[derive(Clone, Debug)]
@@ -73,6 +73,8 @@ pub struct Checker {
     creations: BTreeMap<(Id, Option<u32>), (u64, Instant)>,
     /// Revisions a release got since this was last taken.
     pub revisions: BTreeMap<ReleaseKey, u64>,
+    /// The same of those that succeeded.
+    pub successes: BTreeMap<ReleaseKey, u64>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
     /// The life that wrote the lease last, and since when it is the one.
@@ -107,6 +109,15 @@ fn is_replaced_hook(object: &Value) -> bool {
     let name = object.pointer("/metadata/name").and_then(Value::as_str);
     let is_named = name.is_some_and(|name| name.starts_with(['p', 'r']));
     is_job && is_named
+}
+
+/// The bundle that a record names as its own, as those of this agent and of the Go agent do.
+fn named_bundle(record: &Value) -> Option<usize> {
+    let data = record.pointer("/data/release")?.as_str()?;
+    let release = storage::decode(&STANDARD.decode(data).ok()?).ok()?;
+    let annotations = release.chart.as_ref()?.metadata.annotations.as_ref()?;
+    let name = annotations.get(ANNOTATION_BUNDLE_ID)?;
+    (0..BUNDLES).find(|bundle| bundle_name(*bundle) == *name)
 }
 
 /// What is noted of an object that was there before its release.
@@ -295,8 +306,19 @@ impl Checker {
                     .retain(|(id, known, _)| id.namespace != *place || *known != revision);
             }
         }
-        let is_wanted = !self.wanting(&release).is_empty();
-        if by_agent && is_wanted && had_deployed && !self.has_deployed(&release) {
+        let wanting = self.wanting(&release);
+        // What goes was another bundle's, which has the release no more: of this one there never was a good revision.
+        let was_anothers = || {
+            let before = write.before.as_deref();
+            let named = before.and_then(named_bundle);
+            named.is_some_and(|named| !wanting.contains(&named))
+        };
+        if by_agent
+            && !wanting.is_empty()
+            && had_deployed
+            && !self.has_deployed(&release)
+            && !was_anothers()
+        {
             let text = format!("{} leaves {release:?} without a good revision", write.id);
             self.violate("no good revision", text);
         }
@@ -308,6 +330,8 @@ impl Checker {
             if let Some(origin) = origin
                 && !origin.actor.deploys_bundles()
                 && self.deployed_by_agent(&release) == 0
+                // Nothing tells what names a bundle of this agent's from what the Go agent deployed for it.
+                && write.before.as_deref().and_then(named_bundle).is_none()
             {
                 let text = format!(
                     "{} was written by {:?}, of a release that the agent never deployed",
@@ -316,6 +340,13 @@ impl Checker {
                 self.violate("history of others purged", text);
             }
         }
+    }
+
+    /// How many bundles want a release.
+    pub fn claimants(&self, release: &ReleaseKey) -> usize {
+        let now = self.desired_state.now.values();
+        now.filter(|desired| release_of(desired) == *release)
+            .count()
     }
 
     /// How many releases are being removed.
@@ -698,6 +729,11 @@ impl Audit for Checker {
         }
         if let Some(release) = Self::deployed_release(write) {
             self.last_deployed.insert(release.clone(), Instant::now());
+            let before = write.before.as_ref();
+            let before = before.and_then(|before| before.pointer("/metadata/labels/status"));
+            if before.is_none_or(|before| before != "deployed") {
+                *self.successes.entry(release.clone()).or_default() += 1;
+            }
             self.count_deploy(&release);
         }
         match (&write.before, &write.after) {
