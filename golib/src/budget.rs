@@ -3,6 +3,13 @@
 
 use serde_json::Value;
 
+/// Levels that a decoded document may have where its [`Budget`] says nothing else. A [`Value`] is cloned, compared and dropped by recursion: a
+/// thread of 2 MiB has no room for [`GO_DEPTH`].
+pub const MAX_DEPTH: usize = 1_000;
+
+/// Levels at which Go's decoders stop.
+pub const GO_DEPTH: usize = 10_000;
+
 /// Bytes that decoded documents may take together.
 ///
 /// The default of 48 MiB holds what is made of 5 MiB of the densest YAML that real charts have; of ordinary values it is
@@ -21,6 +28,7 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: usize,
+    depth: usize,
     spent: [usize; PARTS],
 }
 
@@ -71,8 +79,22 @@ impl Budget {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
+            depth: MAX_DEPTH,
             spent: [0; PARTS],
         }
+    }
+
+    /// Documents may have so many levels: [`GO_DEPTH`] for one whose values meet roomy stacks alone.
+    #[must_use]
+    pub fn with_depth(self, levels: usize) -> Self {
+        Self {
+            depth: levels,
+            ..self
+        }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
     }
 
     /// What the documents read so far weigh, in bytes.

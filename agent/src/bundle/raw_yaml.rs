@@ -306,6 +306,25 @@ mod tests {
     }
 
     #[test]
+    fn deep_files_and_patches_need_no_stack() {
+        let nested = |levels: usize| format!("a: {}{}", "{a: ".repeat(levels), "}".repeat(levels));
+        let patched = |base: &str, patch: &str| {
+            let files = [
+                resource("a.yaml", base),
+                resource("overlays/one/a_patch.yaml", patch),
+            ];
+            process(&files, &["one".to_owned()]).map_err(|error| error.to_string())
+        };
+        assert!(patched(&nested(900), &nested(900)).is_ok());
+        let error = patched(&nested(7_000), "a: 1").unwrap_err();
+        assert!(error.ends_with("exceeded max depth"), "{error}");
+        let path = "/a".repeat(901);
+        let add = format!("[{{op: add, path: {path}, value: {{{}}}}}]", nested(200));
+        let error = patched(&nested(900), &add).unwrap_err();
+        assert!(error.ends_with("nested deeper than 1000 levels"), "{error}");
+    }
+
+    #[test]
     fn a_patch_needs_its_base() {
         let files = [resource("overlays/one/sub/x_patch.yaml", "a: 1")];
         let error = process(&files, &["one".to_owned()]).unwrap_err();

@@ -6,9 +6,6 @@ use super::Error;
 use crate::budget::Budget;
 use crate::{strconv, utf8};
 
-/// Go's limit for nested arrays and objects.
-const MAX_DEPTH: usize = 10_000;
-
 /// Go's `json.Unmarshal` into `any`, except that integers of 64 bits stay exact. Of duplicate keys the last wins; what is
 /// not UTF-8 becomes U+FFFD.
 ///
@@ -141,7 +138,7 @@ impl Parser<'_> {
     /// A scalar or empty collection, or `None` after opening a collection.
     fn value(&mut self, frames: &mut Vec<Frame>) -> Result<Option<Value>, Error> {
         let first = self.skip_space();
-        if matches!(first, Some(b'[' | b'{')) && frames.len() == MAX_DEPTH {
+        if matches!(first, Some(b'[' | b'{')) && frames.len() >= self.budget.depth() {
             return Err(self.unexpected("exceeded max depth"));
         }
         match first {

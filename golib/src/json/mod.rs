@@ -1,8 +1,8 @@
 //! JSON as Go's `encoding/json` reads and prints it, error texts included.
 //!
 //! Integers keep their 64 bits in both directions; where Go decodes into `any`, every number is a float: see [`floats`].
-//! Nothing here recurses, so depth costs memory and never stack; decoding stops at Go's 10,000 levels,
-//! and at the weight a [`Budget`](crate::budget::Budget) allows.
+//! Nothing here recurses, so depth costs memory and never stack; decoding stops at [`MAX_DEPTH`](crate::budget::MAX_DEPTH)
+//! levels, where Go stops at 10,000, and at the weight a [`Budget`](crate::budget::Budget) allows.
 
 mod bounded;
 mod decode;

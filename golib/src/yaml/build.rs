@@ -10,9 +10,6 @@ use super::reader::Input;
 use super::resolve;
 use crate::budget::{Budget, TooLarge};
 
-/// Deeper documents are left to the decoder, which says what is wrong with them.
-const MAX_DEPTH: usize = 10_000;
-
 /// Why there is no value.
 pub(super) enum Stop {
     /// The decoder has to say.
@@ -147,11 +144,11 @@ impl<'a, 'b> Builder<'a, 'b> {
                     }
                     value
                 }
-                Event::SequenceStart { anchor: None, .. } if may_open(&frames) => {
+                Event::SequenceStart { anchor: None, .. } if self.may_open(&frames) => {
                     frames.push(Frame::List(Vec::new()));
                     continue;
                 }
-                Event::MappingStart { anchor: None, .. } if may_open(&frames) => {
+                Event::MappingStart { anchor: None, .. } if self.may_open(&frames) => {
                     frames.push(Frame::Map {
                         entries: Map::new(),
                         key: None,
@@ -193,6 +190,12 @@ impl<'a, 'b> Builder<'a, 'b> {
             }
         }
         Ok(())
+    }
+
+    /// A collection is no key, and what nests too deep is not read here.
+    fn may_open(&self, frames: &[Frame]) -> bool {
+        frames.len() < self.budget.depth()
+            && !matches!(frames.last(), Some(Frame::Map { key: None, .. }))
     }
 
     /// Hands out the value behind a key that was just read when it is wanted apart; null stays in its place.
@@ -278,7 +281,7 @@ impl<'a, 'b> Builder<'a, 'b> {
             if open.is_empty() {
                 return Ok(());
             }
-            if open.len() > MAX_DEPTH {
+            if open.len() > self.budget.depth() {
                 return Err(Stop::NotPlain);
             }
         }
@@ -288,9 +291,4 @@ impl<'a, 'b> Builder<'a, 'b> {
 /// The keys that lead to the next value; none inside a list.
 fn path(frames: &[Frame]) -> Option<Vec<&str>> {
     frames.iter().map(Frame::key).collect()
-}
-
-/// A collection is no key, and what nests too deep is not read here.
-fn may_open(frames: &[Frame]) -> bool {
-    frames.len() < MAX_DEPTH && !matches!(frames.last(), Some(Frame::Map { key: None, .. }))
 }

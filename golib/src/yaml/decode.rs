@@ -9,9 +9,6 @@ use super::resolve::{self, is_merge};
 use super::value::{Key, Raw};
 use crate::budget::{Budget, TooLarge};
 
-/// Deeper values cannot become JSON in Go, whose decoder stops here.
-const MAX_DEPTH: usize = 10_000;
-
 enum Frame {
     Sequence {
         node: NodeId,
@@ -169,7 +166,7 @@ impl Decoder<'_> {
 
     fn deeper(&mut self) -> Result<(), Error> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > self.budget.depth() {
             return Err(Error::Json(
                 "invalid character '[' exceeded max depth".into(),
             ));

@@ -8,8 +8,8 @@
 //! Nearly every document goes from events straight to values (`build`); one with anchors, tags or anything wrong becomes
 //! nodes first (`compose`, `decode`). What is built is counted against a [`Budget`].
 //!
-//! Depth costs memory and never the thread's stack; what aliases may repeat is limited as in Go. The one thing left to the
-//! caller is to drop a deep [`Value`] on a stack that can hold it: its destructor recurses, up to 10,000 levels.
+//! Depth costs memory and never the thread's stack; what aliases may repeat is limited as in Go. A [`Value`] is dropped by
+//! recursion, so one has [`MAX_DEPTH`](crate::budget::MAX_DEPTH) levels at most.
 
 mod build;
 mod compose;

@@ -3,7 +3,7 @@
 //!
 //! Unlike there, what a patch copies is bounded: forty copies of a document into itself would fill any memory.
 
-use golib::budget::Budget;
+use golib::budget::{Budget, MAX_DEPTH};
 use serde_json::{Map, Value};
 
 /// Why a patch does not apply; prints Go's text.
@@ -12,9 +12,6 @@ use serde_json::{Map, Value};
 pub struct OperationError(String);
 
 const MISSING: &str = "missing value";
-
-/// How deep a document may be below which something is copied or moved; Go's decoder reads no deeper ones.
-const MAX_DEPTH: usize = 10_000;
 
 fn error<T>(text: String) -> Result<T, OperationError> {
     Err(OperationError(text))
@@ -70,7 +67,11 @@ fn apply(
             "{kind} operation failed to decode from: operation, missing from field: {MISSING}"
         )),
     };
-    let value = || operation.get("value").cloned().unwrap_or(Value::Null);
+    let value = || {
+        let value = operation.get("value").unwrap_or(&Value::Null);
+        fits(value, text("path"))?;
+        Ok(value.clone())
+    };
     match kind {
         "add" => {
             let path = path()?;
@@ -79,7 +80,7 @@ fn apply(
                     "add operation does not apply: doc is missing path: \"{path}\": {MISSING}"
                 ));
             };
-            add(container, &key, value())
+            add(container, &key, value()?)
                 .or_else(|cause| error(format!("error in add for path: '{path}': {cause}")))
         }
         "remove" => {
@@ -92,7 +93,7 @@ fn apply(
             remove(container, &key)
                 .or_else(|cause| error(format!("error in remove for path: '{path}': {cause}")))
         }
-        "replace" => replace(document, path()?, value()),
+        "replace" => replace(document, path()?, value()?),
         "move" => {
             let from = from()?;
             let Some((source, key)) = container(document, from) else {
@@ -129,16 +130,21 @@ fn apply(
 
 /// A value for another place.
 fn copy(value: &Value, path: Option<&str>, copies: &mut Budget) -> Result<Value, OperationError> {
-    let steps = path.map_or(0, |path| path.matches('/').count());
-    if depth(value) + steps > MAX_DEPTH {
-        return error(format!(
-            "document would be more than {MAX_DEPTH} levels deep"
-        ));
-    }
+    fits(value, path)?;
     copies
         .add(value)
         .or_else(|large| error(large.to_string()))?;
     Ok(value.clone())
+}
+
+fn fits(value: &Value, path: Option<&str>) -> Result<(), OperationError> {
+    let steps = path.map_or(0, |path| path.matches('/').count());
+    if depth(value) + steps > MAX_DEPTH {
+        return error(format!(
+            "document would be nested deeper than {MAX_DEPTH} levels"
+        ));
+    }
+    Ok(())
 }
 
 fn depth(value: &Value) -> usize {
@@ -321,7 +327,7 @@ mod tests {
         let deep = "/a".repeat(MAX_DEPTH - 1);
         let deeper = json!([{"op": "copy", "from": "/a", "path": format!("{deep}/b")}]);
         let failed = patch(&base, deeper.as_array().unwrap()).unwrap_err();
-        let words = "document would be more than 10000 levels deep";
+        let words = "document would be nested deeper than 1000 levels";
         assert_eq!(failed, OperationError(words.to_owned()));
     }
 }

@@ -1,5 +1,6 @@
 //! `yaml.json`: reading and writing YAML as sigs.k8s.io/yaml does.
 
+use golib::budget::{Budget, GO_DEPTH};
 use golib::yaml::Error;
 use golib::{json, yaml};
 use serde_json::Value;
@@ -46,7 +47,7 @@ fn decode(case: &Case) -> Result<Outcome, Error> {
             entries if entries.is_empty() && want.is_null() => Value::Null,
             entries => entries.into_iter().collect(),
         },
-        _ => yaml::decode(&text)?,
+        _ => yaml::Decoder::new().decode(&text, &mut Budget::default().with_depth(GO_DEPTH))?,
     };
     if let Some(depth) = case.get("depth").and_then(Value::as_u64) {
         return Ok(Outcome::of_values(&depth_of(&got).into(), &depth.into()));
