@@ -289,6 +289,9 @@ impl Identities {
     }
 
     async fn exists(&self, name: &str, purpose: Purpose) -> kube::Result<bool> {
+        if !is_object_name(name) {
+            return Ok(false);
+        }
         let since = Instant::now();
         let question = {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,6 +317,12 @@ impl Identities {
         });
         answer.to_result()
     }
+}
+
+/// Whether an object can have this name: a DNS-1123 subdomain.
+fn is_object_name(name: &str) -> bool {
+    let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    (1..=253).contains(&name.len()) && name.bytes().all(is_inner)
 }
 
 /// The Go agent asks its cache, which names the kind where the API server names the resource.
@@ -386,5 +395,18 @@ mod tests {
         for (what, count) in identities.entries() {
             assert!(count <= MOST_ACCOUNTS, "{count} {what}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_can_be_no_name_of_an_account_is_not_asked_for() {
+        let clients = crate::client::scripted::clients(|request| async move {
+            panic!("{} was asked for", request.uri());
+        });
+        let identities = crate::client::scripted::identities(&clients);
+        for name in ["a".repeat(254), "a/token".into(), "../secrets/a".into()] {
+            let found = identities.deployment(&name, Purpose::Deploy).await;
+            assert!(found.is_err_and(|error| error.is_missing()));
+        }
+        assert!(identities.entries().iter().all(|(_, count)| *count == 0));
     }
 }

@@ -115,7 +115,7 @@ impl Candidate {
         let mut deadline = self.asked + self.election.renew_deadline;
         let mut next = self.asked + self.election.retry_period;
         loop {
-            tokio::time::sleep_until(next).await;
+            tokio::time::sleep_until(next.min(deadline)).await;
             self.asked = Instant::now();
             next = self.asked + self.election.retry_period;
             match tokio::time::timeout_at(deadline, self.try_claim()).await {
@@ -358,6 +358,8 @@ mod tests {
         assert_eq!(seconds(leads(&[(0, 200), (14, 200)]).await), 35);
         // The first write was answered late itself.
         assert_eq!(seconds(leads(&[(20, 200)]).await), 5);
+        // Refused at 10 and at 20; the third time would be too late.
+        assert_eq!(seconds(leads(&[(0, 200), (0, 403), (0, 403)]).await), 25);
     }
 
     #[tokio::test(start_paused = true)]
