@@ -130,7 +130,8 @@ impl SourceHosts {
                         let error = error::chain(&failed);
                         tracing::warn!(error, "cannot read what is said of hosts of charts");
                         if is_forbidden {
-                            self.change(BTreeMap::clear);
+                            // What was known stays; where nothing was, nothing is said.
+                            self.change(|_| {});
                             break;
                         }
                     }
@@ -178,4 +179,58 @@ impl SourceHosts {
 
 fn name(secret: &Secret) -> &str {
     secret.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::scripted;
+    use crate::report::metrics::Metrics;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_known_of_hosts_outlives_a_lost_permission() {
+        let allowed = Arc::new(Mutex::new(true));
+        let is_allowed = allowed.clone();
+        let clients = scripted::clients(move |request| {
+            let may = *is_allowed.lock().unwrap();
+            let is_watch = request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("watch="));
+            async move {
+                let forbidden = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "x", "code": 403});
+                let secret = json!({
+                    "metadata": {"name": "host", "namespace": "system", "labels": {LABEL: "true"}},
+                    "data": {"hosts": "Y2hhcnRzLmV4YW1wbGU="},
+                });
+                match may && !is_watch {
+                    true => (
+                        200,
+                        json!({"metadata": {"resourceVersion": "1"}, "items": [secret]}),
+                    ),
+                    false => (403, forbidden),
+                }
+            }
+        });
+        let agent = scripted::identities(&clients).agent();
+        let minute = Duration::from_secs(60);
+        let hosts = |agent: AgentClient| {
+            let events = Arc::new(Events::new(&agent, "system", "host", Metrics::default()));
+            Arc::new(SourceHosts::new(agent, "system", events, minute))
+        };
+        let known = hosts(agent.clone());
+        let runs = known.clone();
+        tokio::spawn(async move { runs.run().await });
+        assert!(known.current().await.unwrap().is_some());
+        *allowed.lock().unwrap() = false;
+        tokio::time::sleep(10 * minute).await;
+        assert!(known.current().await.unwrap().is_some());
+        // Where nothing was known yet, nothing is said.
+        let unknown = hosts(agent);
+        let runs = unknown.clone();
+        tokio::spawn(async move { runs.run().await });
+        assert!(unknown.current().await.unwrap().is_none());
+    }
 }
