@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::tree::{Node, Table, Weight};
 use crate::chart::Chart;
+use crate::depth::TooDeep;
 use crate::go_format;
 use crate::warning::Warning;
 
@@ -28,6 +29,9 @@ pub enum CoalesceError {
     /// Aliases and global values multiply what there is.
     #[error("values are too large: merged they take more than 48 MiB")]
     TooLarge,
+    /// What `import-values` place lies too deep.
+    #[error(transparent)]
+    TooDeep(#[from] TooDeep),
 }
 
 /// How nulls are treated.

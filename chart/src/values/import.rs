@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
 use super::tree::{Node, Table};
 use crate::chart::Chart;
+use crate::depth::{MAX_DEPTH, TooDeep};
 use crate::go_format;
 use crate::warning::Warning;
 
@@ -43,8 +44,14 @@ pub(crate) fn import_values(
             ])));
             match values.table_at(&format!("{}.{child}", dependency.name)) {
                 Ok(found) => {
-                    let placed = place(&parent, found);
+                    let placed = place(&parent, found)?;
                     merge_tables(&imported, &placed, warnings);
+                    // Tables are shared, so one may have been put into itself, or into what lies deep already.
+                    if imported.depth().is_none() {
+                        imported.take_apart();
+                        values.take_apart();
+                        return Err(TooDeep.into());
+                    }
                 }
                 Err(key) => {
                     let key = key.to_owned();
@@ -62,12 +69,64 @@ pub(crate) fn import_values(
     Ok(())
 }
 
-/// The table nested below `path`; `.` is the root.
-fn place(path: &str, table: Table) -> Table {
+/// The table nested below `path`; `.` is the root. What a chart imports its own parent may import, so the depth of both counts.
+fn place(path: &str, table: Table) -> Result<Table, TooDeep> {
     if path == "." {
-        return table;
+        return Ok(table);
     }
-    path.rsplit('.').fold(table, |inner, key| {
+    let keys = path.split('.').count();
+    // Before anything is made: a table is dropped by recursion.
+    if keys + table.depth().ok_or(TooDeep)? > MAX_DEPTH {
+        return Err(TooDeep);
+    }
+    Ok(path.rsplit('.').fold(table, |inner, key| {
         Table::from_iter([(key.to_owned(), Node::Table(inner))])
-    })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::load_files;
+
+    #[test]
+    fn what_is_imported_lies_no_deeper_than_values_may() {
+        let keys = |count: usize| vec!["a"; count].join(".");
+        let imported = |imports: &[(&str, &str)], data: &str| {
+            let imports: Vec<String> = imports
+                .iter()
+                .map(|(child, parent)| format!("{{child: {child}, parent: {parent}}}"))
+                .collect();
+            let dependency = format!(
+                "dependencies: [{{name: sub, version: 1.0.0, import-values: [{}]}}]",
+                imports.join(", ")
+            );
+            let metadata = |name: &str, rest: &str| {
+                format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n{rest}")
+            };
+            let files = [
+                ("Chart.yaml", metadata("web", &dependency)),
+                ("charts/sub/Chart.yaml", metadata("sub", "")),
+                ("charts/sub/values.yaml", format!("data: {data}")),
+            ];
+            let files = files.map(|(name, text)| crate::File::new(name, text));
+            let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
+            import_values(&mut chart, &mut Vec::new()).map(|()| chart.values)
+        };
+        let deep = format!("{}{}", "{a: ".repeat(400), "}".repeat(400));
+        let shallow = "{d: {x: 1}}";
+        let values = imported(&[("data.d", &keys(2))], shallow).unwrap();
+        assert_eq!(values["a"]["a"]["x"], 1.0);
+        assert!(imported(&[("data", &keys(90))], &deep).is_ok());
+        let refused = [
+            imported(&[("data", &keys(300_000))], shallow),
+            imported(&[("data", &keys(400))], &deep),
+            // Deep only where one is imported into what the other one brought.
+            imported(&[("data.d", "x"), ("data", "x.y")], shallow),
+            imported(&[("data", "x"), ("data", "x.y")], shallow),
+        ];
+        for (at, outcome) in refused.into_iter().enumerate() {
+            assert_eq!(outcome.map(drop), Err(TooDeep.into()), "{at}");
+        }
+    }
 }

@@ -5,10 +5,12 @@
 //! shared tables gives that for free.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use serde_json::{Map, Value};
+
+use crate::depth::MAX_DEPTH;
 
 /// Bytes of values that may still be made, about. What is merged is shared; what comes out of it is not, and may be many
 /// times as large: a subchart's defaults once for each of its aliases, global values once for each chart.
@@ -175,6 +177,49 @@ impl Table {
         Ok(table)
     }
 
+    /// Levels of tables, lists and maps, itself among them; `None` if there are more than [`MAX_DEPTH`], or no end as a table lies in itself.
+    pub(super) fn depth(&self) -> Option<usize> {
+        self.depth_below(0, &mut HashMap::new())
+    }
+
+    /// `known` has what each table came to, and nothing of one that is being walked.
+    fn depth_below(
+        &self,
+        above: usize,
+        known: &mut HashMap<*const RefCell<BTreeMap<String, Node>>, Option<usize>>,
+    ) -> Option<usize> {
+        let place = Rc::as_ptr(&self.0);
+        let depth = match known.get(&place) {
+            Some(known) => (*known)?,
+            None if above >= MAX_DEPTH => return None,
+            None => {
+                known.insert(place, None);
+                let mut inside = 0;
+                for node in self.0.borrow().values() {
+                    inside = inside.max(match node {
+                        Node::Table(table) => table.depth_below(above + 1, known)?,
+                        Node::Leaf(value) => depth_of(value),
+                    });
+                }
+                known.insert(place, Some(1 + inside));
+                1 + inside
+            }
+        };
+        (above + depth <= MAX_DEPTH).then_some(depth)
+    }
+
+    /// Empties it and every table in it: what lies in itself would never be dropped, and what lies deep not without a deep stack.
+    pub(super) fn take_apart(&self) {
+        let mut tables = vec![self.clone()];
+        while let Some(table) = tables.pop() {
+            let entries = std::mem::take(&mut *table.0.borrow_mut());
+            tables.extend(entries.into_values().filter_map(|node| match node {
+                Node::Table(table) => Some(table),
+                Node::Leaf(_) => None,
+            }));
+        }
+    }
+
     pub(super) fn to_map(&self) -> Map<String, Value> {
         self.0
             .borrow()
@@ -185,5 +230,14 @@ impl Table {
 
     pub(super) fn to_value(&self) -> Value {
         Value::Object(self.to_map())
+    }
+}
+
+/// Levels of a value that is no deeper than [`MAX_DEPTH`](crate::depth::MAX_DEPTH).
+fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth_of).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth_of).max().unwrap_or(0),
+        _ => 0,
     }
 }
