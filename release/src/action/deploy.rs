@@ -117,7 +117,7 @@ pub async fn deploy(
         // As helm has it: a release that is there and cannot be recorded is not undone.
         Err(error) if spec.options.atomic && !attempt.is_carried_out => {
             // What may be there unseen is found by its record.
-            let is_in_doubt = matches!(&error, DeployError::Apply(error) if error.is_in_doubt());
+            let is_in_doubt = error.is_in_doubt();
             let made = Made {
                 revision: attempt.release.revision,
                 is_all: !was_known && !attempt.found && !is_in_doubt,

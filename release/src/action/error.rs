@@ -105,6 +105,26 @@ pub enum DeployError {
 }
 
 impl DeployError {
+    /// Whether an object may be there though nobody answered that it is.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        match self {
+            Self::Apply(refused)
+            | Self::Hook {
+                source:
+                    HookError::Create {
+                        source: refused, ..
+                    },
+                ..
+            } => refused.is_in_doubt(),
+            Self::Namespace { source, .. }
+            | Self::Crd {
+                source: CrdError::Api(source),
+                ..
+            } => source.is_in_doubt(),
+            _ => false,
+        }
+    }
+
     /// Whether a hook ran and did not end well, rather than could not be run.
     pub fn is_failed_hook(&self) -> bool {
         let ended = |hook: &HookError| matches!(hook, HookError::Wait(WaitError::NotReady { .. }));

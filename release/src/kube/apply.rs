@@ -91,8 +91,9 @@ impl ApplyError {
 
     /// Whether an object may be there though nobody answered that it is.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        let mut reasons = self.failures.iter().map(ObjectFailure::reason);
-        reasons.any(|reason| ["Unreachable", "Timeout", "ServerTimeout"].contains(&reason))
+        let causes = self.failures.iter().filter_map(std::error::Error::source);
+        let mut answers = causes.filter_map(|cause| cause.downcast_ref::<ApiError>());
+        answers.any(ApiError::is_in_doubt)
     }
 
     /// Whether trying again can help without anybody changing anything.

@@ -72,6 +72,15 @@ impl ApiError {
         }
     }
 
+    /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy, a webhook or a server that gave up.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        match self {
+            Self::Refused(status) => status.code >= 500,
+            Self::Unreachable(_) | Self::Timeout(_) => true,
+            Self::Request(_) => false,
+        }
+    }
+
     /// The object, or the kind itself, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
