@@ -36,7 +36,7 @@ pub use stream::{SeparatorError, documents};
 
 use serde_json::{Map, Value};
 
-use crate::budget::{Budget, Part, TooLarge};
+use crate::budget::{Budget, MAX_DEPTH, Part, TooLarge};
 use crate::json;
 use build::{Apart, Builder, Keep, Stop};
 use compose::Composer;
@@ -376,11 +376,11 @@ pub fn decode_floats(text: &[u8]) -> Result<Value, Error> {
 /// ```
 ///
 /// # Errors
-/// As [`decode`], and for a document that is a list or a scalar.
+/// As [`decode`], for half as many levels, and for a document that is a list or a scalar.
 pub fn decode_into_map(text: &[u8]) -> Result<Map<String, Value>, Error> {
-    Decoder::new()
-        .floats()
-        .decode_into_map(text, &mut Budget::default())
+    // Such maps are put into others: half of what may be read again.
+    let mut budget = Budget::default().with_depth(MAX_DEPTH / 2);
+    Decoder::new().floats().decode_into_map(text, &mut budget)
 }
 
 /// The first document, as `Unmarshal` puts it into a `[]any`: every number is a float; null is an empty list.
