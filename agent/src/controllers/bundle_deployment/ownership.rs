@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
 use objects::ObjectKey;
 use release::kube::Owner;
 use serde_json::Value;
@@ -261,7 +262,9 @@ pub fn deployed_since(owner: &BundleDeployment, key: &ReleaseKey) -> Option<Stri
     let installed = status.conditions.iter().find(|one| {
         one.type_ == INSTALLED && one.status == "True" && !one.last_update_time.is_empty()
     })?;
-    (claims::revision(owner, key) > 0).then(|| installed.last_update_time.clone())
+    // Whatever else stands there is not told on.
+    let since: Timestamp = installed.last_update_time.parse().ok()?;
+    (claims::revision(owner, key) > 0).then(|| format!("{since:.0}"))
 }
 
 /// The release that has a live object, and since when: the time of the field manager that wrote its marks.
@@ -307,7 +310,6 @@ pub fn written_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     fn lost(name: &str, owner: Holder) -> OwnershipConflict {
@@ -325,16 +327,22 @@ mod tests {
             namespace: "ns".into(),
             name: "web".into(),
         };
-        let since = |release: &str, installed: &str| {
-            let condition = json!({"type": "Installed", "status": installed, "lastUpdateTime": "2026-01-01T00:00:00Z"});
+        let had = |release: &str, installed: &str, at: &str| {
+            let condition = json!({"type": "Installed", "status": installed, "lastUpdateTime": at});
             let owner = json!({"metadata": {"name": "owner"}, "status": {"release": release, "conditions": [condition]}});
             deployed_since(&serde_json::from_value(owner).unwrap(), &key)
         };
+        let since =
+            |release: &str, installed: &str| had(release, installed, "2026-01-01T00:00:00Z");
         assert_eq!(
             since("ns/web:3", "True").as_deref(),
             Some("2026-01-01T00:00:00Z")
         );
         assert_eq!(since("ns/web:3", "False"), None);
+        assert_eq!(
+            had("ns/web:3", "True", "now, and bundle x wants it too"),
+            None
+        );
         assert_eq!(since("ns/other:3", "True"), None);
     }
 
