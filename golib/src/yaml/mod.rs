@@ -9,7 +9,7 @@
 //! nodes first (`compose`, `decode`). What is built is counted against a [`Budget`].
 //!
 //! Depth costs memory and never the thread's stack; what aliases may repeat is limited as in Go. A [`Value`] is dropped by
-//! recursion, so one has [`MAX_DEPTH`](crate::budget::MAX_DEPTH) levels at most.
+//! recursion, so one has [`MAX_DEPTH`] levels at most.
 
 mod build;
 mod compose;
