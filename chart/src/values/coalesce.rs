@@ -3,9 +3,11 @@
 //! Mirrors `pkg/chart/common/util/coalesce.go`. *Coalescing* drops nulls the user set to remove a
 //! default; *merging* keeps them for a later coalescing.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::tree::{Node, Table, Weight};
+use super::tree::{Effort, Node, Table, Weight};
 use crate::chart::Chart;
 use crate::depth::TooDeep;
 use crate::go_format;
@@ -29,9 +31,12 @@ pub enum CoalesceError {
     /// Aliases and global values multiply what there is.
     #[error("values are too large: merged they take more than 48 MiB")]
     TooLarge,
-    /// What `import-values` place lies too deep.
+    /// Merged they nest too deep: `import-values`, or a subchart that is called `global`, may even put a table into itself.
     #[error(transparent)]
     TooDeep(#[from] TooDeep),
+    /// Imports and aliases merge the same tables again and again.
+    #[error("values are too large: merging them looks at more than five million keys")]
+    TooMuchWork,
 }
 
 /// How nulls are treated.
@@ -84,6 +89,10 @@ pub fn merge_values(
 }
 
 pub(super) fn to_value(table: &Table) -> Result<Value, CoalesceError> {
+    if let Err(error) = table.depth(&mut Effort::new()) {
+        table.take_apart();
+        return Err(error);
+    }
     match { Weight::MERGED }.table(table) {
         true => Ok(table.to_value()),
         false => Err(CoalesceError::TooLarge),
@@ -100,15 +109,32 @@ pub(super) fn chart_tree(
     let mut merging = Merging {
         nulls,
         weight: Weight::MERGED,
+        effort: &mut Effort::new(),
         warnings,
     };
-    merging.coalesce(chart, &values, "")?;
-    Ok(values)
+    match merging.coalesce(chart, &values, "") {
+        Ok(()) => Ok(values),
+        Err(error) => {
+            values.take_apart();
+            Err(error)
+        }
+    }
 }
 
 /// Merges `src` into `dst`, which has priority, keeping nulls.
-pub(super) fn merge_tables(dst: &Table, src: &Table, warnings: &mut Vec<Warning>) {
-    coalesce_tables(dst, src, "", Nulls::Keep, warnings);
+pub(super) fn merge_tables(
+    dst: &Table,
+    src: &Table,
+    effort: &mut Effort,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), CoalesceError> {
+    let mut merging = Merging {
+        nulls: Nulls::Keep,
+        weight: Weight::MERGED,
+        effort,
+        warnings,
+    };
+    merging.tables((dst, src), "", Nulls::Keep, 0)
 }
 
 fn join(prefix: &str, key: &str) -> String {
@@ -122,6 +148,7 @@ fn join(prefix: &str, key: &str) -> String {
 struct Merging<'w> {
     nulls: Nulls,
     weight: Weight,
+    effort: &'w mut Effort,
     warnings: &'w mut Vec<Warning>,
 }
 
@@ -136,7 +163,7 @@ impl Merging<'_> {
         if !self.weight.value(&chart.values) {
             return Err(CoalesceError::TooLarge);
         }
-        coalesce_defaults(chart, values, &path, self.nulls, self.warnings);
+        self.defaults(chart, values, &path)?;
         for subchart in &chart.dependencies {
             let name = subchart.name();
             let table = match values.get(name) {
@@ -175,7 +202,9 @@ impl Merging<'_> {
         let Some(theirs) = globals_of(src, "source") else {
             return Ok(());
         };
-        for (key, node) in theirs.entries() {
+        let theirs = theirs.entries();
+        self.effort.spend(theirs.len(), 0)?;
+        for (key, node) in theirs {
             if !self.weight.entry(&key, &node) {
                 return Err(CoalesceError::TooLarge);
             }
@@ -186,7 +215,7 @@ impl Merging<'_> {
                     let merged = table.shallow_copy();
                     // Nulls are dropped when the subchart itself is coalesced.
                     let path = join(prefix, &key);
-                    coalesce_tables(&merged, defaults, &path, Nulls::Keep, self.warnings);
+                    self.tables((&merged, defaults), &path, Nulls::Keep, 0)?;
                     ours.insert(key, Node::Table(merged));
                 }
                 (Node::Table(_), Some(Node::Leaf(_))) => {
@@ -201,87 +230,87 @@ impl Merging<'_> {
         dst.insert(GLOBAL_KEY, Node::Table(ours));
         Ok(())
     }
-}
 
-/// Puts the chart's own defaults under `values`.
-fn coalesce_defaults(
-    chart: &Chart,
-    values: &Table,
-    path: &str,
-    nulls: Nulls,
-    warnings: &mut Vec<Warning>,
-) {
-    for (key, default) in Table::copy_of(&chart.values).entries() {
-        match (values.get(&key), default) {
-            (Some(given), _) if given.is_null() && nulls == Nulls::Drop => values.remove(&key),
-            (Some(Node::Table(given)), Node::Table(default)) => {
-                let is_subchart = chart.dependencies.iter().any(|sub| sub.name() == key);
-                let nulls = if is_subchart { Nulls::Keep } else { nulls };
-                if nulls == Nulls::Drop {
-                    default.remove_nulls();
+    /// Puts the chart's own defaults under `values`.
+    fn defaults(&mut self, chart: &Chart, values: &Table, path: &str) -> Result<(), CoalesceError> {
+        let nulls = self.nulls;
+        for (key, default) in Table::copy_of(&chart.values).entries() {
+            match (values.get(&key), default) {
+                (Some(given), _) if given.is_null() && nulls == Nulls::Drop => values.remove(&key),
+                (Some(Node::Table(given)), Node::Table(default)) => {
+                    let is_subchart = chart.dependencies.iter().any(|sub| sub.name() == key);
+                    let nulls = if is_subchart { Nulls::Keep } else { nulls };
+                    if nulls == Nulls::Drop {
+                        default.remove_nulls();
+                    }
+                    self.tables((&given, &default), &join(path, &key), nulls, 0)?;
                 }
-                coalesce_tables(&given, &default, &join(path, &key), nulls, warnings);
-            }
-            (Some(Node::Table(_)), default) => {
-                if !default.is_null() {
-                    warnings.push(Warning::SkippedValue {
-                        key: join(path, &key),
-                    });
-                }
-            }
-            (Some(Node::Leaf(_)), _) => {}
-            (None, default) => {
-                if nulls == Nulls::Drop {
-                    match &default {
-                        node if node.is_null() => continue,
-                        Node::Table(table) => table.remove_nulls(),
-                        Node::Leaf(_) => {}
+                (Some(Node::Table(_)), default) => {
+                    if !default.is_null() {
+                        self.warnings.push(Warning::SkippedValue {
+                            key: join(path, &key),
+                        });
                     }
                 }
-                values.insert(key, default);
+                (Some(Node::Leaf(_)), _) => {}
+                (None, default) => {
+                    if nulls == Nulls::Drop {
+                        match &default {
+                            node if node.is_null() => continue,
+                            Node::Table(table) => table.remove_nulls(),
+                            Node::Leaf(_) => {}
+                        }
+                    }
+                    values.insert(key, default);
+                }
             }
         }
+        Ok(())
     }
-}
 
-fn coalesce_tables(
-    dst: &Table,
-    src: &Table,
-    prefix: &str,
-    nulls: Nulls,
-    warnings: &mut Vec<Warning>,
-) {
-    // A null the user set removes a default only where there is one.
-    let defaults = src.entries();
-    for (key, node) in dst.entries() {
-        if node.is_null() {
-            src.insert(key, node);
+    /// Merges the second table into the first one, which has priority; both lie in so many others.
+    fn tables(
+        &mut self,
+        (dst, src): (&Table, &Table),
+        prefix: &str,
+        nulls: Nulls,
+        level: usize,
+    ) -> Result<(), CoalesceError> {
+        // A null the user set removes a default only where there is one.
+        let (given, defaults) = (dst.entries(), src.entries());
+        self.effort.spend(given.len() + defaults.len(), level)?;
+        for (key, node) in given {
+            if node.is_null() {
+                src.insert(key, node);
+            }
         }
-    }
-    let had_default = |key: &str| {
-        defaults
-            .iter()
-            .any(|(name, node)| name == key && !node.is_null())
-    };
-    for (key, node) in src.entries() {
-        let path = join(prefix, &key);
-        match (dst.get(&key), &node) {
-            (Some(given), _) if given.is_null() && nulls == Nulls::Drop && had_default(&key) => {
-                dst.remove(&key);
+        let defaults = defaults.into_iter().filter(|(_, node)| !node.is_null());
+        let had_default: BTreeSet<String> = defaults.map(|(key, _)| key).collect();
+        for (key, node) in src.entries() {
+            let path = join(prefix, &key);
+            match (dst.get(&key), &node) {
+                (Some(given), _)
+                    if given.is_null() && nulls == Nulls::Drop && had_default.contains(&key) =>
+                {
+                    dst.remove(&key);
+                }
+                (None, _) => dst.insert(key, node),
+                (Some(Node::Table(given)), Node::Table(default)) => {
+                    self.tables((&given, default), &path, nulls, level + 1)?;
+                }
+                (Some(Node::Leaf(_)), Node::Table(default)) => {
+                    let value = default.to_value();
+                    self.warnings
+                        .push(Warning::CannotOverwriteTable { key: path, value });
+                }
+                (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
+                    let value = (**value).clone();
+                    self.warnings
+                        .push(Warning::IgnoredNonTable { key: path, value });
+                }
+                _ => {}
             }
-            (None, _) => dst.insert(key, node),
-            (Some(Node::Table(given)), Node::Table(default)) => {
-                coalesce_tables(&given, default, &path, nulls, warnings);
-            }
-            (Some(Node::Leaf(_)), Node::Table(default)) => {
-                let value = default.to_value();
-                warnings.push(Warning::CannotOverwriteTable { key: path, value });
-            }
-            (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
-                let value = (**value).clone();
-                warnings.push(Warning::IgnoredNonTable { key: path, value });
-            }
-            _ => {}
         }
+        Ok(())
     }
 }

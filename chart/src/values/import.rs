@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
-use super::tree::{Node, Table};
+use super::tree::{Effort, Node, Table};
 use crate::chart::Chart;
 use crate::depth::{MAX_DEPTH, TooDeep};
 use crate::go_format;
@@ -26,7 +26,23 @@ pub(crate) fn import_values(
         return Ok(());
     }
     let values = chart_tree(chart, &Value::Null, Nulls::Keep, warnings)?;
-    let mut imported = Table::default();
+    let imported = Table::default();
+    let merged = import(chart, &values, &imported, warnings);
+    // What lies in itself would never be dropped.
+    values.take_apart();
+    imported.take_apart();
+    chart.values = Arc::new(merged?);
+    Ok(())
+}
+
+/// The values of the chart, `values` with those of its subcharts, and what it imports from them.
+fn import(
+    chart: &mut Chart,
+    values: &Table,
+    imported: &Table,
+    warnings: &mut Vec<Warning>,
+) -> Result<Value, CoalesceError> {
+    let mut effort = Effort::new();
     for dependency in chart.metadata.dependencies.iter_mut() {
         let mut entries = Vec::new();
         for entry in &dependency.import_values {
@@ -44,14 +60,8 @@ pub(crate) fn import_values(
             ])));
             match values.table_at(&format!("{}.{child}", dependency.name)) {
                 Ok(found) => {
-                    let placed = place(&parent, found)?;
-                    merge_tables(&imported, &placed, warnings);
-                    // Tables are shared, so one may have been put into itself, or into what lies deep already.
-                    if imported.depth().is_none() {
-                        imported.take_apart();
-                        values.take_apart();
-                        return Err(TooDeep.into());
-                    }
+                    let placed = place(&parent, found, &mut effort)?;
+                    merge_tables(imported, &placed, &mut effort, warnings)?;
                 }
                 Err(key) => {
                     let key = key.to_owned();
@@ -63,21 +73,21 @@ pub(crate) fn import_values(
     }
     // What was imported may share tables with the chart's values, and merging changed them: the copy
     // comes after that, as in Helm.
-    let merged = Table::copy_of(&to_value(&values)?);
-    merge_tables(&merged, &std::mem::take(&mut imported), warnings);
-    chart.values = Arc::new(to_value(&merged)?);
-    Ok(())
+    let merged = Table::copy_of(&to_value(values)?);
+    imported.depth(&mut effort)?;
+    merge_tables(&merged, imported, &mut effort, warnings)?;
+    to_value(&merged)
 }
 
 /// The table nested below `path`; `.` is the root. What a chart imports its own parent may import, so the depth of both counts.
-fn place(path: &str, table: Table) -> Result<Table, TooDeep> {
+fn place(path: &str, table: Table, effort: &mut Effort) -> Result<Table, CoalesceError> {
     if path == "." {
         return Ok(table);
     }
     let keys = path.split('.').count();
     // Before anything is made: a table is dropped by recursion.
-    if keys + table.depth().ok_or(TooDeep)? > MAX_DEPTH {
-        return Err(TooDeep);
+    if keys > MAX_DEPTH || keys + table.depth(effort)? > MAX_DEPTH {
+        return Err(TooDeep.into());
     }
     Ok(path.rsplit('.').fold(table, |inner, key| {
         Table::from_iter([(key.to_owned(), Node::Table(inner))])
@@ -124,9 +134,67 @@ mod tests {
             // Deep only where one is imported into what the other one brought.
             imported(&[("data.d", "x"), ("data", "x.y")], shallow),
             imported(&[("data", "x"), ("data", "x.y")], shallow),
+            // One that comes to itself while it is merged.
+            imported(
+                &[
+                    ("data", "x"),
+                    ("data.y.z", "x.y.zz.m"),
+                    ("data.y", "x.z.k"),
+                    ("data.y", "x.zz.m.k"),
+                    ("data", "x.y"),
+                ],
+                "{y: {z: {}, zz: {}}, z: {}, zz: {m: {}}}",
+            ),
         ];
         for (at, outcome) in refused.into_iter().enumerate() {
             assert_eq!(outcome.map(drop), Err(TooDeep.into()), "{at}");
         }
+    }
+
+    #[test]
+    fn imports_that_merge_the_same_again_and_again_end() {
+        let imports = vec!["a"; 20_000].join(",");
+        let keys: String = (0..1_000).map(|at| format!("k{at}: 1, ")).collect();
+        let files = [
+            (
+                "Chart.yaml",
+                format!(
+                    "apiVersion: v2\nname: web\nversion: 1.0.0\ndependencies: [{{name: sub, version: 1.0.0, import-values: [{imports}]}}]"
+                ),
+            ),
+            (
+                "charts/sub/Chart.yaml",
+                "apiVersion: v2\nname: sub\nversion: 1.0.0".to_owned(),
+            ),
+            (
+                "charts/sub/values.yaml",
+                format!("exports: {{a: {{{keys}}}}}"),
+            ),
+        ];
+        let files = files.map(|(name, text)| crate::File::new(name, text));
+        let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
+        let outcome = import_values(&mut chart, &mut Vec::new());
+        assert_eq!(outcome, Err(CoalesceError::TooMuchWork));
+    }
+
+    #[test]
+    fn a_subchart_that_is_called_global_ends() {
+        let named = |name: &str| format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+        let files = [
+            (
+                "Chart.yaml",
+                named("web") + "dependencies: [{name: global, version: 1.0.0}]",
+            ),
+            ("values.yaml", "global: {z: {w: 1}}".to_owned()),
+            ("charts/global/Chart.yaml", named("global")),
+            ("charts/global/charts/two/Chart.yaml", named("two")),
+        ];
+        let files = files.map(|(name, text)| crate::File::new(name, text));
+        let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
+        let mut warnings = Vec::new();
+        let outcome = crate::dependency::process(&mut chart, &Value::Null, &mut warnings);
+        let outcome = outcome
+            .and_then(|()| crate::values::coalesce_values(&chart, &Value::Null, &mut warnings));
+        assert_eq!(outcome, Err(TooDeep.into()));
     }
 }

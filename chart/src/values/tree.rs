@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use crate::depth::MAX_DEPTH;
+use super::coalesce::CoalesceError;
+use crate::depth::{MAX_DEPTH, TooDeep};
 
 /// Bytes of values that may still be made, about. What is merged is shared; what comes out of it is not, and may be many
 /// times as large: a subchart's defaults once for each of its aliases, global values once for each chart.
@@ -70,6 +71,37 @@ impl Weight {
             })
     }
 }
+
+/// What merging tables may still cost.
+#[derive(Debug)]
+pub(crate) struct Effort {
+    keys_left: usize,
+}
+
+impl Effort {
+    /// For a chart with all its subcharts: some seconds at most, a hundred times what large charts take.
+    pub(super) const fn new() -> Self {
+        Self {
+            keys_left: 5_000_000,
+        }
+    }
+
+    /// Looks at so many keys of a table that lies in so many others.
+    ///
+    /// # Errors
+    /// That is too many of either. What lies in itself has no end of them.
+    pub(super) fn spend(&mut self, keys: usize, level: usize) -> Result<(), CoalesceError> {
+        if level > MAX_MERGED_DEPTH {
+            return Err(TooDeep.into());
+        }
+        let left = self.keys_left.checked_sub(1 + keys);
+        self.keys_left = left.ok_or(CoalesceError::TooMuchWork)?;
+        Ok(())
+    }
+}
+
+/// Levels of merged values: those of a chart's, below the names of the charts that it lies in.
+const MAX_MERGED_DEPTH: usize = MAX_DEPTH + 100;
 
 /// A table, or anything else; lists are never merged, so they are leaves. Cloning shares both.
 #[derive(Debug, Clone)]
@@ -177,9 +209,12 @@ impl Table {
         Ok(table)
     }
 
-    /// Levels of tables, lists and maps, itself among them; `None` if there are more than [`MAX_DEPTH`], or no end as a table lies in itself.
-    pub(super) fn depth(&self) -> Option<usize> {
-        self.depth_below(0, &mut HashMap::new())
+    /// Levels of tables, lists and maps, itself among them.
+    ///
+    /// # Errors
+    /// There are more than merged values may have, or no end as a table lies in itself.
+    pub(super) fn depth(&self, effort: &mut Effort) -> Result<usize, CoalesceError> {
+        self.depth_below(0, &mut HashMap::new(), effort)
     }
 
     /// `known` has what each table came to, and nothing of one that is being walked.
@@ -187,17 +222,18 @@ impl Table {
         &self,
         above: usize,
         known: &mut HashMap<*const RefCell<BTreeMap<String, Node>>, Option<usize>>,
-    ) -> Option<usize> {
+        effort: &mut Effort,
+    ) -> Result<usize, CoalesceError> {
         let place = Rc::as_ptr(&self.0);
         let depth = match known.get(&place) {
-            Some(known) => (*known)?,
-            None if above >= MAX_DEPTH => return None,
+            Some(known) => (*known).ok_or(TooDeep)?,
             None => {
+                effort.spend(self.0.borrow().len(), above)?;
                 known.insert(place, None);
                 let mut inside = 0;
                 for node in self.0.borrow().values() {
                     inside = inside.max(match node {
-                        Node::Table(table) => table.depth_below(above + 1, known)?,
+                        Node::Table(table) => table.depth_below(above + 1, known, effort)?,
                         Node::Leaf(value) => depth_of(value),
                     });
                 }
@@ -205,7 +241,10 @@ impl Table {
                 1 + inside
             }
         };
-        (above + depth <= MAX_DEPTH).then_some(depth)
+        match above + depth <= MAX_MERGED_DEPTH {
+            true => Ok(depth),
+            false => Err(TooDeep.into()),
+        }
     }
 
     /// Empties it and every table in it: what lies in itself would never be dropped, and what lies deep not without a deep stack.
