@@ -2,7 +2,7 @@
 
 use crate::error::{Context as _, Error, Result};
 use crate::kustomization::SortOptions;
-use crate::resid::default_order;
+use crate::resid::{ResId, default_order};
 use crate::resmap::ResMap;
 
 /// Puts the objects into the order that is asked for.
@@ -38,27 +38,59 @@ pub(crate) fn sort(map: &mut ResMap, options: &SortOptions) -> Result<()> {
             (None, None) => 0,
         }
     };
-    let mut list = std::mem::take(map.resources_mut());
-    list.sort_by_cached_key(|resource| {
-        let id = resource.cur_id();
-        let or = |text: &str, instead: &str| {
-            if text.is_empty() {
-                instead.to_owned()
-            } else {
-                text.to_owned()
-            }
+    let list = std::mem::take(map.resources_mut()).into_iter();
+    let mut list: Vec<_> = list
+        .map(|resource| (Key::of(resource.cur_id(), rank), resource))
+        .collect();
+    golib::sort::sort(&mut list, |(one, _), (other, _)| one.is_before(other));
+    let list: Vec<_> = list.into_iter().map(|(_, resource)| resource).collect();
+    map.append_all(list)
+        .context("SortOrderTransformer: Failed to append to resources")
+}
+
+/// What an object is ordered by.
+struct Key {
+    rank: i64,
+    gvk: String,
+    is_namespace: bool,
+    has_group: bool,
+    id: String,
+}
+
+impl Key {
+    fn of(id: &ResId, rank: impl Fn(&str) -> i64) -> Self {
+        let or = |text: &str, instead: &str| match text {
+            "" => instead.to_owned(),
+            text => text.to_owned(),
         };
-        (
-            rank(&id.gvk.kind),
-            id.gvk.legacy_sort_text(),
-            format!(
+        Self {
+            rank: rank(&id.gvk.kind),
+            gvk: id.gvk.legacy_sort_text(),
+            is_namespace: id.gvk.kind == "Namespace",
+            has_group: !id.gvk.group.is_empty(),
+            id: format!(
                 "{}|{}|{}",
                 id.gvk,
                 or(&id.namespace, "~X"),
                 or(&id.name, "~N")
             ),
-        )
-    });
-    map.append_all(list)
-        .context("SortOrderTransformer: Failed to append to resources")
+        }
+    }
+
+    /// `legacyIDSorter.Less`. Two namespaces, one of them Kubernetes' own, are the other way round, which is no order beside other kinds of
+    /// the same rank: what comes out is what Go's sort makes of it.
+    fn is_before(&self, other: &Self) -> bool {
+        if self.gvk == other.gvk {
+            return self.id < other.id;
+        }
+        if self.rank != other.rank {
+            return self.rank < other.rank;
+        }
+        let is_reversed =
+            self.is_namespace && other.is_namespace && !(self.has_group && other.has_group);
+        match is_reversed {
+            true => self.gvk > other.gvk,
+            false => self.gvk < other.gvk,
+        }
+    }
 }
