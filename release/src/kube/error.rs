@@ -72,10 +72,14 @@ impl ApiError {
         }
     }
 
-    /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy, a webhook or a server that gave up.
+    /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy or of a server that gave up. A 500 that is
+    /// no timeout is a refusal: of a field that the schema does not have, of a webhook.
     pub(crate) fn is_in_doubt(&self) -> bool {
         match self {
-            Self::Refused(status) => status.code >= 500,
+            Self::Refused(status) => {
+                matches!(status.code, 502..=504)
+                    || ["Timeout", "ServerTimeout"].contains(&status.reason.as_str())
+            }
             Self::Unreachable(_) | Self::Timeout(_) => true,
             Self::Request(_) => false,
         }
@@ -162,6 +166,36 @@ impl ApiError {
         match self.code() {
             Some(code) => is_ending || code >= 500 || code == 429 || code == 409,
             None => !matches!(self, Self::Request(_)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_have_been_carried_out_is_in_doubt() {
+        let refused = |code, reason: &str| {
+            let status = Status::failure("x", reason).with_code(code);
+            ApiError::Refused(status.boxed()).is_in_doubt()
+        };
+        // As kube makes one of a proxy's page.
+        let page = "Failed to parse error data";
+        for (code, reason, in_doubt) in [
+            (502, page, true),
+            (503, page, true),
+            (504, page, true),
+            (503, "ServiceUnavailable", true),
+            (504, "Timeout", true),
+            (500, "ServerTimeout", true),
+            (500, "", false),
+            (500, "InternalError", false),
+            (403, "Forbidden", false),
+            (409, "Conflict", false),
+            (422, "Invalid", false),
+        ] {
+            assert_eq!(refused(code, reason), in_doubt, "{code} {reason}");
         }
     }
 }
