@@ -8,8 +8,8 @@ use objects::managed_fields::FIELD_MANAGER;
 use crate::deletable::Deletable;
 use crate::model::Status;
 
-/// Revisions beyond this one were invented: counting on from them would end.
-const MAX_REVISION: i64 = i64::MAX / 2;
+/// The highest number that counts of what was not written here. Beyond it, it was invented, so that there would be none left to count on to.
+const MAX_OF_OTHERS: i64 = i64::MAX / 2;
 
 /// A stored revision as its object's metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl StoredRevision {
     /// Reads the labels of a storage object; `None` if they do not name a revision that there can be.
     pub fn from_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
         let revision = labels.get("version")?.parse().ok()?;
-        if !(1..=MAX_REVISION).contains(&revision) {
+        if !(1..i64::MAX).contains(&revision) {
             return None;
         }
         let status: Status = labels.get("status").map_or("", String::as_str).into();
@@ -89,6 +89,12 @@ impl StoredRevision {
             },
             _ => self,
         }
+    }
+
+    /// Whether it counts: what was written here has whatever number came next.
+    pub(crate) fn counts(&self) -> bool {
+        let is_known = matches!(self.origin, Origin::Noted | Origin::Spent);
+        is_known || self.revision <= MAX_OF_OTHERS
     }
 
     /// Whether another client than ours wrote it last.
@@ -212,6 +218,20 @@ mod tests {
         history[1].written_by = Some("Helm".to_owned());
         assert_eq!(before(&history, 2), [4, 5]);
         assert_eq!(prunable(&history, 2).once_deployed, [1]);
+    }
+
+    #[test]
+    fn a_number_that_was_invented_leaves_room_for_the_next() {
+        let counts = |revision, origin| {
+            let head = StoredRevision::new(revision, Status::Deployed);
+            StoredRevision { origin, ..head }.counts()
+        };
+        for origin in [Origin::Foreign, Origin::Untracked] {
+            assert!(counts(MAX_OF_OTHERS, origin));
+            assert!(!counts(MAX_OF_OTHERS + 1, origin));
+        }
+        // What was written over it has the next.
+        assert!(counts(MAX_OF_OTHERS + 1, Origin::Noted));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use release::model::{Release, Status};
 use release::storage::Storage;
-use release::{ApplyMethod, DeployOptions};
+use release::{ApplyMethod, DeployOptions, UninstallSpec};
 use serde_json::json;
 
 use crate::proofs::{Digests, with_digests};
@@ -163,5 +163,23 @@ async fn what_a_forged_revision_names_of_an_object_stays_on_it() -> Result<()> {
     world.deploy(&config_map("a", "2")).await?;
     let map = world.config_map("a").await?.expect("it is there");
     assert_eq!(map["data"], json!({"value": "2", "injected": "yes"}));
+    Ok(())
+}
+
+/// A number so high that none is left to count to.
+#[tokio::test]
+async fn a_forged_number_leaves_room_for_the_next_version() -> Result<()> {
+    let (world, _, plain) = deployed().await?;
+    let highest = i64::MAX / 2;
+    forge(&plain, Status::Deployed, |forged| forged.revision = highest).await?;
+    for (version, expected) in [("2", highest + 1), ("3", highest + 2)] {
+        let done = world.deploy(&config_map("a", version)).await?;
+        assert_eq!(done.release.revision, expected);
+        assert_eq!(world.value("a").await?, version);
+    }
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("a").await?, "none");
+    assert!(world.history().await?.is_empty());
     Ok(())
 }
