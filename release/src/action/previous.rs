@@ -31,6 +31,8 @@ pub(super) struct PreviousObjects {
     hidden: Option<(i64, Vec<Object>)>,
     /// Whether the last good revision was written here, and deployed, so that what it has is the release's.
     is_proven: bool,
+    /// Whether it is what is deployed now: of an older one, others may have by now what a later revision dropped.
+    is_deployed: bool,
     /// What dropping an object of the last good revision is.
     drop: Option<Operation>,
 }
@@ -80,7 +82,7 @@ impl PreviousObjects {
 
     /// Whether the last good revision proves that this object is the release's, so that its owner needs no check.
     pub(super) fn proves(&self, object: &Object) -> bool {
-        self.is_proven && self.good.contains_key(&object.key())
+        self.is_proven && self.is_deployed && self.good.contains_key(&object.key())
     }
 
     /// The revision of ours that somebody else's hides.
@@ -200,6 +202,10 @@ pub(super) async fn previous_objects(
     let others = unfinished_objects(storage, name, &later, read, &discovery).await?;
     let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
     let mut previous = PreviousObjects::new(from, others, &discovery).proven(is_proven);
+    let head = history.iter().find(|head| head.revision == good);
+    let is_deployed = |from: &Release| from.status() == Status::Deployed;
+    previous.is_deployed =
+        from.is_some_and(is_deployed) && head.is_some_and(|head| head.status == Status::Deployed);
     if from.is_some() && !is_proven {
         let hidden = last_good(storage, history, name, good).await?;
         previous.hidden = hidden.map(|hidden| {

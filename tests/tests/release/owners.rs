@@ -667,3 +667,23 @@ async fn an_object_adopted_between_look_and_deletion_stays() -> Result<()> {
     }
     Ok(())
 }
+
+/// What a version dropped another release may have by now, though the newest record that is left says that it is ours.
+#[tokio::test]
+async fn a_former_revision_proves_nothing_of_what_was_dropped_since() -> Result<()> {
+    let (world, digests, _) = tracked(World::new().await?);
+    let both = config_map("a", "1") + &config_map("x", "1");
+    world.deploy(&both).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    digests.own();
+    let other = world.beside("other").await?;
+    other.deploy(&config_map("x", "theirs")).await?;
+    let before = world.uid_of("configmap/x")?;
+    world.kubectl(&["delete", "secret", &release::storage::key("web", 2)])?;
+    let told = world.deploy(&both).await.unwrap_err();
+    let told = release::error_chain(&told);
+    assert!(told.contains("invalid ownership metadata"), "{told}");
+    assert_eq!(world.uid_of("configmap/x")?, before);
+    assert_eq!(world.value("x").await?, "theirs");
+    Ok(())
+}
