@@ -44,9 +44,35 @@ impl Resource {
         self.kind == "CustomResourceDefinition" && self.group == "apiextensions.k8s.io"
     }
 
+    /// Its kind, whatever the version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind {
+            group: self.group.clone(),
+            kind: self.kind.clone(),
+        }
+    }
+
     /// Whether it is this kind in this version.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         self.group == group && self.version == version && self.kind == kind
+    }
+}
+
+/// A kind in whatever version.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl std::fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group.as_str() {
+            "" => f.write_str(&self.kind),
+            group => write!(f, "{}.{group}", self.kind),
+        }
     }
 }
 
@@ -55,6 +81,8 @@ impl Resource {
 pub struct Discovery {
     kinds: HashMap<(String, String, String), Arc<Resource>>,
     api_versions: BTreeSet<String>,
+    /// Versions of groups whose own API server did not answer: what is known of them is old, or nothing.
+    silent: BTreeSet<String>,
     version: Value,
 }
 
@@ -84,6 +112,17 @@ impl Discovery {
             .filter(is_it)
             .min_by(|a, b| a.version.cmp(&b.version))
             .cloned()
+    }
+
+    /// Whether the API server of a `group/version` has said what it serves just now, so that a kind which is missing from it is none of its.
+    pub fn has_answered(&self, api_version: &str) -> bool {
+        self.api_versions.contains(api_version) && !self.silent.contains(api_version)
+    }
+
+    /// Whether a kind is served under this name in URLs, in some version.
+    pub fn serves(&self, group: &str, plural: &str) -> bool {
+        let is_it = |one: &Arc<Resource>| one.group == group && one.plural == plural;
+        self.kinds.values().any(is_it)
     }
 
     /// Every `group/version` and `group/version/Kind`, sorted: `.Capabilities.APIVersions`.
@@ -120,8 +159,7 @@ impl Discovery {
         for group in items(list, "items") {
             let group_name = text(group, "/metadata/name");
             for version in items(group, "versions") {
-                // A stale version belongs to an API server that does not answer now; what it last
-                // said is the best there is.
+                // What it last said is the best there is; that it did not say more is no proof of anything.
                 self.add_aggregated_version(group_name, version);
             }
         }
@@ -133,6 +171,9 @@ impl Discovery {
             "" => version_name.to_owned(),
             group => format!("{group}/{version_name}"),
         };
+        if text(version, "/freshness") == "Stale" {
+            self.silent.insert(api_version.clone());
+        }
         for resource in items(version, "resources") {
             for subresource in items(resource, "subresources") {
                 let kind = text(subresource, "/responseKind/kind");

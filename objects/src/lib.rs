@@ -20,6 +20,6 @@ pub mod merge;
 pub mod object;
 pub mod readiness;
 
-pub use discovery::{Discovery, Resource, group_version};
+pub use discovery::{Discovery, GroupKind, Resource, group_version};
 pub use manifest::BuildError;
 pub use object::{Object, ObjectKey};

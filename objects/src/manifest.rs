@@ -3,13 +3,13 @@
 //! A kind is looked up in discovery, or in the CustomResourceDefinitions of the same manifest, so
 //! that a chart may bring both. Mirrors `Build` of `pkg/kube/client.go`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use golib::budget::Budget;
 use serde_json::{Map, Value, json};
 
-use crate::discovery::{Discovery, Resource, group_version};
+use crate::discovery::{Discovery, GroupKind, Resource, group_version};
 use crate::fields::text;
 use crate::object::Object;
 
@@ -162,9 +162,38 @@ pub fn build(
     }
 }
 
-/// Turns the manifest of an earlier revision into those objects that can still be there: a kind the
-/// cluster does not serve any more has none, and a version it does not serve is replaced by one it
-/// does.
+/// The objects of an earlier revision, as far as the cluster lists their kinds.
+#[derive(Debug, Default)]
+#[must_use = "what is not listed may be there"]
+pub struct StoredObjects {
+    listed: Vec<Object>,
+    unlisted: BTreeSet<GroupKind>,
+}
+
+impl StoredObjects {
+    /// All of them; only where the cluster lists every kind of theirs.
+    ///
+    /// # Errors
+    /// The kinds it does not list: that there are no objects of them is to be shown otherwise.
+    pub fn all(self) -> Result<Vec<Object>, Self> {
+        match self.unlisted.is_empty() {
+            true => Ok(self.listed),
+            false => Err(self),
+        }
+    }
+
+    /// The kinds that the cluster does not list.
+    pub fn unlisted(&self) -> &BTreeSet<GroupKind> {
+        &self.unlisted
+    }
+
+    /// Those that can be reached. Of the others nothing follows.
+    pub fn listed(self) -> Vec<Object> {
+        self.listed
+    }
+}
+
+/// Turns the manifest of an earlier revision into objects. A version that the cluster does not serve is replaced by one it does.
 ///
 /// # Errors
 /// The manifest is no YAML.
@@ -172,7 +201,7 @@ pub fn build_stored(
     manifest: &str,
     namespace: &str,
     discovery: &Discovery,
-) -> Result<Vec<Object>, BuildError> {
+) -> Result<StoredObjects, BuildError> {
     build_served(documents(manifest)?, namespace, discovery)
 }
 
@@ -185,7 +214,7 @@ pub fn build_stored_names(
     manifest: &str,
     namespace: &str,
     discovery: &Discovery,
-) -> Result<Vec<Object>, BuildError> {
+) -> Result<StoredObjects, BuildError> {
     let mut all = Vec::new();
     let mut kept = Budget::new(MAX_OUTLINES);
     for (index, piece) in split(manifest).into_iter().enumerate() {
@@ -253,7 +282,7 @@ fn build_served(
     mut documents: Vec<Value>,
     namespace: &str,
     discovery: &Discovery,
-) -> Result<Vec<Object>, BuildError> {
+) -> Result<StoredObjects, BuildError> {
     for body in &mut documents {
         let (group, version) = group_version(text(body, "/apiVersion"));
         let kind = text(body, "/kind");
@@ -263,7 +292,20 @@ fn build_served(
             body["apiVersion"] = served.api_version().into();
         }
     }
-    Ok(build_lenient(documents, namespace, discovery, &[]).0)
+    let (listed, problems) = build_lenient(documents, namespace, discovery, &[]);
+    let unlisted = problems.iter().filter_map(|problem| match problem {
+        BuildError::NoMatch {
+            kind, api_version, ..
+        } => Some(GroupKind {
+            group: group_version(api_version).0.to_owned(),
+            kind: kind.clone(),
+        }),
+        _ => None,
+    });
+    Ok(StoredObjects {
+        unlisted: unlisted.collect(),
+        listed,
+    })
 }
 
 fn build_lenient(
@@ -461,7 +503,9 @@ mod tests {
         };
         let manifest = [large("a"), large("b")].join("---\n");
         assert!(build_stored(&manifest, "n", &core()).is_err());
-        let objects = build_stored_names(&manifest, "n", &core()).unwrap();
+        let objects = build_stored_names(&manifest, "n", &core())
+            .unwrap()
+            .listed();
         let names: Vec<_> = objects.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["a", "b"]);
         assert!(objects.iter().all(|one| one.body.get("x").is_none()));
@@ -486,7 +530,7 @@ mod tests {
         let tiny = |n| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{n}}}\n");
         let many = |count| (0..count).map(tiny).collect::<Vec<_>>().join("---\n");
         let built = build_stored_names(&many(5_000), "n", &core()).unwrap();
-        assert_eq!(built.len(), 5_000);
+        assert_eq!(built.listed().len(), 5_000);
         let failed = build_stored_names(&many(100_000), "n", &core()).unwrap_err();
         assert!(failed.to_string().contains("more than 32 MiB"), "{failed}");
     }
@@ -531,6 +575,17 @@ mod tests {
             "resource mapping not found for name: \"a\" namespace: \"\" from \"\": no matches for \
              kind \"Car\" in version \"x.io/v1\"\nensure CRDs are installed first"
         );
+    }
+
+    #[test]
+    fn what_is_stored_of_a_kind_that_is_not_listed_is_not_forgotten() {
+        let car = "apiVersion: x.io/v1\nkind: Car\nmetadata: {name: a}\n";
+        let map = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let stored = build_stored(&format!("{car}{map}"), "n", &core()).unwrap();
+        let unlisted: Vec<_> = stored.unlisted().iter().map(ToString::to_string).collect();
+        assert_eq!(unlisted, ["Car.x.io"]);
+        assert_eq!(stored.all().unwrap_err().listed().len(), 1);
+        assert!(build_stored(map, "n", &core()).unwrap().all().is_ok());
     }
 
     #[test]

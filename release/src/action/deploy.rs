@@ -279,8 +279,7 @@ async fn prepare<'a>(
     let mut recorded = previous.recorded();
     let is_own = |one: &&Release| storage.recognises(&spec.name, one.revision, one);
     if let Some(unfinished) = unfinished.as_ref().filter(is_own) {
-        let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-        let objects = stored_objects(unfinished, &discovery);
+        let objects = stored_objects(cluster, unfinished).await?;
         recorded.extend(objects.iter().map(Object::key));
     }
     let others = objects[unchecked..].iter();

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use objects::manifest::build_stored;
+use objects::manifest::{StoredObjects, build_stored};
 use objects::{Discovery, Object, ObjectKey};
 use serde_json::Value;
 
@@ -38,17 +38,13 @@ pub(super) struct PreviousObjects {
 }
 
 impl PreviousObjects {
-    /// The objects of `good` and, for deletion only, `others` of later revisions.
-    pub(super) fn new(
-        good: Option<&Release>,
-        others: Vec<(i64, Object)>,
-        discovery: &Discovery,
-    ) -> Self {
+    /// The objects of the last good revision, in its order, and, for deletion only, `others` of later revisions.
+    pub(super) fn new(good: Vec<Object>, others: Vec<(i64, Object)>) -> Self {
         let mut previous = Self {
             others,
             ..Self::default()
         };
-        for object in good.map_or(Vec::new(), |good| stored_objects(good, discovery)) {
+        for object in good {
             previous.order.push(object.key());
             previous.good.insert(object.key(), object);
         }
@@ -163,8 +159,8 @@ impl Pruning<'_> {
     }
 }
 
-/// The objects of a stored revision, as far as the cluster knows their kinds.
-pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Object> {
+/// The objects of a stored revision, as far as the cluster lists their kinds.
+pub(super) fn listed_objects(release: &Release, discovery: &Discovery) -> StoredObjects {
     let built = build_stored(&release.manifest, &release.namespace, discovery);
     built.unwrap_or_else(|error| {
         // It was applied once, so this is damage; what it had can only be left alone.
@@ -175,8 +171,23 @@ pub(super) fn stored_objects(release: &Release, discovery: &Discovery) -> Vec<Ob
             error,
             "unreadable manifest"
         );
-        Vec::new()
+        StoredObjects::default()
     })
+}
+
+/// The objects of a stored revision. A kind that is gone for good has none.
+///
+/// # Errors
+/// A kind is not served at this moment, so that nobody knows what there is of it.
+pub(super) async fn stored_objects(
+    cluster: &Cluster,
+    release: &Release,
+) -> Result<Vec<Object>, DeployError> {
+    let listed = |discovery: &Discovery| listed_objects(release, discovery);
+    cluster
+        .stored_objects(listed)
+        .await
+        .map_err(DeployError::Discovery)
 }
 
 /// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
@@ -198,24 +209,27 @@ pub(super) async fn previous_objects(
     if from.is_none() && later.is_empty() {
         return Ok(PreviousObjects::default());
     }
-    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-    let others = unfinished_objects(storage, name, &later, read, &discovery).await?;
+    let others = unfinished_objects(cluster, storage, name, &later, read).await?;
     let is_proven = from.is_some_and(|from| storage.proves(name, from.revision, from));
-    let mut previous = PreviousObjects::new(from, others, &discovery).proven(is_proven);
+    let former = match from {
+        Some(from) => stored_objects(cluster, from).await?,
+        None => Vec::new(),
+    };
+    let mut previous = PreviousObjects::new(former, others).proven(is_proven);
     let head = history.iter().find(|head| head.revision == good);
     let is_deployed = |from: &Release| from.status() == Status::Deployed;
     previous.is_deployed =
         from.is_some_and(is_deployed) && head.is_some_and(|head| head.status == Status::Deployed);
-    if from.is_some() && !is_proven {
-        let hidden = last_good(storage, history, name, good).await?;
-        previous.hidden = hidden.map(|hidden| {
-            let objects = stored_objects(&hidden, &discovery).into_iter();
-            let names = objects.map(|object| Object {
-                body: Value::Null,
-                ..object
-            });
-            (hidden.revision, names.collect())
+    if from.is_some()
+        && !is_proven
+        && let Some(hidden) = last_good(storage, history, name, good).await?
+    {
+        let objects = stored_objects(cluster, &hidden).await?.into_iter();
+        let names = objects.map(|object| Object {
+            body: Value::Null,
+            ..object
         });
+        previous.hidden = Some((hidden.revision, names.collect()));
     }
     Ok(previous)
 }
@@ -244,13 +258,16 @@ pub(super) async fn read_if_possible(
 
 /// The objects, without their bodies, of those of `revisions` that were written here and whose objects may still be in the
 /// cluster. Records are read one by one: anybody may have written them. What was `read` before is not read again.
+///
+/// # Errors
+/// Records cannot be read, or a kind of theirs is not served at this moment.
 pub(super) async fn unfinished_objects(
+    cluster: &Cluster,
     storage: &Storage,
     name: &str,
     revisions: &[&StoredRevision],
     read: Option<&Release>,
-    discovery: &Discovery,
-) -> Result<Vec<(i64, Object)>, StorageError> {
+) -> Result<Vec<(i64, Object)>, DeployError> {
     let mut unfinished = Vec::new();
     for StoredRevision {
         revision, status, ..
@@ -267,7 +284,11 @@ pub(super) async fn unfinished_objects(
         };
         // What somebody else's attempt brought, or a forged one names, nobody here may take back.
         let release = release.filter(|release| storage.recognises(name, *revision, release));
-        for object in release.map_or(Vec::new(), |release| stored_objects(&release, discovery)) {
+        let objects = match release {
+            Some(release) => stored_objects(cluster, &release).await?,
+            None => Vec::new(),
+        };
+        for object in objects {
             let body = Value::Null;
             unfinished.push((*revision, Object { body, ..object }));
         }

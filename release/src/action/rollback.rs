@@ -14,7 +14,7 @@ use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookObjects;
 use super::previous::{
-    PreviousObjects, Pruning, read_if_possible, stored_objects, unfinished_objects,
+    PreviousObjects, Pruning, listed_objects, read_if_possible, stored_objects, unfinished_objects,
 };
 use super::retained::Retained;
 use super::{Deployed, RollbackSpec};
@@ -88,10 +88,12 @@ pub(super) async fn rollback_locked(
     };
     let others = history.iter().filter(is_attempt);
     let others: Vec<_> = others.collect();
-    let others = unfinished_objects(storage, &spec.name, &others, Some(&target), &discovery)
-        .await
-        .map_err(DeployError::Storage)?;
-    let mut previous = PreviousObjects::new(current.as_ref(), others, &discovery);
+    let others = unfinished_objects(cluster, storage, &spec.name, &others, Some(&target)).await?;
+    let former = match &current {
+        Some(current) => stored_objects(cluster, current).await?,
+        None => Vec::new(),
+    };
+    let mut previous = PreviousObjects::new(former, others);
     let head = last(&history).map(|head| &head.status);
     let was_good = matches!(head, Some(Status::Deployed | Status::Superseded));
     previous = match is_undo || !was_good {
@@ -112,7 +114,7 @@ pub(super) async fn rollback_locked(
         .and_then(|documents| build(documents, &spec.namespace, &discovery, &[]));
     let lenient = match &built {
         Ok(_) => Vec::new(),
-        Err(_) => stored_objects(&target, &discovery),
+        Err(_) => listed_objects(&target, &discovery).listed(),
     };
     let desired = built.as_ref().unwrap_or(&lenient);
     let pruning = Pruning {

@@ -317,7 +317,9 @@ async fn delete_objects(
         }
     };
     let built = build_stored_names(&release.manifest, &spec.namespace, &discovery);
-    take(built.map_err(UninstallError::Corrupted)?, operation);
+    let built = built.map_err(UninstallError::Corrupted)?;
+    let left = cluster.all_that_is_left(built).await;
+    take(left.map_err(UninstallError::Discovery)?, operation);
     for (revision, operation) in others {
         let other = match storage.get_unverified(&spec.name, *revision).await {
             Ok(other) => other,
@@ -329,7 +331,10 @@ async fn delete_objects(
             }
         };
         match build_stored_names(&other.manifest, &spec.namespace, &discovery) {
-            Ok(built) => take(built, *operation),
+            Ok(built) => {
+                let left = cluster.all_that_is_left(built).await;
+                take(left.map_err(UninstallError::Discovery)?, *operation);
+            }
             Err(error) => {
                 let error = crate::unquoted::error_unquoted(&error);
                 tracing::warn!(release = spec.name, error, "unreadable manifest");

@@ -42,8 +42,7 @@ pub(super) async fn confirm_install(
         .iter()
         .filter(|head| head.origin == Origin::Noted && head.revision > good.revision);
     let began = attempts.filter_map(|head| head.created_at).min();
-    let discovery = cluster.discovery().await.map_err(DeployError::Discovery)?;
-    let objects = stored_objects(&good, &discovery);
+    let objects = stored_objects(cluster, &good).await?;
     let owner = Owner::new(name, namespace);
     for page in objects.chunks(PAGE) {
         let page: Vec<&Object> = page.iter().collect();

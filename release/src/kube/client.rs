@@ -156,6 +156,10 @@ impl Cluster {
         }
     }
 
+    pub(super) fn known_kinds(&self) -> &CachedDiscovery {
+        &self.discovery
+    }
+
     /// Forgets what the cluster serves, for callers that see CustomResourceDefinitions change.
     pub fn forget_discovery(&self) {
         self.discovery.forget();

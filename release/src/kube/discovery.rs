@@ -1,7 +1,7 @@
 //! Which kinds the cluster serves, asked once and remembered.
 //!
 //! One aggregated discovery is two requests and covers every group; a server without it is asked
-//! group by group. A group whose own API server is down is simply missing, as for Helm. The cache
+//! group by group. What a group whose own API server is down has is missing, and [`Discovery::has_answered`] says so. The cache
 //! is shared by all identities (rights do not change what exists) and is refreshed when it is old,
 //! when a kind was not found, and after this crate created a CustomResourceDefinition.
 
@@ -39,6 +39,11 @@ impl CachedDiscovery {
             current: RwLock::new(None),
             asking: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// Who asks.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     fn current(&self, max_age: Duration) -> Option<Arc<Discovery>> {

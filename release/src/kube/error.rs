@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use kube::core::response::StatusCause;
+use objects::GroupKind;
 
 /// A request failed. The text is the API server's where it answered.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum ApiError {
     /// The answer took too long.
     #[error("no answer from the kubernetes cluster within {0:?}")]
     Timeout(Duration),
+    /// The API server does not serve a kind at this moment, and does not say that it is gone.
+    #[error("there may be objects of kind {0}, which the kubernetes cluster does not serve now")]
+    NotServed(GroupKind),
     /// A name or path cannot be part of a request.
     #[error("invalid request")]
     Request(#[source] http::Error),
@@ -68,6 +72,7 @@ impl ApiError {
             Self::Refused(status) if status.reason.is_empty() => "Unknown",
             Self::Refused(status) => &status.reason,
             Self::Unreachable(_) | Self::Timeout(_) => "Unreachable",
+            Self::NotServed(_) => "NotServed",
             Self::Request(_) => "BadRequest",
         }
     }
@@ -81,7 +86,7 @@ impl ApiError {
                     || ["Timeout", "ServerTimeout"].contains(&status.reason.as_str())
             }
             Self::Unreachable(_) | Self::Timeout(_) => true,
-            Self::Request(_) => false,
+            Self::NotServed(_) | Self::Request(_) => false,
         }
     }
 

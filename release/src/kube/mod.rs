@@ -6,6 +6,7 @@
 //!
 //! - `transport` and `client`: one request, and the handle of one identity with all that is asked.
 //! - `ownership` and `check`: to whom an object belongs, and finding out before writing it.
+//! - `discovery` and `unlisted`: which kinds there are, and which are only not served at the moment.
 //! - `write`, `apply`, `migrate` and `dry_run`: one object, a manifest in order, the fields of other
 //!   Helm clients, and what a write would change.
 //! - `delete`, `wait` and `hook_watch`: removing objects, and waiting for them.
@@ -27,6 +28,7 @@ mod migrate;
 mod ownership;
 mod record_lists;
 mod transport;
+mod unlisted;
 mod wait;
 mod write;
 

@@ -391,3 +391,67 @@ async fn a_rollbacks_target_is_kept_until_the_rollback_is_stored() -> Result<()>
     }
     anyhow::bail!("it never ends")
 }
+
+/// Of what an API server behind an `APIService` has, nobody knows while it does not answer: it may be there.
+#[tokio::test]
+async fn what_is_of_a_kind_that_is_not_served_now_is_not_taken_for_gone() -> Result<()> {
+    let world = World::new().await?;
+    let group = format!("{}.silent.example.com", world.namespace);
+    let silent = format!(
+        "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{group}}}\nspec: {{group: {group}, version: v1, \
+         groupPriorityMinimum: 100, versionPriority: 10, insecureSkipTLSVerify: true, service: {{name: none, namespace: default}}}}\n"
+    );
+    world.deploy(&config_map("a", "1")).await?;
+    let mut record = world.storage.get("web", 1).await?;
+    record.manifest +=
+        &format!("---\napiVersion: {group}/v1\nkind: Silent\nmetadata: {{name: there}}\n");
+    world.storage.update(&record).await?;
+    let file = std::env::temp_dir().join(format!("{group}.yaml"));
+    std::fs::write(&file, silent)?;
+    world.kubectl(&["create", "--filename", &file.to_string_lossy()])?;
+    std::fs::remove_file(&file)?;
+    let uninstall = || async {
+        let cluster = Cluster::new(world.client.clone());
+        let spec = UninstallSpec::new("web", &world.namespace);
+        release::uninstall(&cluster, &world.storage, &spec).await
+    };
+    let upgrade = || async {
+        let cluster = Cluster::new(world.client.clone());
+        let template = Template::new(&config_map("b", "1"));
+        let spec = world.spec(&template, DeployOptions::default());
+        release::deploy(&cluster, &world.storage, &spec).await
+    };
+    let told = release::error_chain(&upgrade().await.unwrap_err());
+    assert!(told.contains(&format!("kind Silent.{group}")), "{told}");
+    assert_eq!(world.history().await?, ["1 deployed"]);
+    let told = release::error_chain(&uninstall().await.unwrap_err());
+    assert!(told.contains(&format!("kind Silent.{group}")), "{told}");
+    assert_eq!(world.history().await?, ["1 uninstalling"]);
+    assert_eq!(world.value("a").await?, "1");
+    // Who takes the kind away says that there is nothing of it.
+    world.kubectl(&["delete", "apiservice", &format!("v1.{group}")])?;
+    uninstall().await?;
+    assert_eq!(world.value("a").await?, "none");
+    assert!(world.history().await?.is_empty());
+    Ok(())
+}
+
+/// A definition says that there may be objects, also while it is not served.
+#[tokio::test]
+async fn what_a_definition_defines_is_not_taken_for_gone_before_it_is_served() -> Result<()> {
+    let world = World::new().await?;
+    let unserved = definition(&world).replace("served: true", "served: false");
+    world.deploy(&(unserved + &config_map("a", "1"))).await?;
+    let mut record = world.storage.get("web", 1).await?;
+    let manifest = std::mem::replace(&mut record.manifest, config_map("a", "1") + &car(&world, 2));
+    world.storage.update(&record).await?;
+    let spec = UninstallSpec::new("web", &world.namespace);
+    let uninstall = || release::uninstall(&world.cluster, &world.storage, &spec);
+    let told = release::error_chain(&uninstall().await.unwrap_err());
+    assert!(told.contains("kind Car."), "{told}");
+    assert_eq!(world.value("a").await?, "1");
+    record.manifest = manifest;
+    world.storage.update(&record).await?;
+    uninstall().await?;
+    Ok(())
+}

@@ -61,7 +61,7 @@ pub async fn objects(cluster: &Cluster, release: &Release) -> Result<Vec<Object>
     Ok(objects)
 }
 
-/// The objects of an earlier revision that can still be there.
+/// The objects of an earlier revision that can be looked at.
 ///
 /// # Errors
 /// The cluster cannot be asked what it serves, or the record is no YAML.
@@ -70,11 +70,7 @@ pub async fn stored_objects(
     release: &Release,
 ) -> Result<Vec<Object>, ObjectsError> {
     let discovery = cluster.discovery().await?;
-    Ok(build_stored(
-        &release.manifest,
-        &release.namespace,
-        &discovery,
-    )?)
+    Ok(build_stored(&release.manifest, &release.namespace, &discovery)?.listed())
 }
 
 /// What drifted and applying it again can put right: not what is left over, and nothing that another release has.

@@ -1,0 +1,170 @@
+//! Kinds that the API server does not list: gone for good, or only not served at this moment.
+//!
+//! An API server that has just started does not serve what definitions define yet, and one behind an `APIService` may not answer. Both look
+//! as if a kind was gone, and its objects are there all the same. Helm fails then, and where a kind was taken away too; here a kind counts as
+//! gone once neither a definition nor an API server that does not answer may have it.
+
+use std::collections::BTreeSet;
+
+use objects::fields::text;
+use objects::manifest::StoredObjects;
+use objects::{Discovery, GroupKind, Object, Resource};
+use serde_json::Value;
+
+use super::client::Cluster;
+use super::discovery::CachedDiscovery;
+use super::error::ApiError;
+use super::transport::{
+    ACCEPT_JSON, ACCEPT_METADATA_LIST, Connection, Verb, escape, found, path, send,
+};
+
+/// Objects a page: of definitions their metadata, of API services all.
+const PAGE: u32 = 500;
+
+impl Cluster {
+    /// The objects of an earlier revision, whose manifest `listed` reads. A kind that is gone has none.
+    ///
+    /// # Errors
+    /// A kind is not served at this moment ([`ApiError::NotServed`]), or the API server cannot be asked.
+    pub(crate) async fn stored_objects(
+        &self,
+        listed: impl Fn(&Discovery) -> StoredObjects,
+    ) -> Result<Vec<Object>, ApiError> {
+        let known = self.discovery().await?;
+        let stored = match listed(&known).all() {
+            Ok(all) => return Ok(all),
+            Err(_) => listed(&*self.fresh_discovery().await?),
+        };
+        self.all_that_is_left(stored).await
+    }
+
+    /// What a manifest has that was read with a fresh answer of the cluster, once it is known that nothing is there of the kinds it does not list.
+    ///
+    /// # Errors
+    /// As [`Self::stored_objects`].
+    pub(crate) async fn all_that_is_left(
+        &self,
+        stored: StoredObjects,
+    ) -> Result<Vec<Object>, ApiError> {
+        match stored.all() {
+            Ok(all) => Ok(all),
+            Err(stored) => {
+                self.known_kinds().prove_gone(stored.unlisted()).await?;
+                Ok(stored.listed())
+            }
+        }
+    }
+}
+
+impl CachedDiscovery {
+    /// Shows that there is nothing of kinds that the cluster does not list.
+    async fn prove_gone(&self, kinds: &BTreeSet<GroupKind>) -> Result<(), ApiError> {
+        let connection = self.connection();
+        let discovery = self.fresh().await?;
+        let groups: BTreeSet<&str> = kinds.iter().map(|kind| kind.group.as_str()).collect();
+        let not_served = |kind: &GroupKind| Err(ApiError::NotServed(kind.clone()));
+        let services = all(connection, &API_SERVICE.resource(), ACCEPT_JSON).await?;
+        for service in services {
+            let group = text(&service, "/spec/group");
+            // What an API server of its own serves.
+            let is_behind = service
+                .pointer("/spec/service")
+                .is_some_and(Value::is_object);
+            if !is_behind || !groups.contains(group) {
+                continue;
+            }
+            let version = text(&service, "/spec/version");
+            if !discovery.has_answered(&format!("{group}/{version}"))
+                && let Some(kind) = kinds.iter().find(|kind| kind.group == group)
+            {
+                return not_served(kind);
+            }
+        }
+        let definition = DEFINITION.resource();
+        for defined in all(connection, &definition, ACCEPT_METADATA_LIST).await? {
+            let name = text(&defined, "/metadata/name");
+            let Some((plural, group)) = name.split_once('.') else {
+                continue;
+            };
+            // Of one that is being deleted the API server deletes all objects.
+            let is_going = defined.pointer("/metadata/deletionTimestamp").is_some();
+            if is_going || !groups.contains(group) || discovery.serves(group, plural) {
+                continue;
+            }
+            let at = path(&definition, None, Some(name), "");
+            let get = send(connection, Verb::get(ACCEPT_JSON), at, None);
+            let Some(defined) = found(get.await)? else {
+                continue;
+            };
+            let kind = text(&defined, "/spec/names/kind");
+            let is_it = |one: &&GroupKind| one.group == group && one.kind == kind;
+            if let Some(kind) = kinds.iter().find(is_it) {
+                return not_served(kind);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A kind that tells of kinds.
+struct OfKinds {
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+const DEFINITION: OfKinds = OfKinds {
+    group: "apiextensions.k8s.io",
+    kind: "CustomResourceDefinition",
+    plural: "customresourcedefinitions",
+};
+
+const API_SERVICE: OfKinds = OfKinds {
+    group: "apiregistration.k8s.io",
+    kind: "APIService",
+    plural: "apiservices",
+};
+
+impl OfKinds {
+    fn resource(&self) -> Resource {
+        Resource {
+            group: self.group.to_owned(),
+            version: "v1".to_owned(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+            namespaced: false,
+        }
+    }
+}
+
+/// All objects of a kind; none where the API server does not have it at all.
+async fn all(
+    connection: &Connection,
+    resource: &Resource,
+    accept: &str,
+) -> Result<Vec<Value>, ApiError> {
+    let mut all = Vec::new();
+    let mut next = String::new();
+    loop {
+        let mut query = format!("?limit={PAGE}");
+        if !next.is_empty() {
+            query = format!("{query}&continue={}", escape(&next));
+        }
+        let page = send(
+            connection,
+            Verb::get(accept),
+            path(resource, None, None, &query),
+            None,
+        );
+        let Some(mut page) = found(page.await)? else {
+            return Ok(all);
+        };
+        next = text(&page, "/metadata/continue").to_owned();
+        if let Some(Value::Array(items)) = page.get_mut("items") {
+            all.append(items);
+        }
+        if next.is_empty() {
+            return Ok(all);
+        }
+    }
+}
