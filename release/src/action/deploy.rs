@@ -33,7 +33,7 @@ use super::uninstall::Extent;
 use super::written_here::confirm_install;
 use super::{
     DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
-    capabilities,
+    Writer, capabilities,
 };
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
@@ -63,7 +63,10 @@ pub async fn deploy(
     let _lock = cluster.lock_release(&spec.namespace, &spec.name).await;
     let mut history = storage.history(&spec.name).await?;
     let mut first_plan = decide(&history, cluster.host().now());
-    if first_plan.action == Action::Wait && is_agents(storage, spec, &mut history).await {
+    let writer = &spec.options.writer;
+    if first_plan.action == Action::Wait
+        && is_agents(storage, &spec.name, writer, &mut history).await
+    {
         first_plan = decide(&history, cluster.host().now());
     }
     if first_plan.action == Action::Wait {
@@ -133,12 +136,17 @@ pub async fn deploy(
 }
 
 /// Whether the newest record was written by an agent for this caller's bundles; takes that into the history.
-async fn is_agents(storage: &Storage, spec: &DeploySpec, history: &mut [StoredRevision]) -> bool {
+pub(super) async fn is_agents(
+    storage: &Storage,
+    name: &str,
+    writer: &Writer,
+    history: &mut [StoredRevision],
+) -> bool {
     let Some(newest) = history.iter_mut().max_by_key(|head| head.revision) else {
         return false;
     };
-    let record = storage.get_unverified(&spec.name, newest.revision).await;
-    let is_agents = record.is_ok_and(|record| spec.options.writer.wrote(&record));
+    let record = storage.get_unverified(name, newest.revision).await;
+    let is_agents = record.is_ok_and(|record| writer.wrote(&record));
     if is_agents {
         newest.origin = Origin::Agent;
     }

@@ -224,6 +224,9 @@ pub enum UninstallError {
         /// Why.
         source: StorageError,
     },
+    /// A helm client is at work on it: what it is about to write would have no record.
+    #[error("another operation (install/upgrade/rollback) is in progress")]
+    Locked,
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]
     Purge(#[source] StorageError),
@@ -333,6 +336,7 @@ impl UninstallError {
         match self {
             Self::Load { source, .. } | Self::Purge(source) => source.is_retryable(),
             Self::Hook(source) => source.is_retryable(),
+            Self::Locked => true,
             Self::Corrupted(_) => false,
             Self::Discovery(source) => source.is_retryable(),
             Self::Delete { failures, .. } => failures.iter().all(DeleteError::is_retryable),

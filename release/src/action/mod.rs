@@ -257,6 +257,8 @@ pub struct UninstallSpec {
     pub is_attempt: bool,
     /// Only revisions up to this one count, as if there were no others: what is above is of who has the release next. `None` for all.
     pub up_to: Option<i64>,
+    /// Who else writes records for the caller's bundles, as for a deploy: what of theirs is pending was cut off.
+    pub writer: Writer,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -274,6 +276,7 @@ impl UninstallSpec {
             keep_resources: false,
             is_attempt: false,
             up_to: None,
+            writer: Writer::default(),
             keep_history: false,
             disable_hooks: false,
             timeout: None,

@@ -11,6 +11,7 @@ use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
+use super::deploy::is_agents;
 use super::error::UninstallError;
 use super::hooks::{HookObjects, HookRun, carried_on};
 use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
@@ -71,13 +72,23 @@ pub(super) async fn uninstall_locked(
     if history.is_empty() {
         return Ok(done);
     }
+    let now = cluster.host().now();
+    let planned = |history: &[StoredRevision]| {
+        plan_uninstall(history, now, spec.keep_resources, spec.keep_history)
+    };
+    let mut plan = planned(&history);
+    if plan == UninstallPlan::Wait
+        && is_agents(storage, &spec.name, &spec.writer, &mut history).await
+    {
+        plan = planned(&history);
+    }
     let records = Records {
         name: spec.name.clone(),
         history,
         is_attempt: spec.is_attempt,
     };
-    let plan = plan_uninstall(&records.history, spec.keep_resources, spec.keep_history);
     match plan {
+        UninstallPlan::Wait => return Err(UninstallError::Locked),
         UninstallPlan::None | UninstallPlan::KeepRecords => return Ok(done),
         UninstallPlan::PurgeRecords => {
             records.purge(storage, None).await?;

@@ -344,6 +344,8 @@ impl Plan {
 pub enum UninstallPlan {
     /// It does not exist.
     None,
+    /// Come back later: a helm client is at work on it.
+    Wait,
     /// Its records are deleted and nothing else: its objects are to stay, or are gone already.
     PurgeRecords,
     /// It was uninstalled with its history, which is to be kept.
@@ -352,15 +354,21 @@ pub enum UninstallPlan {
     Delete,
 }
 
-/// Decides how a release is uninstalled; whatever its newest revision is, it can be.
+/// Decides how a release is uninstalled; whatever its newest revision is, it can be, once a helm client that is at work on it has ended or has
+/// had its time. `now` tells how old its operation is.
 pub fn plan_uninstall(
     history: &[StoredRevision],
+    now: Timestamp,
     keep_resources: bool,
     keep_history: bool,
 ) -> UninstallPlan {
     let Some(newest) = last(history) else {
         return UninstallPlan::None;
     };
+    // One that removes it does what is about to be done.
+    if newest.status.is_pending() && is_helm_at_work(newest, now) {
+        return UninstallPlan::Wait;
+    }
     let is_gone = newest.status == Status::Uninstalled;
     // That the objects are gone somebody else may say who knows, or who lies.
     let is_believed = is_gone && newest.origin != Origin::Foreign;

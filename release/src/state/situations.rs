@@ -168,6 +168,7 @@ fn action(action: Action) -> String {
 fn uninstall_plan(uninstall_plan: UninstallPlan) -> &'static str {
     match uninstall_plan {
         UninstallPlan::None => "-",
+        UninstallPlan::Wait => "wait",
         UninstallPlan::PurgeRecords => "forget",
         UninstallPlan::KeepRecords => "keep",
         UninstallPlan::Delete => "remove",
@@ -215,9 +216,9 @@ fn row(newest: &str, shape: &Shape) -> String {
         action(confirmed(DesiredContent::Again).action),
         over_what_runs(plan, &history, shape),
         undo,
-        uninstall_plan(plan_uninstall(&history, false, false)).to_owned(),
-        uninstall_plan(plan_uninstall(&history, true, false)).to_owned(),
-        uninstall_plan(plan_uninstall(&history, false, true)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, NOW, false, false)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, NOW, true, false)).to_owned(),
+        uninstall_plan(plan_uninstall(&history, NOW, false, true)).to_owned(),
     ];
     let mut row = format!("{:<17} {:<17}", newest, shape.name);
     for cell in cells {

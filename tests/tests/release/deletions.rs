@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::Storage;
-use release::{Cluster, DeployOptions, RollbackSpec, UninstallSpec};
+use release::{Cluster, DeployOptions, RollbackSpec, UninstallError, UninstallSpec};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -390,6 +390,43 @@ async fn a_rollbacks_target_is_kept_until_the_rollback_is_stored() -> Result<()>
         }
     }
     anyhow::bail!("it never ends")
+}
+
+/// Who removes a release while a helm client upgrades it leaves what that writes without a record.
+#[tokio::test]
+async fn a_release_that_helm_is_at_work_on_is_removed_after_that() -> Result<()> {
+    let world = World::new().await?;
+    world.deploy(&config_map("a", "1")).await?;
+    let mut pending = world.storage.get("web", 1).await?;
+    pending.revision = 2;
+    pending.set_status(Status::PendingUpgrade, "Preparing upgrade");
+    world.storage.create(&pending).await?;
+    let name = release::storage::key("web", 2);
+    let by_helm =
+        r#"[{"op": "replace", "path": "/metadata/managedFields/0/manager", "value": "Helm"}]"#;
+    world.kubectl(&["patch", "secret", &name, "--type=json", "--patch", by_helm])?;
+    for (keep_resources, keep_history) in [(false, false), (true, false), (false, true)] {
+        let spec = UninstallSpec {
+            keep_resources,
+            keep_history,
+            ..UninstallSpec::new("web", &world.namespace)
+        };
+        let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+        assert!(
+            matches!(removed, Err(UninstallError::Locked)),
+            "{removed:?}"
+        );
+        assert_eq!(world.value("a").await?, "1");
+    }
+    assert_eq!(world.history().await?, ["1 deployed", "2 pending-upgrade"]);
+    // It has ended.
+    pending.set_status(Status::Deployed, "Upgrade complete");
+    world.storage.update(&pending).await?;
+    let spec = UninstallSpec::new("web", &world.namespace);
+    release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(world.value("a").await?, "none");
+    assert!(world.history().await?.is_empty());
+    Ok(())
 }
 
 /// Of what an API server behind an `APIService` has, nobody knows while it does not answer: it may be there.

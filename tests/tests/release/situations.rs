@@ -19,7 +19,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use release::model::{Release, Status};
 use release::storage::Storage;
-use release::{DeployError, DeployOptions, Owner, UninstallSpec};
+use release::{DeployError, DeployOptions, Owner, UninstallError, UninstallSpec};
 use serde_json::json;
 use testbed::wait::wait_until;
 
@@ -502,6 +502,13 @@ fn by_an_agent() -> BTreeMap<String, String> {
         .into()
 }
 
+/// How the records of such agents are told.
+fn by_our_agents() -> release::action::Writer {
+    release::action::Writer {
+        annotations: by_an_agent(),
+    }
+}
+
 /// A record that tells of a revision with a hook for its removal.
 fn record(
     world: &World,
@@ -568,9 +575,7 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
     // What a stored record has that is an attempt of ours may be taken back; of nobody else's.
     let manifest = desired(base.is_none());
     let options = |atomic: bool| DeployOptions {
-        writer: release::action::Writer {
-            annotations: by_an_agent(),
-        },
+        writer: by_our_agents(),
         max_history: 0,
         ..if atomic {
             self::atomic()
@@ -666,9 +671,18 @@ async fn walk(row: &Row, operation: Operation) -> Result<()> {
             ensure!(owned == OwnedRecords::Whole, "{owned:?}");
             let spec = UninstallSpec {
                 is_attempt,
+                writer: by_our_agents(),
                 ..UninstallSpec::new("web", &world.namespace)
             };
-            release::uninstall(&world.cluster, &world.storage, &spec).await?;
+            let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+            if row.uninstall == "wait" {
+                ensure!(
+                    matches!(removed, Err(UninstallError::Locked)),
+                    "{removed:?}"
+                );
+                return scene.is_all_untouched().await;
+            }
+            removed?;
             ensure!(plain.history("web").await?.is_empty(), "records are left");
             // Who removes does not ask whether a record that nothing vouches for is another agent's.
             let is_agents = row.shape.writer == Writer::GoAgent;

@@ -1,15 +1,16 @@
 //! Removing a release whose bundle is proven to be gone, as far as the release is proven to be the bundle's, with the account that deployed
 //! it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use release::action::{UninstallSpec, uninstall};
+use release::action::{UninstallSpec, Writer, uninstall};
 use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
-use crate::api::AGENT_BUNDLE_PREFIX;
+use crate::api::{AGENT_BUNDLE_PREFIX, ANNOTATION_AGENT_NAMESPACE};
 use crate::client::identity::{DeploymentClient, Identities};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
@@ -201,6 +202,12 @@ impl Uninstaller {
         spec.keep_resources = keeps;
         spec.is_attempt = release.is_attempt;
         spec.up_to = up_to;
+        spec.writer = Writer {
+            annotations: BTreeMap::from([(
+                ANNOTATION_AGENT_NAMESPACE.to_owned(),
+                self.system_namespace.clone(),
+            )]),
+        };
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
             Err(_) if self.is_gone(namespace).await => return Ok(false),
