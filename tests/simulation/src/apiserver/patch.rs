@@ -1,5 +1,6 @@
 //! The three patches that are no apply.
 
+use objects::merge::{MergeError, apply_strategic, builtin};
 use serde_json::{Map, Value};
 
 use super::request::Answer;
@@ -37,12 +38,18 @@ pub(crate) fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-/// A strategic merge of maps. Lists of maps are not modelled.
+/// A strategic merge. That of lists is done by `objects::merge`, which recorded answers of apimachinery's own `strategicpatch` vouch for.
 pub(crate) fn strategic(value: &mut Value, patch: &Value) -> Result<(), Answer> {
-    if holds_directives(patch) {
-        return Err(Answer::not_modelled("strategic merges of lists"));
+    if !holds_directives(patch) {
+        merge(value, patch);
+        return Ok(());
     }
-    merge(value, patch);
+    let Some(builtin) = builtin(value) else {
+        return Err(Answer::not_modelled("a strategic merge of a custom kind"));
+    };
+    let invalid =
+        |problem: MergeError| Answer::failure(422, "Invalid", &problem.to_string(), &Value::Null);
+    *value = apply_strategic(value, patch, builtin).map_err(invalid)?;
     Ok(())
 }
 
