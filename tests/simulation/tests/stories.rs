@@ -35,4 +35,5 @@ stories! {
     a_removal_that_is_held_gives_rest
     a_removal_that_cannot_go_on_gives_rest
     an_edited_object_without_labels_is_corrected
+    what_the_go_agent_deployed_last_is_what_is_corrected
 }

@@ -38,18 +38,18 @@ impl World {
             if is_applied && is_there {
                 continue;
             }
-            if self.deploy_as_go(bundle, &desired, dies) {
+            if let Some(revision) = self.deploy_as_go(bundle, &desired, dies) {
                 if dies {
                     return;
                 }
-                self.report_as_go(bundle, id);
+                self.report_as_go(bundle, id, &desired, revision);
             }
         }
         self.collect_as_go();
     }
 
-    /// Whether it came so far that there is something to report. Bundles with hooks are left to ours.
-    fn deploy_as_go(&self, bundle: usize, desired: &Desired, dies: bool) -> bool {
+    /// The revision that it came to, if there is something to report. Bundles with hooks are left to ours.
+    fn deploy_as_go(&self, bundle: usize, desired: &Desired, dies: bool) -> Option<i64> {
         let has_content = desired.origin != Origin::Content || {
             let id = Id::new("fleet.cattle.io", "contents", "", &desired.content().0);
             self.upstream.get(&id).is_some()
@@ -57,7 +57,7 @@ impl World {
         let manifests: Vec<&Manifest> = desired.manifests.iter().collect();
         let has_hooks = manifests.iter().any(|manifest| manifest.kind.is_hook());
         if has_hooks || desired.is_missing || !has_content {
-            return false;
+            return None;
         }
         let namespace = desired.release_namespace();
         let body = json!({"metadata": {"name": namespace, "labels": {"name": namespace}}});
@@ -70,7 +70,7 @@ impl World {
             live.is_some_and(|live| owner(&live) != Some(&desired.release_name()))
         };
         if !desired.take_ownership && desired.ids().any(|id| is_foreign(&id)) {
-            return false;
+            return None;
         }
         let set = SetId::new(&bundle_name(bundle), "");
         let objects: Vec<(Id, Value)> = manifests
@@ -104,7 +104,7 @@ impl World {
         release.set_status(pending, "Preparing upgrade");
         self.write_record(Actor::Go, &release, None);
         if dies {
-            return true;
+            return Some(release.revision);
         }
         for (id, object) in &objects {
             let mut object = object.clone();
@@ -123,7 +123,7 @@ impl World {
             if !answer.is_ok() {
                 release.set_status(Status::Failed, "Upgrade failed");
                 self.rewrite_as_go(&release);
-                return false;
+                return None;
             }
         }
         for (id, live) in self.of_release(desired.namespace, desired.release) {
@@ -138,7 +138,7 @@ impl World {
             old.set_status(Status::Superseded, old.description().to_owned());
             self.rewrite_as_go(&old);
         }
-        true
+        Some(release.revision)
     }
 
     /// Writes a record again that is there.
@@ -155,11 +155,12 @@ impl World {
         self.local.act(Actor::Go, "PATCH", &path(&id), body);
     }
 
-    fn report_as_go(&self, bundle: usize, id: &str) {
+    fn report_as_go(&self, bundle: usize, id: &str, desired: &Desired, revision: i64) {
         let ready = ["Deployed", "Installed", "Monitored", "Ready"]
             .map(|kind| json!({"type": kind, "status": "True"}));
+        let (namespace, name) = (desired.release_namespace(), desired.release_name());
         let status = json!({"status": {
-            "appliedDeploymentID": id, "ready": true, "nonModified": true, "conditions": ready}});
+            "appliedDeploymentID": id, "release": format!("{namespace}/{name}:{revision}"), "ready": true, "nonModified": true, "conditions": ready}});
         let path = format!("{BUNDLES_PATH}/{}/status", bundle_name(bundle));
         self.upstream.act(Actor::Go, "PATCH", &path, status);
     }
