@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use agent::api::ANNOTATION_BUNDLE_ID;
+use agent::api::{ANNOTATION_BUNDLE_ID, LABEL_BUNDLE_DEPLOYMENT};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use release::storage;
@@ -56,19 +56,29 @@ pub struct Checker {
     last_deployed: BTreeMap<ReleaseKey, Instant>,
     /// When upstream deleted the bundle of a release; not if it is there again, for then the release may have moved.
     unwanted: BTreeMap<usize, (ReleaseKey, Instant)>,
+    /// When a bundle last ceased to want a release.
+    left: BTreeMap<(usize, ReleaseKey), Instant>,
+    /// When what is wanted of a bundle changed last.
+    changed: BTreeMap<usize, Instant>,
+    /// The newest record that the agent wrote of each release.
+    written: BTreeMap<ReleaseKey, Arc<Value>>,
     /// Bundles that are wanted again after they were deleted, with the release that they had and since when.
     returned: BTreeMap<usize, (ReleaseKey, Instant)>,
     /// Objects that the agent once created for a release.
     made: BTreeSet<(Id, ReleaseKey)>,
     origins: BTreeMap<String, Origin>,
+    /// Objects that the agent has given a release's marks, until it takes them off.
+    marked: BTreeSet<(String, ReleaseKey)>,
+    /// Bundles that a copy ever said to be needed by.
+    claimed: BTreeSet<(String, usize)>,
     /// Status of each record by release and revision.
     records: BTreeMap<ReleaseKey, BTreeMap<i64, String>>,
     /// Good revisions that a release ever had.
     deployed: BTreeMap<ReleaseKey, u64>,
     /// Those of them that the agent deployed, or the Go agent.
     deployed_by_agent: BTreeMap<ReleaseKey, u64>,
-    /// Hooks that succeeded, by place, revision of their release and content.
-    hooks: BTreeSet<(Id, i64, String)>,
+    /// Hooks that succeeded, by place, release, its revision and content.
+    hooks: BTreeSet<(Id, ReleaseKey, i64, String)>,
     /// How often a life of the agent created an object, and since when: back-offs end with a life.
     creations: BTreeMap<(Id, Option<u32>), (u64, Instant)>,
     /// Revisions a release got since this was last taken.
@@ -126,6 +136,30 @@ fn adoption(object: &Value) -> Option<&str> {
     object.pointer(NOTE)?.as_str()
 }
 
+/// Whether a copy says that a bundle needs it.
+fn claims(copy: &Value, bundle: &str) -> bool {
+    let labels = copy.pointer("/metadata/labels");
+    labels.is_some_and(|labels| {
+        let claim = format!("bundledeployment.fleet.cattle.io/{bundle}");
+        labels
+            .get(LABEL_BUNDLE_DEPLOYMENT)
+            .is_some_and(|first| first == bundle)
+            || labels.get(claim).is_some()
+    })
+}
+
+/// Whether a write leaves an object as it was, but for who manages which of its fields.
+fn is_bookkeeping(write: &Write) -> bool {
+    let plain = |object: &Option<Arc<Value>>| {
+        let mut object = object.as_deref()?.clone();
+        let metadata = object.get_mut("metadata")?.as_object_mut()?;
+        metadata.remove("resourceVersion");
+        metadata.remove("managedFields");
+        Some(object)
+    };
+    write.before.is_some() && plain(&write.before) == plain(&write.after)
+}
+
 fn release_of(desired: &Desired) -> ReleaseKey {
     (
         desired.release_namespace().to_owned(),
@@ -146,14 +180,28 @@ impl Checker {
         if let Some((release, _)) = self.unwanted.remove(&bundle) {
             self.returned.insert(bundle, (release, Instant::now()));
         }
+        self.change(bundle, desired);
+    }
+
+    /// This is wanted of a bundle from now on, whether somebody says so or a restore does.
+    pub fn change(&mut self, bundle: usize, desired: &Desired) {
+        let former = self.desired_state.now.get(&bundle);
+        if former != Some(desired) {
+            self.changed.insert(bundle, Instant::now());
+        }
+        let former = former.map(release_of);
+        if let Some(former) = former.filter(|former| *former != release_of(desired)) {
+            self.left.insert((bundle, former), Instant::now());
+        }
         self.desired_state.want(bundle, desired);
     }
 
     /// Upstream deletes a bundle that it has.
     pub fn unwant(&mut self, bundle: usize) {
         if let Some(desired) = self.desired_state.now.get(&bundle) {
-            self.unwanted
-                .insert(bundle, (release_of(desired), Instant::now()));
+            let release = release_of(desired);
+            self.left.insert((bundle, release.clone()), Instant::now());
+            self.unwanted.insert(bundle, (release, Instant::now()));
         }
     }
 
@@ -271,14 +319,16 @@ impl Checker {
                 .unwrap_or_default()
                 .to_owned()
         });
+        if let (true, Some(after)) = (by_agent, &write.after) {
+            self.written.insert(release.clone(), Arc::clone(after));
+        }
         let records = self.records.entry(release.clone()).or_default();
         match status {
             Some(status) => {
                 if !status.starts_with("pending") {
                     // What comes now is another attempt.
-                    let place = &write.id.namespace;
                     self.hooks
-                        .retain(|(id, known, _)| id.namespace != *place || *known != revision);
+                        .retain(|(_, of, known, _)| *of != release || *known != revision);
                 }
                 if Self::is_deployed(&status)
                     && records.insert(revision, status.clone()).as_ref() != Some(&status)
@@ -301,9 +351,8 @@ impl Checker {
                     *count = count.saturating_sub(1);
                 }
                 // A revision of this number would be another one.
-                let place = &write.id.namespace;
                 self.hooks
-                    .retain(|(id, known, _)| id.namespace != *place || *known != revision);
+                    .retain(|(_, of, known, _)| *of != release || *known != revision);
             }
         }
         let wanting = self.wanting(&release);
@@ -453,7 +502,7 @@ impl Checker {
             self.grace(write, owner);
         }
         let Some(owner) = owner else {
-            if let Some(bundle) = self.wants_copy(&write.id) {
+            if let Some(bundle) = self.wants_copy(&write.id, before) {
                 let text = format!("{}, a copy that {} needs", write.id, bundle_name(bundle));
                 self.violate("deletes a needed copy", text);
             }
@@ -469,7 +518,7 @@ impl Checker {
             // records are gone, meets what is another's.
             let deployed = self.deployed.get(&owner).copied().unwrap_or(0);
             let is_undo = born == deployed && (desired.atomic || !self.has_deployed(&owner));
-            if is_undo || desired.force {
+            if is_undo || desired.force || self.is_late(bundle, &owner, &write.id) {
                 continue;
             }
             let rule = match self.lost.contains(&bundle) {
@@ -479,6 +528,29 @@ impl Checker {
             let text = format!("{} of {}", write.id, bundle_name(bundle));
             self.violate(rule, text);
         }
+    }
+
+    /// Whether an object goes in the course of a deploy that began before this was wanted: that of another bundle, which wanted the release a
+    /// moment ago and may take it, or of this one as it was a moment ago, without the object.
+    fn is_late(&self, bundle: usize, release: &ReleaseKey, id: &Id) -> bool {
+        let newest = self.records.get(release).and_then(BTreeMap::last_key_value);
+        if newest.is_none_or(|(_, status)| !status.starts_with("pending")) {
+            return false;
+        }
+        let written = self.written.get(release);
+        let Some(deployed) = written.and_then(|record| named_bundle(record)) else {
+            return false;
+        };
+        let is_fresh = |at: Option<&Instant>| at.is_some_and(|at| at.elapsed() < LATEST_NEWS);
+        let ever = self.desired_state.ever.get(&deployed);
+        let mut ever = ever.into_iter().flatten().rev().take(3);
+        if deployed != bundle {
+            let left = self.left.get(&(deployed, release.clone()));
+            return is_fresh(left)
+                && ever.any(|desired| release_of(desired) == *release && desired.take_ownership);
+        }
+        is_fresh(self.changed.get(&bundle))
+            && ever.any(|desired| desired.ids().all(|wanted| wanted != *id))
     }
 
     /// A release stays for a while after its bundle is gone from upstream, which may be a mistake.
@@ -532,14 +604,19 @@ impl Checker {
             .filter(move |desired| desired.ids().any(|wanted| wanted == *id))
     }
 
-    /// A bundle that needs a copy at this place.
-    fn wants_copy(&self, id: &Id) -> Option<usize> {
+    /// A bundle that needs a copy at this place. One that upstream has lost is known by its claim alone, if it ever came to one.
+    fn wants_copy(&self, id: &Id, copy: &Value) -> Option<usize> {
         let number: u8 = id.name.strip_prefix("pull")?.parse().ok()?;
         let needs = |desired: &Desired| {
             desired.copies.contains(&number) && desired.release_namespace() == id.namespace
         };
         let mut now = self.desired_state.now.iter();
-        let is_free = |bundle| self.allowed.contains(bundle) || self.is_returning(*bundle);
+        let is_unknown = |bundle: &usize| {
+            self.lost.contains(bundle) && !self.claimed.contains(&(Self::uid(copy), *bundle))
+        };
+        let is_free = |bundle: &usize| {
+            self.allowed.contains(bundle) || self.is_returning(*bundle) || is_unknown(bundle)
+        };
         now.find(|(bundle, desired)| needs(desired) && !is_free(bundle))
             .map(|(bundle, _)| *bundle)
     }
@@ -566,7 +643,9 @@ impl Checker {
             let is_foreign = origin
                 .as_ref()
                 .is_some_and(|origin| !origin.actor.deploys_bundles());
-            let was_made = self.made.contains(&(write.id.clone(), new.clone()));
+            // What a person strips of a release's marks is the release's all the same.
+            let was_made = self.made.contains(&(write.id.clone(), new.clone()))
+                || self.marked.contains(&(uid.clone(), new.clone()));
             // As under the Go agent an upgrade may, and notes that it was there before.
             let is_upgrade = self.is_upgrading(new) && adoption(after) == Some("kept");
             if old.is_none() && is_foreign && !may && !was_made && !is_upgrade {
@@ -577,6 +656,12 @@ impl Checker {
                 let text = format!("{} of {old:?} becomes {new:?}'s", write.id);
                 self.violate("takes what another release has", text);
             }
+        }
+        if old != new {
+            let keys = [&old, &new].map(|owner| owner.clone().map(|owner| (uid.clone(), owner)));
+            let [old, new] = keys;
+            old.map(|old| self.marked.remove(&old));
+            self.marked.extend(new);
         }
         let is_foreign = origin.is_some_and(|origin| !origin.actor.deploys_bundles());
         if is_foreign
@@ -597,7 +682,7 @@ impl Checker {
             let noted = object.as_deref().and_then(adoption);
             noted.map(str::to_owned)
         };
-        if note(&write.before) != note(&write.after) {
+        if note(&write.before) != note(&write.after) || is_bookkeeping(write) {
             return;
         }
         let bundles_of =
@@ -627,19 +712,24 @@ impl Checker {
         }
         let object = write.after.as_ref().or(write.before.as_ref());
         let Some(object) = object else { return };
-        let Some(release) = self.running(&write.id) else {
+        let Some((release, revision)) = self.running(&write.id) else {
             return;
         };
+        // A job of the same name that somebody else created is no run of the hook.
+        let origin = self.origins.get(&Self::uid(object));
+        let is_hook = origin.is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
         let content = object["spec"].to_string();
-        let run = (write.id.clone(), release, content);
+        let run = (write.id.clone(), release, revision, content);
         match (&write.who.actor, &write.before, &write.after) {
-            (Actor::System, _, Some(after)) if after.to_string().contains("Complete") => {
+            (Actor::System, _, Some(after))
+                if is_hook && after.to_string().contains("Complete") =>
+            {
                 self.hooks.insert(run);
             }
             (Actor::Agent(_), None, Some(_)) if self.hooks.contains(&run) => {
                 let text = format!(
-                    "{} succeeded in revision {} and is run again in it",
-                    write.id, run.1
+                    "{} succeeded in revision {} of {:?} and is run again in it",
+                    write.id, run.2, run.1
                 );
                 self.violate("hook runs twice", text);
             }
@@ -647,8 +737,8 @@ impl Checker {
         }
     }
 
-    /// A number for the revision that is being written in the namespace of a hook.
-    fn running(&self, id: &Id) -> Option<i64> {
+    /// The release with this hook that is being written in its namespace, and the revision.
+    fn running(&self, id: &Id) -> Option<(ReleaseKey, i64)> {
         let releases = self
             .records
             .iter()
@@ -662,7 +752,7 @@ impl Checker {
                     .iter()
                     .any(|manifest| manifest.kind.is_hook() && manifest.object_name() == id.name)
             });
-            (status.starts_with("pending") && has).then_some(*revision)
+            (status.starts_with("pending") && has).then(|| (key.clone(), *revision))
         });
         let first = pending.next()?;
         pending.next().is_none().then_some(first)
@@ -719,6 +809,11 @@ impl Audit for Checker {
                     write.id
                 );
                 self.violate("believes a forged record", text);
+            }
+            if write.id.name.starts_with("pull") {
+                let claiming = (0..BUNDLES).filter(|bundle| claims(after, &bundle_name(*bundle)));
+                let claimed = claiming.map(|bundle| (Self::uid(after), bundle));
+                self.claimed.extend(claimed);
             }
             if let (None, Some(owner)) = (&write.before, Self::owner(after)) {
                 self.made.insert((write.id.clone(), owner));

@@ -1,6 +1,6 @@
 //! One history: what is planned takes place, and everything is put to rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -225,7 +225,8 @@ async fn rest(world: &mut World) {
 fn remembered(world: &World) {
     let present = world.upstream.all(|id| id.plural == "bundledeployments");
     let leaving = world.checker().leaving(|bundle| world.present(bundle));
-    let leaving = leaving.max(world.held());
+    let held = world.held();
+    let leaving = leaving.max(held.iter().collect::<BTreeSet<_>>().len());
     let bundles = present.len() + leaving;
     let records = world.local.all(|id| id.name.starts_with(RECORD)).len();
     for (map, count) in world.entries() {
@@ -233,7 +234,8 @@ fn remembered(world: &World) {
             "accounts" | "looked_up_accounts" => ACCOUNTS.len() + 1,
             "accounts_read_for" => ACCOUNTS.len() * NAMESPACES.len(),
             "read_records" => records,
-            "releases" => bundles + records,
+            // A bundle may have several: those of its former names.
+            "releases" => bundles.max(present.len() + held.len()) + records,
             // A day long, of whichever bundle: one that comes back has not failed less.
             "postponed_attempts" => BUNDLES,
             "watched_kinds" => bundles * ObjectKind::ALL.len(),
@@ -397,7 +399,7 @@ fn unlike(world: &World, desired: &Desired) -> Option<String> {
             return Some(format!("its namespace has no label team{label}"));
         }
     }
-    for copy in &desired.copies {
+    for copy in desired.copies.iter().filter(|_| !is_forgotten) {
         let name = format!("pull{copy}");
         let place = |namespace: &str| crate::apiserver::Id::new("", "secrets", namespace, &name);
         let source = world.upstream.get(&place(crate::desired::CLUSTER));

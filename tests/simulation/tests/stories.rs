@@ -35,5 +35,14 @@ stories! {
     a_removal_that_is_held_gives_rest
     a_removal_that_cannot_go_on_gives_rest
     an_edited_object_without_labels_is_corrected
+    a_takeover_prepares_what_it_takes_with_its_own_account
+    a_job_with_the_name_of_a_hook_is_no_run_of_it
+    a_hook_of_two_releases_runs_in_each
+    a_deploy_that_began_ends_though_its_bundle_is_deleted
+    a_deploy_that_began_drops_what_is_wanted_again_since
+    a_bundle_of_hooks_alone_misses_its_copies_with_the_next_search
     what_the_go_agent_deployed_last_is_what_is_corrected
+    an_object_that_was_adopted_is_marked_again
+    a_copy_goes_though_a_restore_lost_a_bundle_that_never_had_it
+    a_bundle_that_is_held_has_its_former_release_too
 }

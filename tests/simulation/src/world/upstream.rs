@@ -63,8 +63,9 @@ impl World {
         }
     }
 
-    /// How many bundles that upstream has not are held by the agent, or being removed: by its own word, as their releases may be gone.
-    pub fn held(&self) -> usize {
+    /// The releases, each by its bundle, of bundles that upstream has not and that are held by the agent, or being removed: by its own word, as
+    /// they may be gone.
+    pub fn held(&self) -> Vec<usize> {
         let id = Id::new("", "configmaps", SYSTEM, "fleet-agent-ledger");
         let ledger = self.local.get(&id).unwrap_or_default();
         let entries = ledger["data"].as_object().into_iter().flatten();
@@ -76,7 +77,7 @@ impl World {
             let bundle = (0..BUNDLES).find(|bundle| entry["bundle"] == bundle_name(*bundle))?;
             (is_held && !self.present(bundle)).then_some(bundle)
         });
-        held.collect::<BTreeSet<_>>().len()
+        held.collect()
     }
 
     pub(super) fn note_lost(&self) {
@@ -115,7 +116,7 @@ impl World {
         let mut checker = self.checker();
         for (bundle, desired) in desired_state {
             // Newer desired_state are lost with the state that held them; what is there is what is wanted.
-            checker.desired_state.want(*bundle, desired);
+            checker.change(*bundle, desired);
         }
     }
 
