@@ -141,7 +141,7 @@ impl Registry {
             credentials: access.basic_auth.map(|(u, p)| (u.to_owned(), p.to_owned())),
             _process: process,
         };
-        wait_until("the registry", Duration::from_secs(30), async || {
+        wait_until("the registry", Duration::from_secs(300), async || {
             let request = registry.request(reqwest::Method::GET, &format!("{}/v2/", registry.base));
             match request.send().await {
                 Ok(answer) if answer.status() == StatusCode::OK => Ok(()),

@@ -457,11 +457,10 @@ async fn a_server_that_never_answers_times_out() {
 
 #[tokio::test]
 async fn a_refused_connection_is_an_unreachable_source() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let repo = format!("http://{free}");
+    // Bound, so that no other test gets the port, and not listening.
+    let refusing = tokio::net::TcpSocket::new_v4().unwrap();
+    refusing.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let repo = format!("http://{}", refusing.local_addr().unwrap());
     let error = fetcher()
         .fetch(&reference(&repo, "web", ""), &Access::default())
         .await

@@ -126,7 +126,7 @@ pub async fn install_file(client: &Client, kubeconfig: &Path, file: &Path) -> Re
 async fn wait_served(client: &Client) -> Result<()> {
     wait_until(
         "Fleet's kinds to be served",
-        Duration::from_secs(30),
+        Duration::from_secs(300),
         async || {
             let list = client
                 .list_api_group_resources(super::API_VERSION)

@@ -23,7 +23,7 @@ use crate::wait::wait_until;
 const LEDGER: &str = "fleet-agent-ledger";
 
 /// How long a deployment may take in a test before it counts as stuck.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An agent and its surroundings.
 pub struct TestAgent<'b> {

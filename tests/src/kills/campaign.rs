@@ -41,7 +41,7 @@ impl Default for Campaign {
             seed: 1,
             lanes: 3,
             sweep: false,
-            limit: Duration::from_secs(60),
+            limit: Duration::from_secs(300),
         }
     }
 }

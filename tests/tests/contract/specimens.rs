@@ -28,7 +28,7 @@ const REGISTRY: &str = "oci://127.0.0.1:7350/charts/smallchart";
 /// The chart that is too large to be in its recording.
 const LARGE: (&str, &str) = ("helmop-constraint", "longhorn-crd-104.2.0+up1.7.1");
 /// How long all specimens together may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Specimen {
     name: String,

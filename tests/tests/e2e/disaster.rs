@@ -1,8 +1,6 @@
 //! Ten ways for BundleDeployments to be gone without anybody having deleted them, and a cluster that is restored itself. In none of them does the agent send a single
 //! DELETE downstream; where upstream recovers, it works on.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -24,8 +22,6 @@ use crate::scene::{
     app, clusters, deploy, deploy_own, gone, haste, hasty, own, release_hold, start, target,
     untouched, wait_answered, wait_event, wait_held, wait_readiness, wait_report,
 };
-
-const THIRTY: Duration = Duration::from_secs(30);
 
 /// An agent with its own bundle and six apps.
 async fn settled<'b>(bed: &'b Bed) -> Result<(TestAgent<'b>, Vec<String>)> {
@@ -138,7 +134,7 @@ async fn upstream_is_restored_while_no_agent_runs() -> Result<()> {
     deploy(&agent, "later", 1).await?;
     // What is deleted from now on is.
     agent.delete("older-0").await?;
-    gone(&agent, &older[..1], THIRTY).await
+    gone(&agent, &older[..1], PATIENCE).await
 }
 
 /// Upstream, just restored, takes a heartbeat before it can list, and the agent is killed then: that upstream had forgotten one still counts.
@@ -281,7 +277,7 @@ async fn an_empty_list_removes_nothing() -> Result<()> {
         untouched(&agent, &apps).await?;
         // What is deleted from now on is.
         agent.delete(&apps[0]).await?;
-        gone(&agent, &apps[..1], THIRTY).await?;
+        gone(&agent, &apps[..1], PATIENCE).await?;
     }
     Ok(())
 }
@@ -320,7 +316,7 @@ async fn the_agent_is_registered_elsewhere() -> Result<()> {
     untouched(&agent, &apps).await?;
     // What is not wanted any more goes when somebody says so.
     release_hold(&agent).await?;
-    gone(&agent, &apps[1..], THIRTY + THIRTY).await?;
+    gone(&agent, &apps[1..], PATIENCE).await?;
     wait_held(&agent, 0).await
 }
 
@@ -356,7 +352,7 @@ async fn a_revoked_token_removes_nothing() -> Result<()> {
     // A new token, in the same process: what was meant is done.
     agent.grant().await?;
     wait_readiness(&agent, true).await?;
-    gone(&agent, &apps[..1], THIRTY + THIRTY).await?;
+    gone(&agent, &apps[..1], PATIENCE).await?;
     deploy(&agent, "after", 1).await.map(drop)
 }
 
@@ -384,7 +380,7 @@ async fn revoked_rights_remove_nothing() -> Result<()> {
         binding.metadata.uid = None;
         bindings.create(&PostParams::default(), &binding).await?;
     }
-    gone(&agent, &apps[..1], THIRTY + THIRTY).await
+    gone(&agent, &apps[..1], PATIENCE).await
 }
 
 #[tokio::test]
@@ -498,5 +494,5 @@ async fn the_cluster_is_restored_from_a_backup() -> Result<()> {
     agent.apply(&upgraded("later")).await?;
     agent.wait_ready("upgraded").await?;
     agent.delete("newer-0").await?;
-    gone(&agent, &newer[..1], THIRTY).await
+    gone(&agent, &newer[..1], PATIENCE).await
 }

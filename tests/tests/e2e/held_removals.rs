@@ -17,8 +17,6 @@ use crate::scene::{
     app, deploy, deploy_own, gone, hasty, present, release_hold, start, untouched, wait_held,
 };
 
-const THIRTY: Duration = Duration::from_secs(30);
-
 async fn delete_at_once(agent: &TestAgent<'_>, names: &[String]) -> Result<()> {
     let deletions = names.iter().map(|name| agent.delete(name));
     futures_util::future::try_join_all(deletions)
@@ -37,10 +35,10 @@ async fn what_is_held_does_not_count_against_later_deletions() -> Result<()> {
     // What goes within six grace times goes with them.
     tokio::time::sleep(Duration::from_secs(3)).await;
     agent.delete(&apps[9]).await?;
-    gone(&agent, &apps[9..], THIRTY).await?;
+    gone(&agent, &apps[9..], PATIENCE).await?;
     wait_held(&agent, 4).await?;
     agent.delete(&apps[8]).await?;
-    gone(&agent, &apps[8..], THIRTY).await?;
+    gone(&agent, &apps[8..], PATIENCE).await?;
     ensure!(present(&agent, &apps).await? == apps[..8]);
     // And it holds again.
     delete_at_once(&agent, &apps[4..8]).await?;
@@ -102,7 +100,7 @@ async fn a_permission_is_for_what_was_held_when_it_was_given() -> Result<()> {
     release_hold(&agent).await?;
     agent.process()?.kill();
     agent.process()?.restart()?;
-    gone(&agent, &apps[2..4], THIRTY + THIRTY).await?;
+    gone(&agent, &apps[2..4], PATIENCE).await?;
     ensure!(present(&agent, &apps).await? == [&apps[..2], &apps[4..]].concat());
     wait_held(&agent, 0).await
 }
@@ -212,7 +210,7 @@ async fn a_cached_object_does_not_say_that_a_lost_bundle_is_back() -> Result<()>
         .await?;
     deploy(&agent, "last", 1).await?;
     agent.delete("app-0").await?;
-    gone(&agent, &apps[..1], THIRTY).await
+    gone(&agent, &apps[..1], PATIENCE).await
 }
 
 /// What is held costs one look now and then, however many there are.

@@ -1,7 +1,5 @@
 //! What is removed, and what is not: ordinary deletions, the brake, `keepResources`, releases nobody vouches for.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -14,9 +12,6 @@ use crate::scene::{
     untouched, wait_event, wait_held, wait_report,
 };
 
-/// What an operator was promised; also time for slow machines to see it.
-const THIRTY: Duration = Duration::from_secs(30);
-
 #[tokio::test]
 async fn ten_of_twelve_bundles_are_removed_while_the_agents_own_is_listed() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
@@ -26,25 +21,29 @@ async fn ten_of_twelve_bundles_are_removed_while_the_agents_own_is_listed() -> R
     deploy_own(&agent).await?;
     let apps = deploy(&agent, "app", 12).await?;
     agent.delete(&apps[11]).await?;
-    gone(&agent, &apps[11..], THIRTY).await?;
+    gone(&agent, &apps[11..], PATIENCE).await?;
     for app in &apps[..10] {
         agent.delete(app).await?;
     }
-    gone(&agent, &apps[..10], THIRTY).await?;
+    gone(&agent, &apps[..10], PATIENCE).await?;
     ensure!(present(&agent, &apps).await? == apps[10..11]);
     // Records and entries go after the objects.
     let secrets = agent.objects("v1", "Secret", &target(&agent));
-    wait_until("the ledger and the records to forget", THIRTY, async || {
-        let ledger = agent.ledger().await.map_err(|e| e.to_string())?;
-        let ledger = ledger.ok_or("no ledger")?;
-        let entries = ledger.data["data"].as_object().map_or(0, |map| map.len());
-        let helm = ListParams::default().labels("owner=helm");
-        let records = secrets.list(&helm).await.map_err(|e| e.to_string())?;
-        match (entries, records.items.len()) {
-            (2, 1) => Ok(()),
-            (entries, records) => Err(format!("{entries} entries, {records} records")),
-        }
-    })
+    wait_until(
+        "the ledger and the records to forget",
+        PATIENCE,
+        async || {
+            let ledger = agent.ledger().await.map_err(|e| e.to_string())?;
+            let ledger = ledger.ok_or("no ledger")?;
+            let entries = ledger.data["data"].as_object().map_or(0, |map| map.len());
+            let helm = ListParams::default().labels("owner=helm");
+            let records = secrets.list(&helm).await.map_err(|e| e.to_string())?;
+            match (entries, records.items.len()) {
+                (2, 1) => Ok(()),
+                (entries, records) => Err(format!("{entries} entries, {records} records")),
+            }
+        },
+    )
     .await?;
     wait_event(&agent, "Removed", "app-3").await.map(drop)
 }
@@ -58,7 +57,7 @@ async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<
     for app in &apps[..2] {
         agent.delete(app).await?;
     }
-    gone(&agent, &apps[..2], THIRTY).await?;
+    gone(&agent, &apps[..2], PATIENCE).await?;
 
     agent.process()?.kill();
     for app in &apps[2..6] {
@@ -107,7 +106,7 @@ async fn too_many_removals_at_once_are_held_until_they_are_released() -> Result<
     ensure!(present(&agent, &apps[2..]).await? == apps[2..]);
 
     release_hold(&agent).await?;
-    gone(&agent, &apps[4..7], THIRTY + THIRTY).await?;
+    gone(&agent, &apps[4..7], PATIENCE).await?;
     wait_held(&agent, 0).await?;
     ensure!(present(&agent, &apps).await? == [&apps[2..4], &apps[7..]].concat());
     // Said once, not for ever.
@@ -160,7 +159,7 @@ async fn keep_resources_counts_as_last_deployed_or_last_seen() -> Result<()> {
     for name in &names {
         agent.delete(name).await?;
     }
-    gone(&agent, &names[3..], THIRTY).await?;
+    gone(&agent, &names[3..], PATIENCE).await?;
     records_gone(&agent).await?;
     ensure!(present(&agent, &names).await? == names[..3]);
     Ok(())
@@ -197,7 +196,7 @@ async fn a_release_the_ledger_does_not_know_is_reported_and_left() -> Result<()>
     }))?;
     secrets.create(&PostParams::default(), &record).await?;
     agent.delete("app-1").await?;
-    gone(&agent, &apps[1..], THIRTY).await?;
+    gone(&agent, &apps[1..], PATIENCE).await?;
     // The search is slow; another process begins with one.
     agent.process()?.restart()?;
     wait_report(&agent, "unknown", |text| {
@@ -230,7 +229,7 @@ async fn only_marked_objects_are_removed() -> Result<()> {
         .await?;
     agent.delete("app-0").await?;
     agent.delete("app-1").await?;
-    gone(&agent, &apps[1..], THIRTY).await?;
+    gone(&agent, &apps[1..], PATIENCE).await?;
     records_gone(&agent).await?;
     ensure!(present(&agent, &apps).await? == apps[..1]);
     Ok(())
@@ -254,5 +253,5 @@ async fn a_bundle_with_a_deletion_timestamp_is_not_removed() -> Result<()> {
     bundles
         .patch("app-0", &PatchParams::default(), &Patch::Merge(&release))
         .await?;
-    gone(&agent, &apps, THIRTY).await
+    gone(&agent, &apps, PATIENCE).await
 }

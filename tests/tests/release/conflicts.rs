@@ -158,7 +158,7 @@ async fn aggregated_rules_are_left_to_their_controller() -> Result<()> {
             false => Err(live.to_string()),
         }
     };
-    let deadline = std::time::Duration::from_secs(30);
+    let deadline = std::time::Duration::from_secs(300);
     testbed::wait::wait_until("aggregated rules", deadline, filled).await?;
     let done = world.deploy(&role("two")).await?;
     assert_eq!(done.conflicts[0].outcome, Outcome::Left);

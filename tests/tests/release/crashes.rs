@@ -326,7 +326,7 @@ async fn a_started_hook_is_waited_for_and_not_restarted() -> Result<()> {
     doomed.gate.open(None);
     tokio::select! {
         _ = release::deploy(&doomed.cluster, &doomed.storage, &spec) => panic!("the hook never ends"),
-        found = testbed::wait::wait_until("the hook", std::time::Duration::from_secs(20), async || {
+        found = testbed::wait::wait_until("the hook", std::time::Duration::from_secs(300), async || {
             is_started().await.then_some(()).ok_or_else(String::new)
         }) => found?,
     }

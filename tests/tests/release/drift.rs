@@ -267,8 +267,8 @@ impl<'w> Case<'w> {
                 self.api(&object),
                 text(&object, "/metadata/name").to_owned(),
             );
-            api.delete(&name, &DeleteParams::default()).await.ok();
             wait_until("a definition to go", PATIENCE, async || {
+                api.delete(&name, &DeleteParams::default()).await.ok();
                 match api.get_opt(&name).await {
                     Ok(None) => Ok(()),
                     other => Err(format!(
@@ -283,7 +283,7 @@ impl<'w> Case<'w> {
     }
 }
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
 async fn create_namespace(world: &World, name: &str) -> Result<()> {
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;

@@ -205,7 +205,7 @@ async fn atomic_fails_with_the_pods_of_a_controller() -> Result<()> {
             set = set.replace("  replicas: 1", "  serviceName: set\n  replicas: 1");
         }
         let template = Template::new(&set);
-        let crash = wait_until("the pod to crash", Duration::from_secs(60), async || {
+        let crash = wait_until("the pod to crash", Duration::from_secs(300), async || {
             let get = ["get", "pods", "--selector=app=set", "--output=name"];
             let pods = world.kubectl(&get).map_err(|error| error.to_string())?;
             let pod = pods.lines().next().ok_or("no pod yet")?;

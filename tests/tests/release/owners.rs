@@ -23,7 +23,7 @@ fn options(take_ownership: bool, atomic: bool) -> DeployOptions {
     DeployOptions {
         take_ownership,
         atomic,
-        timeout: Some(Duration::from_secs(20)),
+        timeout: Some(Duration::from_secs(120)),
         ..DeployOptions::default()
     }
 }

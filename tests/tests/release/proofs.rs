@@ -657,7 +657,7 @@ async fn an_undo_leaves_a_release_that_somebody_went_on_with_meanwhile() -> Resu
                 Ok(value) if value == "1" => Ok(()),
                 other => Err(format!("{other:?}")),
             };
-            wait_until("the attempt's object", Duration::from_secs(30), is_written).await?;
+            wait_until("the attempt's object", Duration::from_secs(300), is_written).await?;
             let head = plain.history("web").await?;
             let number = head.last().map_or(0, |head| head.revision);
             let mut theirs = plain.get("web", number).await?;

@@ -18,7 +18,7 @@ use testbed::wait::wait_until;
 
 use crate::world::World;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Charts in the order they need each other, with values. Between them they bring definitions, Jobs and hooks
 /// of every event; none guards the cluster with a webhook that nobody serves.

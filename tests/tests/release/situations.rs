@@ -29,7 +29,7 @@ use crate::world::{Template, World, config_map};
 const TABLE: &str = include_str!("../../../release/src/state/situations.txt");
 
 /// How long the next second may be off.
-const AT_ONCE: Duration = Duration::from_secs(30);
+const AT_ONCE: Duration = Duration::from_secs(300);
 
 /// Worlds that are made at a time.
 const AT_A_TIME: usize = 8;
