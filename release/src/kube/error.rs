@@ -77,13 +77,21 @@ impl ApiError {
         }
     }
 
-    /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy or of a server that gave up. A 500 that is
-    /// no timeout is a refusal: of a field that the schema does not have, of a webhook.
+    /// Whether a change may have been carried out all the same: there is no answer, or one of a proxy or of a server that gave up. A 500 is a
+    /// refusal (of a field that the schema does not have, of a webhook) unless it passes on what etcd said, as API servers do without a reason.
     pub(crate) fn is_in_doubt(&self) -> bool {
         match self {
             Self::Refused(status) => {
+                let is_etcds = || {
+                    let message = &status.message;
+                    ["etcdserver: ", "rpc error: "]
+                        .iter()
+                        .any(|from| message.starts_with(from))
+                        || message.contains("context deadline exceeded")
+                };
                 matches!(status.code, 502..=504)
                     || ["Timeout", "ServerTimeout"].contains(&status.reason.as_str())
+                    || (status.code == 500 && status.reason.is_empty() && is_etcds())
             }
             Self::Unreachable(_) | Self::Timeout(_) => true,
             Self::NotServed(_) | Self::Request(_) => false,
@@ -181,10 +189,11 @@ mod tests {
 
     #[test]
     fn only_what_may_have_been_carried_out_is_in_doubt() {
-        let refused = |code, reason: &str| {
-            let status = Status::failure("x", reason).with_code(code);
+        let told = |code, reason: &str, message: &str| {
+            let status = Status::failure(message, reason).with_code(code);
             ApiError::Refused(status.boxed()).is_in_doubt()
         };
+        let refused = |code, reason: &str| told(code, reason, "x");
         // As kube makes one of a proxy's page.
         let page = "Failed to parse error data";
         for (code, reason, in_doubt) in [
@@ -202,5 +211,19 @@ mod tests {
         ] {
             assert_eq!(refused(code, reason), in_doubt, "{code} {reason}");
         }
+        for (message, in_doubt) in [
+            ("etcdserver: request timed out", true),
+            ("etcdserver: leader changed", true),
+            ("rpc error: code = Unavailable desc = closing", true),
+            ("Post \"https://webhook\": context deadline exceeded", true),
+            (
+                "failed to create typed patch object (web): .data.x: field not declared in schema",
+                false,
+            ),
+        ] {
+            assert_eq!(told(500, "", message), in_doubt, "{message}");
+        }
+        let of_a_webhook = "failed calling webhook \"x\": context deadline exceeded";
+        assert!(!told(500, "InternalError", of_a_webhook));
     }
 }
