@@ -3,14 +3,16 @@
 //! Mirrors `pkg/chart/v2/util/dependencies.go` and `compatible.go`: conditions, tags, aliases and
 //! `import-values`.
 
+use std::collections::{HashMap, HashSet};
+
 use golib::semver::{Constraint, Version};
 use serde_json::Value;
 
 use crate::chart::Chart;
 use crate::list::List;
 use crate::metadata::Dependency;
-use crate::values::{self, CoalesceError, PathError, Weight};
-use crate::warning::Warning;
+use crate::values::{self, CoalesceError, Effort, PathError, Weight};
+use crate::warning::{Warning, Warnings};
 
 /// Whether a version satisfies a constraint; what cannot be read does not.
 ///
@@ -41,10 +43,10 @@ pub fn is_compatible_range(constraint: &str, version: &str) -> bool {
 ///     File::new("Chart.yaml", parent),
 ///     File::new("charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.2.0\n"),
 /// ];
-/// let mut chart = load_files(files, &mut Vec::new())?;
-/// dependency::process(&mut chart, &json!({"db": {"enabled": true}}), &mut Vec::new())?;
+/// let mut chart = load_files(files, &mut chart::Warnings::default())?;
+/// dependency::process(&mut chart, &json!({"db": {"enabled": true}}), &mut chart::Warnings::default())?;
 /// assert_eq!(chart.dependencies[0].name(), "store");
-/// dependency::process(&mut chart, &json!({"db": {"enabled": false}}), &mut Vec::new())?;
+/// dependency::process(&mut chart, &json!({"db": {"enabled": false}}), &mut chart::Warnings::default())?;
 /// assert!(chart.dependencies.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -54,46 +56,73 @@ pub fn is_compatible_range(constraint: &str, version: &str) -> bool {
 pub fn process(
     chart: &mut Chart,
     user: &Value,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
-    enable(chart, user, "", &mut { Weight::MERGED }, warnings)?;
-    values::import_values(chart, warnings)
+    let mut effort = Effort::new();
+    let mut room = Room {
+        weight: Weight::MERGED,
+        effort: &mut effort,
+    };
+    enable(chart, user, "", &mut room, warnings)?;
+    values::import_values(chart, &mut effort, warnings)
+}
+
+/// What is left to the charts of a tree together.
+struct Room<'e> {
+    weight: Weight,
+    effort: &'e mut Effort,
+}
+
+impl Room<'_> {
+    /// Whether a chart of the right name has a version that an entry takes.
+    fn is_match(&mut self, entry: &Dependency, chart: &Chart) -> Result<bool, CoalesceError> {
+        let version = &chart.metadata.version;
+        let read = 16 + entry.version.len() + version.len();
+        self.effort.spend(read, 0)?;
+        Ok(is_compatible_range(&entry.version, version))
+    }
+
+    fn copy(&mut self, chart: &Chart) -> Result<Chart, CoalesceError> {
+        match self.weight.chart(chart) {
+            true => Ok(chart.clone()),
+            false => Err(CoalesceError::TooLarge),
+        }
+    }
 }
 
 fn enable(
     chart: &mut Chart,
     user: &Value,
     path: &str,
-    weight: &mut Weight,
-    warnings: &mut Vec<Warning>,
+    room: &mut Room<'_>,
+    warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
     if chart.metadata.dependencies.is_absent() {
         return Ok(());
     }
-    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies, weight)
-        .ok_or(CoalesceError::TooLarge)?;
+    chart.dependencies = select(&chart.dependencies, &chart.metadata.dependencies, room)?;
     for entry in chart.metadata.dependencies.iter_mut() {
         if !entry.alias.is_empty() {
             entry.name.clone_from(&entry.alias);
         }
         entry.enabled = true;
     }
-    let coalesced = values::coalesce_values(chart, user, warnings)?;
+    let coalesced = values::coalesce_within(chart, user, room.effort, warnings)?;
     let entries = &mut chart.metadata.dependencies;
     apply_tags(entries, &coalesced, warnings);
     apply_conditions(entries, &coalesced, path, warnings);
 
-    let off: Vec<String> = entries
+    let off: HashSet<String> = entries
         .iter()
         .filter(|entry| !entry.enabled)
         .map(|entry| entry.name.clone())
         .collect();
     chart
         .dependencies
-        .retain(|dependency| !off.iter().any(|name| name == dependency.name()));
+        .retain(|dependency| !off.contains(dependency.name()));
     for dependency in &mut chart.dependencies {
         let path = format!("{path}{}.", dependency.name());
-        enable(dependency, &coalesced, &path, weight, warnings)?;
+        enable(dependency, &coalesced, &path, room, warnings)?;
     }
     entries.retain(|entry| !off.contains(&entry.name));
     if entries.is_empty() {
@@ -102,37 +131,51 @@ fn enable(
     Ok(())
 }
 
-/// Vendored charts no entry matches, then one chart for each entry. `None` if their default values are too large together.
-fn select(vendored: &[Chart], entries: &[Dependency], weight: &mut Weight) -> Option<Vec<Chart>> {
-    let matches = |chart: &Chart, entry: &Dependency| {
-        chart.name() == entry.name && is_compatible_range(&entry.version, &chart.metadata.version)
-    };
+/// Vendored charts no entry matches, then one chart for each entry: the first one that matches.
+///
+/// # Errors
+/// Together they are too large, or to be compared with each other too often.
+fn select(
+    vendored: &[Chart],
+    entries: &[Dependency],
+    room: &mut Room<'_>,
+) -> Result<Vec<Chart>, CoalesceError> {
+    let mut entries_named: HashMap<&str, Vec<&Dependency>> = HashMap::new();
+    for entry in entries {
+        entries_named.entry(&entry.name).or_default().push(entry);
+    }
+    let mut charts_named: HashMap<&str, Vec<&Chart>> = HashMap::new();
+    for chart in vendored {
+        charts_named.entry(chart.name()).or_default().push(chart);
+    }
     let mut selected = Vec::new();
     for chart in vendored {
-        if !entries.iter().any(|entry| matches(chart, entry)) {
-            fits(chart, weight).then_some(())?;
-            selected.push(chart.clone());
+        let named = entries_named.get(chart.name());
+        let mut is_asked_for = false;
+        for entry in named.into_iter().flatten() {
+            is_asked_for = is_asked_for || room.is_match(entry, chart)?;
+        }
+        if !is_asked_for {
+            selected.push(room.copy(chart)?);
         }
     }
     for entry in entries {
-        if let Some(chart) = vendored.iter().find(|chart| matches(chart, entry)) {
-            fits(chart, weight).then_some(())?;
-            let mut chart = chart.clone();
-            if !entry.alias.is_empty() {
-                chart.metadata.name.clone_from(&entry.alias);
+        for chart in charts_named.get(&*entry.name).into_iter().flatten() {
+            if room.is_match(entry, chart)? {
+                let mut chart = room.copy(chart)?;
+                if !entry.alias.is_empty() {
+                    chart.metadata.name.clone_from(&entry.alias);
+                }
+                selected.push(chart);
+                break;
             }
-            selected.push(chart);
         }
     }
-    Some(selected)
-}
-
-fn fits(chart: &Chart, weight: &mut Weight) -> bool {
-    weight.value(&chart.values) && chart.dependencies.iter().all(|chart| fits(chart, weight))
+    Ok(selected)
 }
 
 /// One true tag enables; otherwise one false tag disables.
-fn apply_tags(entries: &mut [Dependency], coalesced: &Value, warnings: &mut Vec<Warning>) {
+fn apply_tags(entries: &mut [Dependency], coalesced: &Value, warnings: &mut Warnings) {
     let Ok(tags) = values::table(coalesced, "tags") else {
         return;
     };
@@ -159,7 +202,7 @@ fn apply_conditions(
     entries: &mut [Dependency],
     coalesced: &Value,
     path: &str,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) {
     for entry in entries {
         for condition in entry
@@ -181,5 +224,77 @@ fn apply_conditions(
                 Err(PathError::NoValue(_) | PathError::NoTable(_) | PathError::Empty) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::File;
+    use crate::loader::load_files;
+
+    fn metadata(name: &str, rest: &str) -> String {
+        format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n{rest}")
+    }
+
+    /// A list of `dependencies` with so many aliases of a chart.
+    fn aliases(name: &str, count: usize) -> String {
+        let entries =
+            (0..count).map(|at| format!("{{name: {name}, version: 1.x, alias: {name}-{at}}}"));
+        format!(
+            "dependencies: [{}]\n",
+            entries.collect::<Vec<_>>().join(", ")
+        )
+    }
+
+    fn processed(files: Vec<(String, String)>) -> Result<Chart, CoalesceError> {
+        let files = files.into_iter().map(|(name, text)| File::new(name, text));
+        let mut chart = load_files(files.collect(), &mut Warnings::default()).unwrap();
+        process(&mut chart, &Value::Null, &mut Warnings::default()).map(|()| chart)
+    }
+
+    #[test]
+    fn aliases_of_aliases_end() {
+        let (mut files, mut folder) = (Vec::new(), String::new());
+        for level in 0..6 {
+            let next = aliases(&format!("n{}", level + 1), 12);
+            let text = metadata(&format!("n{level}"), if level < 5 { &next } else { "" });
+            files.push((format!("{folder}Chart.yaml"), text));
+            folder.push_str(&format!("charts/n{}/", level + 1));
+        }
+        let outcome = processed(files).map(drop);
+        assert_eq!(outcome, Err(CoalesceError::TooLarge));
+    }
+
+    #[test]
+    fn aliases_copy_what_chart_yaml_says_as_well() {
+        let parts = |count, description: &str| {
+            let told = format!("description: {description}\n");
+            vec![
+                (
+                    "Chart.yaml".to_owned(),
+                    metadata("web", &aliases("sub", count)),
+                ),
+                ("charts/sub/Chart.yaml".to_owned(), metadata("sub", &told)),
+            ]
+        };
+        assert_eq!(
+            processed(parts(100, "small")).unwrap().dependencies.len(),
+            100
+        );
+        let large = "a".repeat(1 << 20);
+        let outcome = processed(parts(3_000, &large)).map(drop);
+        assert_eq!(outcome, Err(CoalesceError::TooLarge));
+    }
+
+    #[test]
+    fn charts_that_match_no_entry_of_their_name_are_not_compared_for_ever() {
+        let asked = aliases("sub", 20_000).replace("1.x", "2.x");
+        let mut files = vec![("Chart.yaml".to_owned(), metadata("web", &asked))];
+        for at in 0..1_000 {
+            files.push((format!("charts/c{at}/Chart.yaml"), metadata("sub", "")));
+        }
+        let outcome = processed(files).map(drop);
+        assert_eq!(outcome, Err(CoalesceError::TooMuchWork));
     }
 }

@@ -40,4 +40,4 @@ pub use list::List;
 pub use metadata::{Dependency, Lock, Maintainer, Metadata};
 pub use release_info::{ReleaseInfo, ReleaseNameError, validate_release_name};
 pub use time::Time;
-pub use warning::{Warning, log_text};
+pub use warning::{Warning, Warnings, log_text};

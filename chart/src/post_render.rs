@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::depth::bounded;
 use crate::manifest::{self, INSTALL_ORDER, Piece, SortError, split_manifests};
-use crate::warning::Warning;
+use crate::warning::Warnings;
 
 /// One document on its way through a post-renderer: text, what it says, or both.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,7 +206,7 @@ pub(crate) fn apply(
     renderer: &dyn PostRenderer,
     strategy: Strategy,
     files: Files,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Vec<Piece>, PostRenderError> {
     if strategy == Strategy::Combined {
         let documents = documents(files, "manifests", renderer.form())?;
@@ -425,7 +425,7 @@ mod tests {
             &Objects,
             Strategy::Combined,
             files.collect(),
-            &mut Vec::new(),
+            &mut Warnings::default(),
         );
         pieces.expect("no document is broken")
     }
@@ -437,7 +437,12 @@ mod tests {
         let document = |n: usize| format!("kind: A\nmetadata: {{name: a{n}}}\nspec:\n{maps}");
         let all: Vec<_> = (0..20).map(document).collect();
         let files = [("all.yaml".to_owned(), all.join("---\n"))];
-        let failed = apply(&Objects, Strategy::Combined, files.into(), &mut Vec::new());
+        let failed = apply(
+            &Objects,
+            Strategy::Combined,
+            files.into(),
+            &mut Warnings::default(),
+        );
         let failed = failed.unwrap_err();
         let cause = failed.source().map(ToString::to_string).unwrap_or_default();
         let text = format!("{failed}: {cause}");
@@ -541,7 +546,8 @@ mod tests {
         let hook =
             "kind: Job\nmetadata:\n  annotations: {helm.sh/hook: pre-install}\nspec: {a: 1.0}\n";
         let pieces = rendered(&[("t/a.yaml", hook)]);
-        let sorted = manifest::sort_pieces(pieces, INSTALL_ORDER, &mut Vec::new()).unwrap();
+        let sorted =
+            manifest::sort_pieces(pieces, INSTALL_ORDER, &mut Warnings::default()).unwrap();
         let [hook] = sorted.hooks.as_slice() else {
             panic!("{sorted:?}")
         };

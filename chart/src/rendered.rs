@@ -24,7 +24,7 @@ use crate::release_info::ReleaseInfo;
 use crate::render::{self, EngineOptions, RenderError};
 use crate::values::schema::{self, RemoteSchemas};
 use crate::values::{self, CoalesceError};
-use crate::warning::Warning;
+use crate::warning::Warnings;
 
 /// End of the path of files that are notes, not manifests.
 const NOTES_SUFFIX: &str = "NOTES.txt";
@@ -108,7 +108,7 @@ pub struct Rendered {
     /// The files of `crds/`.
     pub crds: Vec<Crd>,
     /// What Helm would have logged.
-    pub warnings: Vec<Warning>,
+    pub warnings: Warnings,
 }
 
 /// A release that cannot be rendered. The text is Helm's.
@@ -242,7 +242,7 @@ impl RenderedError {
 ///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
 ///     File::new("templates/map.yaml", "kind: ConfigMap\ndata:\n  a: {{ .Values.a.b | quote }}\n"),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
 /// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
 /// let request = Request::new(chart, &Value::Null, &release, &capabilities, &SystemHost);
 /// let error = render_release(request).unwrap_err();
@@ -254,7 +254,7 @@ impl RenderedError {
 /// # Errors
 /// The chart, its values or its templates do not work out; see [`RenderedError`].
 pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let mut rendered = render_and_warn(request, &mut warnings)?;
     rendered.warnings = warnings;
     Ok(rendered)
@@ -274,13 +274,13 @@ pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
 ///     File::new("values.yaml", "image: a text\n"),
 ///     File::new("templates/map.yaml", "{{ fail \"no\" }}"),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
 /// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
 /// let values = json!({ "image": { "tag": 1 } }); // a table in the place of a text
-/// let mut warnings = Vec::new();
+/// let mut warnings = chart::Warnings::default();
 /// let request = Request::new(chart, &values, &release, &capabilities, &SystemHost);
 /// assert!(render_and_warn(request, &mut warnings).is_err());
-/// assert_eq!(warnings.len(), 1);
+/// assert_eq!(warnings.iter().count(), 1);
 /// # Ok::<(), chart::loader::LoadError>(())
 /// ```
 ///
@@ -288,7 +288,7 @@ pub fn render_release(request: Request<'_>) -> Result<Rendered, RenderedError> {
 /// As [`render_release`].
 pub fn render_and_warn(
     request: Request<'_>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Rendered, RenderedError> {
     let mut chart = request.chart;
     chart.forget_values_files();
@@ -313,9 +313,8 @@ pub fn render_and_warn(
     let mut coalesced = Some(coalesced);
     let mut values = || match coalesced.take() {
         Some(values) => values,
-        None => {
-            values::coalesce_values(&chart, request.values, &mut Vec::new()).unwrap_or_default()
-        }
+        None => values::coalesce_values(&chart, request.values, &mut Warnings::default())
+            .unwrap_or_default(),
     };
     let mut files = texts(render::render_bytes(&chart, &mut values, &options)?)?;
     let notes = take_notes(&mut files, chart.name(), request.options.sub_notes);
@@ -377,7 +376,7 @@ pub fn render_and_warn(
         hooks: sorted.hooks,
         notes,
         crds,
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
     })
 }
 

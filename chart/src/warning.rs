@@ -2,14 +2,70 @@
 //!
 //! Warnings are collected, not printed: the caller decides. Their `Display` leaves values out, so
 //! that logging one can never show a secret; [`Warning::in_helms_words`] is the whole text for the
-//! person who owns the values.
+//! person who owns the values. [`Warnings`] bounds how much a chart can make anybody keep.
 
 use std::fmt;
 
 use golib::strconv::quote;
-use serde_json::Value;
 
-use crate::go_format;
+/// What texts of warnings are kept of one chart, in bytes, but for the one that exceeds it.
+const KEPT: usize = 1 << 20;
+
+/// Warnings in the order in which they came, as many as fit into a mebibyte of text. A chart decides how many there are and how long.
+///
+/// ```
+/// use chart::{Warning, Warnings};
+///
+/// let mut warnings = Warnings::default();
+/// let key = "x".repeat(600 << 10);
+/// for _ in 0..5 {
+///     warnings.push_with(|| Warning::GlobalIsTable { key: key.clone() });
+/// }
+/// assert_eq!((warnings.iter().count(), warnings.left_out()), (2, 3));
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Warnings {
+    kept: Vec<Warning>,
+    weight: usize,
+    left_out: usize,
+}
+
+impl Warnings {
+    /// Adds a warning.
+    pub fn push(&mut self, warning: Warning) {
+        self.push_with(|| warning);
+    }
+
+    /// Adds a warning that is made only if it is kept.
+    pub fn push_with(&mut self, warning: impl FnOnce() -> Warning) {
+        if self.weight >= KEPT {
+            self.left_out += 1;
+            return;
+        }
+        let warning = warning();
+        self.weight += size_of::<Warning>() + warning.in_helms_words().len();
+        self.kept.push(warning);
+    }
+
+    /// What is kept, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Warning> {
+        self.kept.iter()
+    }
+
+    /// How many more there were.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+}
+
+impl<'w> IntoIterator for &'w Warnings {
+    type Item = &'w Warning;
+    type IntoIter = std::slice::Iter<'w, Warning>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
 
 /// Something odd that did not stop the operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,15 +80,15 @@ pub enum Warning {
     CannotOverwriteTable {
         /// Path of the key.
         key: String,
-        /// The table that lost.
-        value: Value,
+        /// The table that lost, as Go prints it.
+        value: String,
     },
     /// Something that is no table meets a table; the table stays.
     IgnoredNonTable {
         /// Path of the key.
         key: String,
-        /// The value that lost.
-        value: Value,
+        /// The value that lost, as Go prints it.
+        value: String,
     },
     /// `global` of the subchart (destination) or the parent (source) is no table.
     GlobalsNotTable {
@@ -96,7 +152,7 @@ impl Warning {
     pub fn in_helms_words(&self) -> String {
         match self {
             Self::CannotOverwriteTable { value, .. } | Self::IgnoredNonTable { value, .. } => {
-                format!("{self} ({})", go_format::value(value))
+                format!("{self} ({value})")
             }
             _ => self.to_string(),
         }
@@ -233,13 +289,12 @@ impl fmt::Display for Warning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn values_are_shown_in_helms_words_alone() {
-        let (key, value) = ("web.login".to_owned(), json!({ "password": "canary" }));
+        let (key, value) = ("web.login".to_owned(), "map[password:canary]".to_owned());
         let table = Warning::CannotOverwriteTable { key, value };
-        let (key, value) = ("web.token".to_owned(), json!("canary"));
+        let (key, value) = ("web.token".to_owned(), "canary".to_owned());
         let plain = Warning::IgnoredNonTable { key, value };
         for warning in [table, plain] {
             assert!(!warning.to_string().contains("canary"), "{warning}");

@@ -140,7 +140,7 @@ fn our_error(cases: &[Case]) -> String {
             File::new("values.schema.json", schema.clone()),
             File::new("values.yaml", values.clone()),
         ];
-        load_files(files, &mut Vec::new()).expect("a small chart")
+        load_files(files, &mut chart::Warnings::default()).expect("a small chart")
     };
     let parent = Chart {
         dependencies: charts(cases)
@@ -149,9 +149,9 @@ fn our_error(cases: &[Case]) -> String {
             .collect(),
         ..Chart::default()
     };
-    let coalesced =
-        values::coalesce_values(&parent, &Value::Null, &mut Vec::new()).expect("small values");
-    match values::schema::validate(&parent, &coalesced, None, &mut Vec::new()) {
+    let coalesced = values::coalesce_values(&parent, &Value::Null, &mut chart::Warnings::default())
+        .expect("small values");
+    match values::schema::validate(&parent, &coalesced, None, &mut chart::Warnings::default()) {
         Ok(()) => String::new(),
         Err(error) => error.to_string(),
     }

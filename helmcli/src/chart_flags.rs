@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use chart::source::{Access, ChartRef, Credentials};
-use chart::{Chart, Warning, loader};
+use chart::{Chart, Warnings, loader};
 use golib::strconv::quote;
 
 use crate::access::{overridden, registry_access, tls_files};
@@ -85,7 +85,7 @@ impl Located {
     ///
     /// # Errors
     /// It is no chart; the text is helm's.
-    pub fn load(&self, warnings: &mut Vec<Warning>) -> Result<Chart, String> {
+    pub fn load(&self, warnings: &mut Warnings) -> Result<Chart, String> {
         let loaded = match self {
             Self::Path(path) => loader::load(path, warnings),
             Self::Archive(bytes) => loader::load_archive(&bytes[..], warnings),

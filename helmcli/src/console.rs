@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use chart::{Warning, log_text};
+use chart::{Warnings, log_text};
 
 /// One line on standard error; a closed standard error is no reason to stop.
 pub(crate) fn say(text: &str) {
@@ -20,12 +20,16 @@ pub(crate) fn log(level: &str, message: &str) {
     say(&format!("level={level} msg={}", log_text(message)));
 }
 
-/// Logs what was met while a chart was loaded or rendered.
-pub(crate) fn log_warnings(warnings: &mut Vec<Warning>) {
+/// Logs what was met while a chart was loaded or rendered, and how much more there was than is kept.
+pub(crate) fn log_warnings(warnings: &mut Warnings) {
+    let warnings = std::mem::take(warnings);
     let mut lines = String::new();
-    for warning in warnings.drain(..) {
+    for warning in &warnings {
         lines.push_str(&warning.log_line());
         lines.push('\n');
     }
     std::io::stderr().write_all(lines.as_bytes()).ok();
+    if warnings.left_out() > 0 {
+        log("WARN", &format!("{} more warnings", warnings.left_out()));
+    }
 }

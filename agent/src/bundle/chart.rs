@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use chart::loader::load_files;
 use chart::source::{ChartRef, FetchedChart};
-use chart::{Chart, File, Time, Warning};
+use chart::{Chart, File, Time, Warnings};
 use serde_json::json;
 
 use super::error::BundleError;
@@ -43,7 +43,7 @@ pub struct Package {
     /// With Fleet's annotations.
     pub chart: Chart,
     /// What Helm would have logged.
-    pub warnings: Vec<Warning>,
+    pub warnings: Warnings,
     /// What kustomize makes of the rendered objects.
     pub kustomization: Option<Kustomization>,
 }
@@ -157,7 +157,7 @@ fn load(
     options: &BundleDeploymentOptions,
     identity: Identity<'_>,
 ) -> Result<Package, BundleError> {
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let mut chart = load_files(files, &mut warnings)?;
     let annotations = chart.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.extend(annotations_of(options, identity));

@@ -75,7 +75,7 @@ fn archives(directory: &Path) -> Result<Vec<PathBuf>> {
 /// Nothing for a chart that cannot be rendered with its own values.
 fn row(path: &Path) -> Result<Option<Row>> {
     let bytes = std::fs::read(path)?;
-    let chart = loader::load_archive(&bytes[..], &mut Vec::new())?;
+    let chart = loader::load_archive(&bytes[..], &mut chart::Warnings::default())?;
     let capabilities = Capabilities {
         kube_version: KubeVersion::parse("1.36.3").map_err(|e| anyhow::anyhow!("{e}"))?,
         ..Capabilities::default()
@@ -93,7 +93,10 @@ fn row(path: &Path) -> Result<Option<Row>> {
         return Ok(None);
     };
     let load = measure(SHORT, || {
-        Ok(loader::load_archive(&bytes[..], &mut Vec::new())?)
+        Ok(loader::load_archive(
+            &bytes[..],
+            &mut chart::Warnings::default(),
+        )?)
     })?;
     let install = measure(SHORT, || Ok(render_release(request())?))?;
     Ok(Some(Row {

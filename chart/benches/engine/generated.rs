@@ -42,7 +42,10 @@ impl Generated {
     pub(crate) fn load(&self) -> anyhow::Result<Chart> {
         let files = self.files.iter();
         let files = files.map(|(name, text)| File::new(name, Bytes::from(text.clone())));
-        Ok(chart::loader::load_files(files.collect(), &mut Vec::new())?)
+        Ok(chart::loader::load_files(
+            files.collect(),
+            &mut chart::Warnings::default(),
+        )?)
     }
 
     /// Writes the chart into `directory`.

@@ -86,7 +86,11 @@ fn growth(charts: [Generated; 4]) -> Result<()> {
 /// The three operations in order.
 fn costs(generated: &Generated, time: Duration) -> Result<[Cost; 3]> {
     let chart = generated.load()?;
-    let values = values::coalesce_values(&chart, &serde_json::json!({}), &mut Vec::new())?;
+    let values = values::coalesce_values(
+        &chart,
+        &serde_json::json!({}),
+        &mut chart::Warnings::default(),
+    )?;
     let (release, capabilities) = (ReleaseInfo::install("rel", "ns"), Capabilities::default());
     let options = EngineOptions::new(&release, &capabilities, &SystemHost);
 

@@ -14,12 +14,12 @@ use crate::archive::{Budget, MAX_FILES, without_byte_order_mark};
 use crate::chart::{Chart, File};
 use crate::ignore::{HELM_IGNORE, Rules};
 use crate::time::Time;
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// How deep directories may nest; links that lead into each other end here.
 const MAX_DIRECTORY_DEPTH: usize = 255;
 
-pub(super) fn load(directory: &Path, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
+pub(super) fn load(directory: &Path, warnings: &mut Warnings) -> Result<Chart, LoadError> {
     let root = std::path::absolute(directory)
         .map_err(|error| LoadError::Io(format!("{}: {error}", directory.display())))?;
     let chart_yaml = root.join("Chart.yaml");
@@ -52,7 +52,7 @@ struct Walk<'w> {
     rules: Rules,
     budget: Budget,
     files: Vec<File>,
-    warnings: &'w mut Vec<Warning>,
+    warnings: &'w mut Warnings,
 }
 
 impl Walk<'_> {

@@ -18,7 +18,7 @@ use crate::chart::{Chart, File};
 use crate::depth::bounded;
 use crate::metadata::{Draft, Lock};
 use crate::values;
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// The two chart models Helm knows. The third generation is experimental: it loads, but cannot be
 /// installed.
@@ -56,14 +56,14 @@ impl Model {
 ///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
 ///     File::new("charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 2.0.0\n"),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
 /// assert_eq!(chart.dependencies[0].name(), "db");
 /// # Ok::<(), chart::loader::LoadError>(())
 /// ```
 ///
 /// # Errors
 /// `Chart.yaml` is missing or not acceptable, or another file Helm reads is malformed.
-pub fn load_files(files: Vec<File>, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
+pub fn load_files(files: Vec<File>, warnings: &mut Warnings) -> Result<Chart, LoadError> {
     load_model(Model::V2, files, &mut Budget::default(), warnings)
 }
 
@@ -71,7 +71,7 @@ pub(super) fn load_model(
     model: Model,
     files: Vec<File>,
     budget: &mut Budget,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
     Loading {
         model,
@@ -86,7 +86,7 @@ struct Loading<'l> {
     model: Model,
     budget: &'l mut Budget,
     values: Weight,
-    warnings: &'l mut Vec<Warning>,
+    warnings: &'l mut Warnings,
 }
 
 impl Loading<'_> {
@@ -292,7 +292,7 @@ mod tests {
         for name in ["c", "a", "b"] {
             files.push(File::new(format!("charts/{name}/Chart.yaml"), about(name)));
         }
-        let chart = load_files(files, &mut Vec::new()).unwrap();
+        let chart = load_files(files, &mut Warnings::default()).unwrap();
         let names: Vec<&str> = chart.dependencies.iter().map(Chart::name).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }

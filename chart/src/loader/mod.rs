@@ -19,7 +19,7 @@ use crate::depth::TooDeep;
 use crate::ignore::IgnoreError;
 use crate::metadata::ValidationError;
 use crate::values::LoadValuesError;
-use crate::warning::Warning;
+use crate::warning::Warnings;
 
 /// How deep charts may lie in charts.
 pub const MAX_CHART_DEPTH: usize = 64;
@@ -155,7 +155,7 @@ pub enum FileError {
 /// # let path = folder.path().join("web");
 /// std::fs::create_dir(&path)?;
 /// std::fs::write(path.join("Chart.yaml"), "apiVersion: v2\nname: web\nversion: 1.0.0\n")?;
-/// let mut warnings = Vec::new();
+/// let mut warnings = chart::Warnings::default();
 /// let chart = chart::loader::load(&path, &mut warnings)?;
 /// assert_eq!(chart.metadata.version, "1.0.0");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -163,7 +163,7 @@ pub enum FileError {
 ///
 /// # Errors
 /// The path does not exist, or what is there is no chart.
-pub fn load(path: &Path, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
+pub fn load(path: &Path, warnings: &mut Warnings) -> Result<Chart, LoadError> {
     let name = path.display().to_string();
     let about = std::fs::metadata(path)
         .map_err(|error| LoadError::Io(format!("stat {name}: {}", io_cause(&error))))?;
@@ -197,15 +197,15 @@ pub fn load(path: &Path, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError
 /// # tar.finish()?;
 /// # drop(tar);
 /// # let bytes = gzip.finish()?;
-/// let chart = load_archive(&bytes[..], &mut Vec::new())?;
+/// let chart = load_archive(&bytes[..], &mut chart::Warnings::default())?;
 /// assert_eq!(chart.name(), "web");
-/// assert!(matches!(load_archive(&b"no gzip"[..], &mut Vec::new()), Err(LoadError::Archive(_))));
+/// assert!(matches!(load_archive(&b"no gzip"[..], &mut chart::Warnings::default()), Err(LoadError::Archive(_))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 /// The archive is corrupt or hostile, or holds no chart.
-pub fn load_archive(data: impl Read, warnings: &mut Vec<Warning>) -> Result<Chart, LoadError> {
+pub fn load_archive(data: impl Read, warnings: &mut Warnings) -> Result<Chart, LoadError> {
     let mut budget = Budget::default();
     let loaded = archive::load_within(data, &mut budget)?;
     load_detected(loaded, &mut budget, warnings)
@@ -214,7 +214,7 @@ pub fn load_archive(data: impl Read, warnings: &mut Vec<Warning>) -> Result<Char
 fn load_detected(
     loaded: Vec<File>,
     budget: &mut Budget,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Chart, LoadError> {
     let chart_yaml = loaded.iter().find(|file| file.name == "Chart.yaml");
     let model = files::Model::detect(&chart_yaml.ok_or(LoadError::NoChartYaml)?.data)?;

@@ -19,7 +19,7 @@ pub use hook::{
 };
 pub use order::{INSTALL_ORDER, UNINSTALL_ORDER, sort_by_kind};
 
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// One document of a rendered file.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,7 +152,7 @@ pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
 ///     ("web/templates/job.yaml", "kind: Job\nmetadata:\n  annotations: {helm.sh/hook: pre-install}\n"),
 /// ];
 /// let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
-/// let sorted = sort_manifests(files, INSTALL_ORDER, &mut Vec::new())?;
+/// let sorted = sort_manifests(files, INSTALL_ORDER, &mut chart::Warnings::default())?;
 /// let kinds: Vec<_> = sorted.manifests.iter().map(|manifest| manifest.head.kind.as_str()).collect();
 /// assert_eq!(kinds, ["Service", "Deployment"]);
 /// assert_eq!(sorted.hooks[0].events, [HookEvent::PreInstall]);
@@ -164,7 +164,7 @@ pub(crate) fn find_fault(bytes: &[u8]) -> Option<HeadError> {
 pub fn sort_manifests(
     files: BTreeMap<String, String>,
     order: &[&str],
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Sorted, SortError> {
     let documents = || {
         let files = files.iter().filter(has_documents);
@@ -204,7 +204,7 @@ pub fn sort_manifests(
 pub(crate) fn sort_pieces(
     pieces: Vec<Piece>,
     order: &[&str],
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Sorted, SortError> {
     let read = |piece: &Piece| match &piece.object {
         Some(object) => Head::of(object),
@@ -245,7 +245,7 @@ fn sorted(heads: Vec<Head>, pieces: impl Iterator<Item = Piece>, order: &[&str])
 /// The heads of all documents, if each could be read; the first that cannot, with its path, otherwise.
 fn checked<'a>(
     heads: impl Iterator<Item = (&'a str, Result<Head, HeadError>)>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Vec<Head>, (String, HeadError)> {
     let mut checked = Vec::new();
     for (path, head) in heads {

@@ -95,8 +95,8 @@ type Files = BTreeMap<String, Vec<u8>>;
 ///     File::new("templates/_name.tpl", "{{ define \"name\" }}{{ .Release.Name }}-web{{ end }}"),
 ///     File::new("templates/map.yaml", "name: {{ include \"name\" . }}"),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
-/// let values = coalesce_values(&chart, &Value::Null, &mut Vec::new())?;
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
+/// let values = coalesce_values(&chart, &Value::Null, &mut chart::Warnings::default())?;
 /// let (release, capabilities) = (ReleaseInfo::install("blog", "default"), Capabilities::default());
 /// let options = EngineOptions::new(&release, &capabilities, &SystemHost);
 /// let files = render(&chart, &values, &options)?;

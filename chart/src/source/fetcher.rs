@@ -71,7 +71,7 @@ impl Fetcher {
     /// let web = ChartRef { repo: "oci://registry.example/charts/web".into(), version: "^1".into(), ..ChartRef::default() };
     /// match fetcher.fetch(&web, &Access::default()).await {
     ///     Ok(fetched) => {
-    ///         let chart = chart::loader::load_archive(&fetched.bytes[..], &mut Vec::new())?;
+    ///         let chart = chart::loader::load_archive(&fetched.bytes[..], &mut chart::Warnings::default())?;
     ///         println!("{} {}", chart.name(), fetched.version);
     ///     }
     ///     Err(FetchError::NotFound { lookup, .. }) => println!("no such version: {lookup}"),

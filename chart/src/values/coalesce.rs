@@ -11,7 +11,7 @@ use super::tree::{Effort, Node, Table, Weight};
 use crate::chart::Chart;
 use crate::depth::TooDeep;
 use crate::go_format;
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// The key below which values reach every subchart.
 pub const GLOBAL_KEY: &str = "global";
@@ -35,7 +35,7 @@ pub enum CoalesceError {
     #[error(transparent)]
     TooDeep(#[from] TooDeep),
     /// Imports and aliases merge the same tables again and again.
-    #[error("values are too large: merging them looks at more than five million keys")]
+    #[error("values are too large: merging them looks at more than ten million keys")]
     TooMuchWork,
 }
 
@@ -59,9 +59,9 @@ pub(super) enum Nulls {
 ///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
 ///     File::new("values.yaml", "image: {name: nginx, tag: latest}\nprobe: {path: /}\n"),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
 /// let user = json!({"image": {"tag": "1.29"}, "probe": null});
-/// let values = coalesce_values(&chart, &user, &mut Vec::new())?;
+/// let values = coalesce_values(&chart, &user, &mut chart::Warnings::default())?;
 /// assert_eq!(values, json!({"image": {"name": "nginx", "tag": "1.29"}}));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -71,9 +71,20 @@ pub(super) enum Nulls {
 pub fn coalesce_values(
     chart: &Chart,
     user: &Value,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Value, CoalesceError> {
-    to_value(&chart_tree(chart, user, Nulls::Drop, warnings)?)
+    coalesce_within(chart, user, &mut Effort::new(), warnings)
+}
+
+/// Like [`coalesce_values`], with what is left to several such calls together.
+pub(crate) fn coalesce_within(
+    chart: &Chart,
+    user: &Value,
+    effort: &mut Effort,
+    warnings: &mut Warnings,
+) -> Result<Value, CoalesceError> {
+    let merged = chart_tree(chart, user, Nulls::Drop, effort, warnings)?;
+    to_value(&merged, effort)
 }
 
 /// Like [`coalesce_values`], keeping nulls.
@@ -83,13 +94,15 @@ pub fn coalesce_values(
 pub fn merge_values(
     chart: &Chart,
     user: &Value,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Value, CoalesceError> {
-    to_value(&chart_tree(chart, user, Nulls::Keep, warnings)?)
+    let effort = &mut Effort::new();
+    let merged = chart_tree(chart, user, Nulls::Keep, effort, warnings)?;
+    to_value(&merged, effort)
 }
 
-pub(super) fn to_value(table: &Table) -> Result<Value, CoalesceError> {
-    if let Err(error) = table.depth(&mut Effort::new()) {
+pub(super) fn to_value(table: &Table, effort: &mut Effort) -> Result<Value, CoalesceError> {
+    if let Err(error) = table.depth(effort) {
         table.take_apart();
         return Err(error);
     }
@@ -103,13 +116,15 @@ pub(super) fn chart_tree(
     chart: &Chart,
     user: &Value,
     nulls: Nulls,
-    warnings: &mut Vec<Warning>,
+    effort: &mut Effort,
+    warnings: &mut Warnings,
 ) -> Result<Table, CoalesceError> {
+    effort.copy(user)?;
     let values = Table::copy_of(user);
     let mut merging = Merging {
         nulls,
         weight: Weight::MERGED,
-        effort: &mut Effort::new(),
+        effort,
         warnings,
     };
     match merging.coalesce(chart, &values, "") {
@@ -126,7 +141,7 @@ pub(super) fn merge_tables(
     dst: &Table,
     src: &Table,
     effort: &mut Effort,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
     let mut merging = Merging {
         nulls: Nulls::Keep,
@@ -149,7 +164,7 @@ struct Merging<'w> {
     nulls: Nulls,
     weight: Weight,
     effort: &'w mut Effort,
-    warnings: &'w mut Vec<Warning>,
+    warnings: &'w mut Warnings,
 }
 
 impl Merging<'_> {
@@ -234,6 +249,7 @@ impl Merging<'_> {
     /// Puts the chart's own defaults under `values`.
     fn defaults(&mut self, chart: &Chart, values: &Table, path: &str) -> Result<(), CoalesceError> {
         let nulls = self.nulls;
+        self.effort.copy(&chart.values)?;
         for (key, default) in Table::copy_of(&chart.values).entries() {
             match (values.get(&key), default) {
                 (Some(given), _) if given.is_null() && nulls == Nulls::Drop => values.remove(&key),
@@ -299,14 +315,16 @@ impl Merging<'_> {
                     self.tables((&given, default), &path, nulls, level + 1)?;
                 }
                 (Some(Node::Leaf(_)), Node::Table(default)) => {
-                    let value = default.to_value();
-                    self.warnings
-                        .push(Warning::CannotOverwriteTable { key: path, value });
+                    self.warnings.push_with(|| Warning::CannotOverwriteTable {
+                        key: path,
+                        value: go_format::value(&default.to_value()),
+                    });
                 }
                 (Some(Node::Table(_)), Node::Leaf(value)) if !value.is_null() => {
-                    let value = (**value).clone();
-                    self.warnings
-                        .push(Warning::IgnoredNonTable { key: path, value });
+                    self.warnings.push_with(|| Warning::IgnoredNonTable {
+                        key: path,
+                        value: go_format::value(value),
+                    });
                 }
                 _ => {}
             }

@@ -11,23 +11,24 @@ use super::tree::{Effort, Node, Table};
 use crate::chart::Chart;
 use crate::depth::{MAX_DEPTH, TooDeep};
 use crate::go_format;
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// Replaces the defaults of the chart, children first, by its own merged with what it imports.
 /// Charts without listed dependencies stay as they are.
 pub(crate) fn import_values(
     chart: &mut Chart,
-    warnings: &mut Vec<Warning>,
+    effort: &mut Effort,
+    warnings: &mut Warnings,
 ) -> Result<(), CoalesceError> {
     for dependency in &mut chart.dependencies {
-        import_values(dependency, warnings)?;
+        import_values(dependency, effort, warnings)?;
     }
     if chart.metadata.dependencies.is_absent() {
         return Ok(());
     }
-    let values = chart_tree(chart, &Value::Null, Nulls::Keep, warnings)?;
+    let values = chart_tree(chart, &Value::Null, Nulls::Keep, effort, warnings)?;
     let imported = Table::default();
-    let merged = import(chart, &values, &imported, warnings);
+    let merged = import(chart, &values, &imported, effort, warnings);
     // What lies in itself would never be dropped.
     values.take_apart();
     imported.take_apart();
@@ -40,9 +41,9 @@ fn import(
     chart: &mut Chart,
     values: &Table,
     imported: &Table,
-    warnings: &mut Vec<Warning>,
+    effort: &mut Effort,
+    warnings: &mut Warnings,
 ) -> Result<Value, CoalesceError> {
-    let mut effort = Effort::new();
     for dependency in chart.metadata.dependencies.iter_mut() {
         let mut entries = Vec::new();
         for entry in &dependency.import_values {
@@ -60,8 +61,8 @@ fn import(
             ])));
             match values.table_at(&format!("{}.{child}", dependency.name)) {
                 Ok(found) => {
-                    let placed = place(&parent, found, &mut effort)?;
-                    merge_tables(imported, &placed, &mut effort, warnings)?;
+                    let placed = place(&parent, found, effort)?;
+                    merge_tables(imported, &placed, effort, warnings)?;
                 }
                 Err(key) => {
                     let key = key.to_owned();
@@ -73,10 +74,10 @@ fn import(
     }
     // What was imported may share tables with the chart's values, and merging changed them: the copy
     // comes after that, as in Helm.
-    let merged = Table::copy_of(&to_value(values)?);
-    imported.depth(&mut effort)?;
-    merge_tables(&merged, imported, &mut effort, warnings)?;
-    to_value(&merged)
+    let merged = Table::copy_of(&to_value(values, effort)?);
+    imported.depth(effort)?;
+    merge_tables(&merged, imported, effort, warnings)?;
+    to_value(&merged, effort)
 }
 
 /// The table nested below `path`; `.` is the root. What a chart imports its own parent may import, so the depth of both counts.
@@ -120,8 +121,9 @@ mod tests {
                 ("charts/sub/values.yaml", format!("data: {data}")),
             ];
             let files = files.map(|(name, text)| crate::File::new(name, text));
-            let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
-            import_values(&mut chart, &mut Vec::new()).map(|()| chart.values)
+            let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
+            import_values(&mut chart, &mut Effort::new(), &mut Warnings::default())
+                .map(|()| chart.values)
         };
         let deep = format!("{}{}", "{a: ".repeat(400), "}".repeat(400));
         let shallow = "{d: {x: 1}}";
@@ -172,8 +174,8 @@ mod tests {
             ),
         ];
         let files = files.map(|(name, text)| crate::File::new(name, text));
-        let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
-        let outcome = import_values(&mut chart, &mut Vec::new());
+        let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
+        let outcome = import_values(&mut chart, &mut Effort::new(), &mut Warnings::default());
         assert_eq!(outcome, Err(CoalesceError::TooMuchWork));
     }
 
@@ -190,11 +192,40 @@ mod tests {
             ("charts/global/charts/two/Chart.yaml", named("two")),
         ];
         let files = files.map(|(name, text)| crate::File::new(name, text));
-        let mut chart = load_files(files.into(), &mut Vec::new()).unwrap();
-        let mut warnings = Vec::new();
+        let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
+        let mut warnings = Warnings::default();
         let outcome = crate::dependency::process(&mut chart, &Value::Null, &mut warnings);
         let outcome = outcome
             .and_then(|()| crate::values::coalesce_values(&chart, &Value::Null, &mut warnings));
         assert_eq!(outcome, Err(TooDeep.into()));
+    }
+
+    /// What loses is quoted in a warning, each time that it loses.
+    #[test]
+    fn a_large_value_that_loses_a_thousand_times_is_quoted_once() {
+        let named = |name: &str| format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+        let again = "{child: d, parent: x}, ".repeat(1_000);
+        let large = "a".repeat(1 << 20);
+        let files = [
+            (
+                "Chart.yaml",
+                named("web")
+                    + "dependencies:\n- {name: sub, version: 1.0.0, import-values: [{child: one, parent: .}, "
+                    + &again
+                    + "]}\n",
+            ),
+            ("charts/sub/Chart.yaml", named("sub")),
+            (
+                "charts/sub/values.yaml",
+                format!("one: {{x: 1}}\nd: {{l: {large}}}\n"),
+            ),
+        ];
+        let files = files.map(|(name, text)| crate::File::new(name, text));
+        let mut chart = load_files(files.into(), &mut Warnings::default()).unwrap();
+        let mut warnings = Warnings::default();
+        import_values(&mut chart, &mut Effort::new(), &mut warnings).unwrap();
+        let kept: usize = warnings.iter().map(|one| one.in_helms_words().len()).sum();
+        assert!((1 << 20..3 << 20).contains(&kept), "{kept}");
+        assert!(warnings.left_out() > 900, "{}", warnings.left_out());
     }
 }

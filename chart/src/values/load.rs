@@ -105,7 +105,7 @@ mod tests {
                     values: values.into(),
                     ..Chart::default()
                 };
-                let _ = coalesce_values(&chart, &chart.values, &mut Vec::new());
+                let _ = coalesce_values(&chart, &chart.values, &mut crate::Warnings::default());
             }
         }
     }

@@ -16,9 +16,10 @@ pub mod options;
 pub mod schema;
 pub mod strvals;
 
+pub(crate) use coalesce::coalesce_within;
 pub use coalesce::{CoalesceError, GLOBAL_KEY, coalesce_values, merge_values};
 pub(crate) use import::import_values;
 pub use load::{LoadValuesError, load_values, merge_maps};
 pub(crate) use load::{MAX_VALUES, load_values_within};
 pub use path::{PathError, path_value, table};
-pub(crate) use tree::Weight;
+pub(crate) use tree::{Effort, Weight};

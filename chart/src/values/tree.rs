@@ -8,9 +8,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::coalesce::CoalesceError;
+use crate::chart::{Chart, File};
 use crate::depth::{MAX_DEPTH, TooDeep};
 
 /// Bytes of values that may still be made, about. What is merged is shared; what comes out of it is not, and may be many
@@ -52,6 +54,21 @@ impl Weight {
         }
     }
 
+    /// False if there is no room for one more copy of a chart and of the charts in it, and for what merging makes of each.
+    pub(crate) fn chart(&mut self, chart: &Chart) -> bool {
+        const MERGED: usize = 1 << 10;
+        fn written(value: &impl Serialize) -> usize {
+            serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
+        }
+        let files = chart.templates.iter().chain(&chart.files);
+        let names: usize = files.map(|file| size_of::<File>() + file.name.len()).sum();
+        self.spend(MERGED + size_of::<Chart>() + names)
+            && self.spend(written(&chart.metadata))
+            && self.spend(chart.lock.as_ref().map_or(0, written))
+            && self.value(&chart.values)
+            && chart.dependencies.iter().all(|chart| self.chart(chart))
+    }
+
     /// False if there is no room for one more entry and the table it may be.
     pub(super) fn entry(&mut self, key: &str, node: &Node) -> bool {
         let inside = node.as_table().map_or(0, |table| table.0.borrow().len());
@@ -80,9 +97,25 @@ pub(crate) struct Effort {
 
 impl Effort {
     /// For a chart with all its subcharts: some seconds at most, a hundred times what large charts take.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            keys_left: 5_000_000,
+            keys_left: 10_000_000,
+        }
+    }
+
+    /// Copies a value.
+    ///
+    /// # Errors
+    /// That is too much.
+    pub(super) fn copy(&mut self, value: &Value) -> Result<(), CoalesceError> {
+        match value {
+            Value::String(text) => self.spend(text.len() / 64, 0),
+            Value::Array(items) => items.iter().try_for_each(|item| self.copy(item)),
+            Value::Object(map) => {
+                self.spend(map.len(), 0)?;
+                map.values().try_for_each(|value| self.copy(value))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -90,7 +123,7 @@ impl Effort {
     ///
     /// # Errors
     /// That is too many of either. What lies in itself has no end of them.
-    pub(super) fn spend(&mut self, keys: usize, level: usize) -> Result<(), CoalesceError> {
+    pub(crate) fn spend(&mut self, keys: usize, level: usize) -> Result<(), CoalesceError> {
         if level > MAX_MERGED_DEPTH {
             return Err(TooDeep.into());
         }

@@ -125,7 +125,7 @@ pub(super) fn load_directory(folder: &Path) -> Result<Chart, String> {
     if !folder.is_dir() {
         return Err(LoadError::ChartYamlMissing.to_string());
     }
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let loaded = loader::load(folder, &mut warnings);
     log_warnings(&mut warnings);
     loaded.map_err(|error| match error {
@@ -191,7 +191,7 @@ fn files(folder: &Path) -> Result<Vec<String>, String> {
 }
 
 fn load(path: &Path) -> Result<Chart, String> {
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let loaded = loader::load(path, &mut warnings);
     log_warnings(&mut warnings);
     loaded.map_err(|error| match error {

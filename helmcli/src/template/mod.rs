@@ -187,7 +187,7 @@ fn template(args: &TemplateArgs, schemas: &dyn RemoteSchemas) -> Result<String, 
 }
 
 fn load(located: &Located) -> Result<Chart, String> {
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let loaded = located.load(&mut warnings);
     log_warnings(&mut warnings);
     loaded
@@ -256,7 +256,7 @@ impl Job<'_> {
             },
             ..Request::new(chart, self.values, &release, capabilities, host)
         };
-        let mut warnings = Vec::new();
+        let mut warnings = chart::Warnings::default();
         let rendered = rendered::render_and_warn(request, &mut warnings);
         log_warnings(&mut warnings);
         let has_system_label = labels
@@ -339,7 +339,7 @@ fn failure(is_debug: bool, show: &ShowOptions, error: RenderedError) -> Failure 
         hooks: Vec::new(),
         notes: String::new(),
         crds: Vec::new(),
-        warnings: Vec::new(),
+        warnings: chart::Warnings::default(),
     };
     // What is not there among it needs no word besides the error.
     let output = rendered.show(show).unwrap_or_default();

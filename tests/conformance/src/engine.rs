@@ -51,7 +51,7 @@ fn rendered(case: &Case) -> Result<Json, String> {
         Some(values) if !values.is_null() => json::floats(values.clone()),
         _ => Json::Object(Map::new()),
     };
-    let values = coalesce_values(&chart, &user, &mut Vec::new())
+    let values = coalesce_values(&chart, &user, &mut chart::Warnings::default())
         .map_err(|error| format!("values: {error}"))?;
     let release = release(case.get("release"));
     let capabilities = capabilities(case).map_err(|error| error.to_string())?;

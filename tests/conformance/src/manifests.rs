@@ -53,7 +53,7 @@ fn value(case: &Case, field: &str, got: &Value) -> Outcome {
     Outcome::of_values(got, case.get(field).unwrap_or(&Value::Null))
 }
 
-fn log(case: &Case, warnings: &[Warning]) -> Outcome {
+fn log(case: &Case, warnings: &chart::Warnings) -> Outcome {
     let mut got: Vec<String> = warnings.iter().map(Warning::in_helms_words).collect();
     got.sort();
     let want: Vec<String> = case.parse("log").unwrap_or_default();
@@ -103,7 +103,7 @@ fn hooks(hooks: &[Hook]) -> Value {
 
 fn sort(case: &Case) -> Outcome {
     let files: BTreeMap<String, String> = case.parse("files").unwrap_or_default();
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let sorted = manifest::sort_manifests(files.clone(), INSTALL_ORDER, &mut warnings);
     judge(case, sorted.map_err(text), |sorted| {
         let show = |manifest: &Manifest| {
@@ -262,7 +262,7 @@ fn loaded(case: &Case, chart: &Chart) -> Outcome {
 }
 
 fn load(case: &Case) -> Outcome {
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let chart = loader::load_files(files(case), &mut warnings).map_err(text);
     let log = log(case, &warnings);
     Outcome::all([judge(case, chart, |chart| loaded(case, &chart)), log])
@@ -306,7 +306,7 @@ impl Drop for Folder {
 
 fn load_dir(case: &Case) -> Outcome {
     in_folder(case, |folder| {
-        let chart = loader::load(folder, &mut Vec::new());
+        let chart = loader::load(folder, &mut chart::Warnings::default());
         let place = folder.display().to_string();
         let chart = chart.map_err(|error| match error {
             // The cases were recorded below the step that looks for the chart's generation.
@@ -333,7 +333,7 @@ fn load_archive(case: &Case) -> Outcome {
         .write_all(&tar)
         .and_then(|()| zipped.finish())
         .unwrap_or_default();
-    let chart = loader::load_archive(&archive[..], &mut Vec::new()).map_err(text);
+    let chart = loader::load_archive(&archive[..], &mut chart::Warnings::default()).map_err(text);
     judge(case, chart, |chart| loaded(case, &chart))
 }
 
@@ -489,7 +489,7 @@ impl PostRenderer for Named {
 
 fn install(case: &Case) -> Outcome {
     let settings = Settings::of(case);
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let chart = match (
         loader::load_files(files(case), &mut warnings),
         case.text("load_error"),
@@ -557,7 +557,7 @@ fn template_in(settings: &Settings, folder: &Path) -> Result<String, String> {
         format!("invalid kube version '{version}': {error}")
     })?;
     let values = settings.values()?;
-    let chart = loader::load(folder, &mut Vec::new()).map_err(text)?;
+    let chart = loader::load(folder, &mut chart::Warnings::default()).map_err(text)?;
     chart::rendered::check_installable(&chart).map_err(text)?;
     let release = settings.release();
     validate_release_name(&release.name).map_err(|error| {

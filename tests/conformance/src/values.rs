@@ -34,7 +34,7 @@ fn judge(case: &Case, answer: Result<Value, String>, field: &str) -> Outcome {
     }
 }
 
-fn log(case: &Case, warnings: &[Warning]) -> Outcome {
+fn log(case: &Case, warnings: &chart::Warnings) -> Outcome {
     let mut got: Vec<String> = warnings.iter().map(Warning::in_helms_words).collect();
     got.sort();
     let want: Vec<String> = case.parse("log").unwrap_or_default();
@@ -69,9 +69,9 @@ fn chart_and_user(case: &Case) -> (Chart, Value) {
 
 fn coalesce(case: &Case) -> Outcome {
     let (chart, user) = chart_and_user(case);
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let coalesced = values::coalesce_values(&chart, &user, &mut warnings);
-    let merged = values::merge_values(&chart, &user, &mut Vec::new());
+    let merged = values::merge_values(&chart, &user, &mut chart::Warnings::default());
     let merged = match (merged, case.get("merged")) {
         (Ok(got), Some(want)) => Outcome::of_values(&got, want),
         _ => Outcome::Passed,
@@ -93,7 +93,7 @@ fn tree(chart: &Chart) -> Value {
 
 fn render(case: &Case) -> Outcome {
     let (mut chart, user) = chart_and_user(case);
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     if let Err(error) = dependency::process(&mut chart, &user, &mut warnings) {
         return judge(case, Err(error.to_string()), "values");
     }
@@ -111,7 +111,7 @@ fn render(case: &Case) -> Outcome {
 
 fn check(case: &Case) -> Outcome {
     let (chart, user) = chart_and_user(case);
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     let checked = values::coalesce_values(&chart, &user, &mut warnings)
         .map_err(|error| error.to_string())
         .and_then(|values| {

@@ -65,7 +65,7 @@ impl Journey {
     async fn new(file: &str, values: &str) -> Result<Self> {
         let mut world = World::new().await?;
         let data = corpus::chart(file)?;
-        let chart = chart::loader::load_archive(&data[..], &mut Vec::new())?;
+        let chart = chart::loader::load_archive(&data[..], &mut chart::Warnings::default())?;
         world.name = chart.name().to_owned();
         let home = std::env::temp_dir().join(&world.namespace);
         std::fs::create_dir_all(&home)?;

@@ -123,7 +123,7 @@ pub fn report(args: &ValuesArgs) -> Result<String, String> {
         report.overlay(&over.name, &over.values);
     }
     if let Some(reference) = &input.chart_reference {
-        let mut warnings = Vec::new();
+        let mut warnings = chart::Warnings::default();
         let located = input.coordinates.locate(reference, &args.helm)?;
         let mut chart = located.load(&mut warnings)?;
         let computed = compute(&mut chart, &report.after)?;
@@ -139,11 +139,11 @@ pub fn report(args: &ValuesArgs) -> Result<String, String> {
 /// What the templates of the chart see as `.Values`.
 fn compute(chart: &mut Chart, user: &Values) -> Result<Values, String> {
     let user = Value::Object(user.clone());
-    let mut warnings = Vec::new();
+    let mut warnings = chart::Warnings::default();
     dependency::process(chart, &user, &mut warnings).map_err(|error| error.to_string())?;
     let computed = chart::values::coalesce_values(chart, &user, &mut warnings)
         .map_err(|error| error.to_string())?;
-    for warning in warnings {
+    for warning in &warnings {
         writeln!(std::io::stderr(), "{warning}").ok();
     }
     match computed {

@@ -18,7 +18,7 @@ use super::remote::RemoteSchemas;
 use super::resource::{CompileError, Documents, Place, Root, encode, join};
 use super::validate;
 use super::work::Work;
-use crate::warning::Warning;
+use crate::warning::Warnings;
 
 /// Bytes that a compiled pattern takes at least, while it is used.
 const PATTERN_BYTES: usize = 32 << 10;
@@ -31,7 +31,7 @@ const MAX_PATTERNS: usize = 16 << 20;
 
 /// The drafts' own schemas, compiled when the first schema is checked.
 static METASCHEMAS: LazyLock<(Set, [Id; 5])> = LazyLock::new(|| {
-    let mut warnings = Vec::new();
+    let mut warnings = Warnings::default();
     let mut compiler = Compiler {
         assert_format: true,
         ..Compiler::new(None, &mut warnings)
@@ -63,7 +63,7 @@ pub(super) fn compile_document(
     url: &str,
     document: Value,
     remote: Option<&dyn RemoteSchemas>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<Set, CompileError> {
     let mut compiler = Compiler::new(remote, warnings);
     compiler.documents.add(url, Arc::new(document));
@@ -83,11 +83,11 @@ struct Compiler<'w> {
     pattern_bytes: usize,
     work: Work,
     assert_format: bool,
-    warnings: &'w mut Vec<Warning>,
+    warnings: &'w mut Warnings,
 }
 
 impl<'w> Compiler<'w> {
-    fn new(remote: Option<&'w dyn RemoteSchemas>, warnings: &'w mut Vec<Warning>) -> Self {
+    fn new(remote: Option<&'w dyn RemoteSchemas>, warnings: &'w mut Warnings) -> Self {
         Self {
             documents: Documents::new(remote),
             roots: BTreeMap::new(),

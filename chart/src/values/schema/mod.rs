@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::json_stream;
 use crate::chart::Chart;
 use crate::go_format::go_type;
-use crate::warning::Warning;
+use crate::warning::Warnings;
 pub use remote::RemoteSchemas;
 use work::Work;
 
@@ -84,8 +84,8 @@ impl std::error::Error for SchemaErrors {}
 ///     File::new("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n"),
 ///     File::new("values.schema.json", r#"{"properties": {"replicas": {"type": "integer"}}}"#),
 /// ];
-/// let chart = load_files(files, &mut Vec::new())?;
-/// let misfit = schema::validate(&chart, &json!({"replicas": "many"}), None, &mut Vec::new());
+/// let chart = load_files(files, &mut chart::Warnings::default())?;
+/// let misfit = schema::validate(&chart, &json!({"replicas": "many"}), None, &mut chart::Warnings::default());
 /// assert_eq!(misfit.unwrap_err().to_string(), "web:\n- at '/replicas': got string, want integer\n");
 /// # Ok::<(), chart::loader::LoadError>(())
 /// ```
@@ -96,7 +96,7 @@ pub fn validate(
     chart: &Chart,
     values: &Value,
     remote: Option<&dyn RemoteSchemas>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<(), SchemaErrors> {
     let mut failures = Vec::new();
     collect(chart, values, remote, warnings, &mut failures);
@@ -111,7 +111,7 @@ fn collect(
     chart: &Chart,
     values: &Value,
     remote: Option<&dyn RemoteSchemas>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
     failures: &mut Vec<SchemaFailure>,
 ) {
     if let Some(schema) = &chart.schema
@@ -165,7 +165,7 @@ fn validate_one(
     schema: &[u8],
     values: &Value,
     remote: Option<&dyn RemoteSchemas>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Warnings,
 ) -> Result<(), Misfit> {
     let document = decode(schema)?;
     let set = compile::compile_document(SCHEMA_URL, document, remote, warnings)
@@ -212,7 +212,12 @@ mod tests {
         }
         definitions.insert("l40".to_owned(), json!({"type": "object"}));
         let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions}).to_string();
-        let error = validate_one(schema.as_bytes(), &json!({}), None, &mut Vec::new());
+        let error = validate_one(
+            schema.as_bytes(),
+            &json!({}),
+            None,
+            &mut crate::Warnings::default(),
+        );
         let error = error.map_err(|misfit| misfit.text);
         assert!(error.expect_err("too much work").contains("too complex"));
     }
@@ -221,7 +226,12 @@ mod tests {
     fn schemas_read_no_files_and_fetch_nothing() {
         for reference in ["file:///etc/passwd", "http://localhost/x", "other.json"] {
             let schema = json!({"$ref": reference}).to_string();
-            let error = validate_one(schema.as_bytes(), &json!({}), None, &mut Vec::new());
+            let error = validate_one(
+                schema.as_bytes(),
+                &json!({}),
+                None,
+                &mut crate::Warnings::default(),
+            );
             let error = error.map_err(|misfit| misfit.text);
             assert!(
                 error.expect_err("not read").contains("failing loading"),

@@ -11,7 +11,7 @@ use super::draft::{Draft, Position, known_document};
 use super::failure::escape;
 use super::format;
 use super::remote::RemoteSchemas;
-use crate::warning::Warning;
+use crate::warning::{Warning, Warnings};
 
 /// How deep schemas may lie in schemas.
 const MAX_DEPTH: usize = 128;
@@ -134,7 +134,7 @@ impl<'r> Documents<'r> {
     pub(super) fn load(
         &mut self,
         url: &str,
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Warnings,
     ) -> Result<Arc<Value>, CompileError> {
         if let Some(document) = self.own.get(url) {
             return Ok(document.clone());
@@ -177,7 +177,7 @@ impl<'r> Documents<'r> {
         place: &Place,
         schema: &Map<String, Value>,
         fallback: Draft,
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Warnings,
     ) -> Result<Draft, CompileError> {
         let mut seen = BTreeSet::new();
         let mut named = schema
@@ -259,7 +259,7 @@ impl Root {
         base: &str,
         fallback: Draft,
         depth: usize,
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Warnings,
     ) -> Result<(), CompileError> {
         if self.processed.contains(pointer) {
             return Ok(());

@@ -103,8 +103,8 @@ fn chart(question: &Question) -> Answer {
         .into_iter()
         .collect();
     let user = json::floats(question.data.clone());
-    let values =
-        coalesce_values(&chart, &user, &mut Vec::new()).map_err(|error| error.to_string())?;
+    let values = coalesce_values(&chart, &user, &mut chart::Warnings::default())
+        .map_err(|error| error.to_string())?;
     let (release, capabilities) = (ReleaseInfo::install("rel", "ns"), Capabilities::default());
     let options = EngineOptions::new(&release, &capabilities, &SystemHost);
     let files = render(&chart, &values, &options).map_err(|error| error.to_string())?;
