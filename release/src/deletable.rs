@@ -3,8 +3,8 @@
 //! A history may hold what a helm client wrote, or another agent, in the course of one attempt of ours. So a deletion takes a value that only
 //! what shows that the record may go can make.
 
-use crate::history::{Origin, StoredRevision};
 use crate::model::{Release, Status};
+use crate::stored_revision::StoredRevision;
 
 /// A record that may be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,23 +49,12 @@ impl Deletable {
     }
 }
 
-impl StoredRevision {
-    /// Whether it was written here, as far as its metadata tells.
-    pub(crate) fn is_own(&self) -> bool {
-        match self.origin {
-            Origin::Untracked => true,
-            // Its number is known here, and what stands in its place may be somebody else's.
-            Origin::Noted | Origin::Spent => !self.is_foreign(),
-            Origin::Foreign | Origin::Agent => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::stored_revision::Origin;
 
     #[rstest]
     #[case::written_here(Origin::Noted, Some("fleetagent"), true)]

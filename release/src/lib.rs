@@ -20,15 +20,15 @@ pub mod kube;
 pub mod model;
 pub mod state;
 pub mod storage;
-mod unquoted;
+mod stored_revision;
 
 pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackError,
-    RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, get, rollback, uninstall,
+    RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, error_unquoted, get,
+    rollback, uninstall,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;
 pub use kube::{Cluster, Owner};
 pub use model::{ApplyMethod, Hook, HookEvent, Info, Release, Status};
 pub use storage::Storage;
-pub use unquoted::error_unquoted;

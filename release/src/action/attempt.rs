@@ -15,9 +15,11 @@ use serde_json::Value;
 
 use super::error::DeployError;
 use super::hooks::{HookObjects, HookRun};
+use super::install;
 use super::previous::{PreviousObjects, prune_outdated, supersede};
 use super::retained::Retained;
-use super::{DeployOptions, install};
+use super::spec::DeployOptions;
+use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, delete_all,
     holds_more, is_custom, take_back, wait_until_ready,
@@ -210,7 +212,7 @@ impl Attempt<'_> {
         let back = take_back(self.cluster, &self.owner, created.iter().rev()).await;
         let remains = back.is_err();
         for failure in back.err().unwrap_or_default() {
-            let error = crate::unquoted::error_unquoted(&failure);
+            let error = error_unquoted(&failure);
             tracing::warn!(error, "cannot take back a new object");
         }
         let operation = "install";
@@ -226,7 +228,7 @@ impl Attempt<'_> {
             self.storage.delete(name, record).await
         };
         if let Err(error) = forgotten {
-            let error = crate::unquoted::error_unquoted(&error);
+            let error = error_unquoted(&error);
             tracing::warn!(
                 release = self.release.name,
                 error,
@@ -359,7 +361,7 @@ pub(super) async fn record_failure(
     let description = operation.failed(&release.name, &crate::error::error_chain(error));
     release.set_status(Status::Failed, description);
     if let Err(unstored) = storage.update(release).await {
-        let error = crate::unquoted::error_unquoted(&unstored);
+        let error = error_unquoted(&unstored);
         tracing::warn!(release = release.name, error, "cannot record failure");
     }
 }

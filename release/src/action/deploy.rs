@@ -25,16 +25,17 @@ use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::attempt::{Attempt, Operation, apply_options};
+use super::capabilities::capabilities;
 use super::error::DeployError;
 use super::hooks::{HookObjects, carried_on};
-use super::previous::{Pruning, previous_objects, read_if_possible, stored_objects, supersede};
+use super::previous::{Pruning, previous_objects, supersede};
+use super::records::{is_agents, read_if_possible, stored_objects};
 use super::retained::Retained;
+use super::spec::{
+    DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
+};
 use super::uninstall::Extent;
 use super::written_here::confirm_install;
-use super::{
-    DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackSpec, UninstallSpec,
-    Writer, capabilities,
-};
 use super::{install, rollback, uninstall};
 use crate::error::BoxError;
 use crate::kube::{
@@ -44,7 +45,7 @@ use crate::kube::{
 use crate::model::{ApplyMethod, HookEvent, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, Adoption, ObjectState, Verdict};
 use crate::state::{Action, DesiredContent, Plan, State, Undo, decide, good_below};
-use crate::storage::{Deletable, Origin, Storage, StorageError, StoredRevision, last, prunable};
+use crate::storage::{Deletable, Storage, StorageError, StoredRevision, last, prunable};
 
 /// Brings a release to what is desired.
 ///
@@ -133,24 +134,6 @@ pub async fn deploy(
         }
         Err(error) => Err(error),
     }
-}
-
-/// Whether the newest record was written by an agent for this caller's bundles; takes that into the history.
-pub(super) async fn is_agents(
-    storage: &Storage,
-    name: &str,
-    writer: &Writer,
-    history: &mut [StoredRevision],
-) -> bool {
-    let Some(newest) = history.iter_mut().max_by_key(|head| head.revision) else {
-        return false;
-    };
-    let record = storage.get_unverified(name, newest.revision).await;
-    let is_agents = record.is_ok_and(|record| writer.wrote(&record));
-    if is_agents {
-        newest.origin = Origin::Agent;
-    }
-    is_agents
 }
 
 /// Renders in a thread that may block.

@@ -16,6 +16,7 @@ use objects::{BuildError, Object};
 use serde_json::Value;
 
 use super::error::HookError;
+use super::unquoted::error_unquoted;
 use crate::kube::{
     ApplyOptions, Cluster, Owner, Removal, apply_all, delete_hook, is_name_taken, unnote,
     wait_for_hooks, wait_until_gone,
@@ -387,7 +388,7 @@ impl HookRun<'_> {
             );
         }
         for error in results.into_iter().filter_map(Result::err) {
-            let error = crate::unquoted::error_unquoted(&error);
+            let error = error_unquoted(&error);
             tracing::warn!(release = release.name, error, "cannot delete a hook");
         }
     }

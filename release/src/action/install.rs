@@ -6,8 +6,8 @@ use chart::Chart;
 use objects::manifest::{build, defined_kinds, documents};
 use objects::{Object, Resource};
 
-use super::DeploySpec;
 use super::error::{CrdError, DeployError};
+use super::spec::DeploySpec;
 use crate::kube::{Cluster, Owner, unnote, wait_until_ready};
 use crate::model::Release;
 use crate::storage::{Deletable, Storage, StorageError};

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use objects::manifest::{StoredObjects, build_stored};
-use objects::{Discovery, Object, ObjectKey};
+use objects::{Object, ObjectKey};
 use serde_json::Value;
 
 use super::error::DeployError;
+use super::records::{last_good, read_if_possible, stored_objects};
 use super::retained::Retained;
-use super::written_here::last_good;
+use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, delete_all};
 use crate::model::{Release, Status};
 use crate::state::Action;
@@ -159,37 +159,6 @@ impl Pruning<'_> {
     }
 }
 
-/// The objects of a stored revision, as far as the cluster lists their kinds.
-pub(super) fn listed_objects(release: &Release, discovery: &Discovery) -> StoredObjects {
-    let built = build_stored(&release.manifest, &release.namespace, discovery);
-    built.unwrap_or_else(|error| {
-        // It was applied once, so this is damage; what it had can only be left alone.
-        let error = crate::unquoted::error_unquoted(&error);
-        tracing::warn!(
-            release = release.name,
-            revision = release.revision,
-            error,
-            "unreadable manifest"
-        );
-        StoredObjects::default()
-    })
-}
-
-/// The objects of a stored revision. A kind that is gone for good has none.
-///
-/// # Errors
-/// A kind is not served at this moment, so that nobody knows what there is of it.
-pub(super) async fn stored_objects(
-    cluster: &Cluster,
-    release: &Release,
-) -> Result<Vec<Object>, DeployError> {
-    let listed = |discovery: &Discovery| listed_objects(release, discovery);
-    cluster
-        .stored_objects(listed)
-        .await
-        .map_err(DeployError::Discovery)
-}
-
 /// The objects that may be in the cluster: those of `from`, the last good revision, and those that later
 /// revisions may have created, which failed. What was `read` before is not read again.
 pub(super) async fn previous_objects(
@@ -232,28 +201,6 @@ pub(super) async fn previous_objects(
         previous.hidden = Some((hidden.revision, names.collect()));
     }
     Ok(previous)
-}
-
-/// Reads one revision; none if it is gone, cannot be decoded, or is not what was written.
-pub(super) async fn read_if_possible(
-    storage: &Storage,
-    name: &str,
-    revision: i64,
-) -> Result<Option<Release>, StorageError> {
-    match storage.get(name, revision).await {
-        Ok(release) => Ok(Some(release)),
-        Err(StorageError::NotFound) => Ok(None),
-        Err(error @ (StorageError::Decode { .. } | StorageError::Unproven { .. })) => {
-            tracing::warn!(
-                name,
-                revision,
-                error = crate::unquoted::error_unquoted(&error),
-                "unreadable record"
-            );
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// The objects, without their bodies, of those of `revisions` that were written here and whose objects may still be in the
@@ -326,7 +273,7 @@ pub(super) async fn supersede(
             // Pruned, by us or by somebody else.
             Ok(()) | Err(StorageError::NotFound) => {}
             Err(error) => {
-                let error = crate::unquoted::error_unquoted(&error);
+                let error = error_unquoted(&error);
                 tracing::warn!(
                     release = newest.name,
                     revision = head.revision,
@@ -344,7 +291,7 @@ pub(super) async fn prune_outdated(storage: &Storage, deployed: &Release, outdat
     let outdated = outdated.iter();
     for record in outdated.filter_map(|revision| Deletable::outdated(*revision, deployed)) {
         if let Err(failed) = storage.delete(name, &record).await {
-            let error = crate::unquoted::error_unquoted(&failed);
+            let error = error_unquoted(&failed);
             let revision = record.revision();
             tracing::warn!(name, revision, error, "cannot prune a record");
         }

@@ -13,11 +13,10 @@ use serde_json::Value;
 use super::attempt::{Attempt, Operation, apply_options, record_failure};
 use super::error::{DeployError, RollbackError};
 use super::hooks::HookObjects;
-use super::previous::{
-    PreviousObjects, Pruning, listed_objects, read_if_possible, stored_objects, unfinished_objects,
-};
+use super::previous::{PreviousObjects, Pruning, unfinished_objects};
+use super::records::{listed_objects, read_if_possible, stored_objects};
 use super::retained::Retained;
-use super::{Deployed, RollbackSpec};
+use super::spec::{Deployed, RollbackSpec};
 use crate::kube::{Cluster, Owner, OwnershipError, look_all};
 use crate::model::{ApplyMethod, BEFORE_REMOVAL_LABEL, HookExecution, Info, Release, Status};
 use crate::state::ownership::{self, ObjectState};

@@ -11,10 +11,11 @@ use objects::manifest::build_stored_names;
 use objects::{Object, ObjectKey};
 use serde_json::Value;
 
-use super::deploy::is_agents;
 use super::error::UninstallError;
 use super::hooks::{HookObjects, HookRun, carried_on};
-use super::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
+use super::records::is_agents;
+use super::spec::{DEFAULT_TIMEOUT, UninstallSpec, Uninstalled};
+use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Created, Owner, Removal, delete_all, stored_policy, take_back};
 use crate::model::{HookEvent, Release, Status};
 use crate::state::ownership::Operation;
@@ -233,7 +234,7 @@ impl Records {
                 }
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
-                    let (name, error) = (&self.name, crate::unquoted::error_unquoted(&error));
+                    let (name, error) = (&self.name, error_unquoted(&error));
                     tracing::warn!(name, revision, error, "unreadable record");
                     unreadable = Some(revision);
                 }
@@ -347,7 +348,7 @@ async fn delete_objects(
                 take(left.map_err(UninstallError::Discovery)?, *operation);
             }
             Err(error) => {
-                let error = crate::unquoted::error_unquoted(&error);
+                let error = error_unquoted(&error);
                 tracing::warn!(release = spec.name, error, "unreadable manifest");
             }
         }

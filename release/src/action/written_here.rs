@@ -9,11 +9,10 @@ use objects::Object;
 use serde_json::Value;
 
 use super::error::DeployError;
-use super::previous::{read_if_possible, stored_objects};
+use super::records::{last_good, stored_objects};
 use crate::kube::{Cluster, Owner, look_all};
-use crate::model::{Release, Status};
 use crate::state::Plan;
-use crate::storage::{Origin, Storage, StorageError, StoredRevision};
+use crate::storage::{Origin, Storage, StoredRevision};
 
 /// How many objects are looked at in one go.
 const PAGE: usize = 50;
@@ -68,41 +67,4 @@ fn was_created_since(live: &Value, began: Option<Timestamp>) -> bool {
     let created = live.pointer("/metadata/creationTimestamp");
     let created: Option<Timestamp> = created.and_then(|at| at.as_str()?.parse().ok());
     began.is_some_and(|began| created.is_none_or(|created| created >= began))
-}
-
-/// The last revision below another one that was written here and was good, as its record says, whatever its label does.
-pub(super) async fn last_good(
-    storage: &Storage,
-    history: &[StoredRevision],
-    name: &str,
-    below: i64,
-) -> Result<Option<Release>, StorageError> {
-    let own = history
-        .iter()
-        .filter(|head| head.origin == Origin::Noted && head.revision < below);
-    let mut own: Vec<i64> = own.map(|head| head.revision).collect();
-    own.sort_unstable();
-    for revision in own.into_iter().rev() {
-        let release = read_if_possible(storage, name, revision).await?;
-        let release = release.filter(|release| storage.proves(name, revision, release));
-        if release.as_ref().is_some_and(was_good) {
-            return Ok(release);
-        }
-    }
-    Ok(None)
-}
-
-/// Whether a revision was deployed once, and superseded or removed since.
-fn was_good(release: &Release) -> bool {
-    let before = match release.status() {
-        Status::Uninstalling => release.status_before_removal(),
-        status => Some(status),
-    };
-    let is_good = |status: &Status| {
-        matches!(
-            status,
-            Status::Deployed | Status::Superseded | Status::Uninstalled | Status::Uninstalling
-        )
-    };
-    before.as_ref().is_none_or(is_good)
 }

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::history::{Origin, StoredRevision, last};
+use crate::history::last;
 use crate::model::Status;
+use crate::stored_revision::{Origin, StoredRevision};
 
 /// How long a helm client's operation is waited for before it counts as cut off.
 pub const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_secs(120);

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, DesiredContent, Plan, Undo, UninstallPlan, decide, plan_uninstall};
-use crate::history::{Origin, StoredRevision, prunable};
+use crate::history::prunable;
 use crate::model::Status;
+use crate::stored_revision::{Origin, StoredRevision};
 
 const TABLE: &str = include_str!("situations.txt");
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

@@ -19,7 +19,8 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 pub use crate::deletable::Deletable;
-pub use crate::history::{Origin, Prunable, StoredRevision, deployed, last, prunable};
+pub use crate::history::{Prunable, deployed, last, prunable};
+pub use crate::stored_revision::{Origin, StoredRevision};
 pub use digest::{DigestStore, KnownDigest, digest};
 pub use encoding::{MAX_PAYLOAD_BYTES, RecordError, decode, encode, encode_within, to_json};
 pub use kubernetes::{KubernetesDriver, RecordKind};

@@ -2,7 +2,7 @@
 
 use objects::BuildError;
 
-use crate::action::error::HookError;
+use super::error::HookError;
 use crate::kube::error::answered;
 use crate::kube::{ApiError, ApplyError, WaitError};
 use crate::storage::RecordError;

@@ -1,0 +1,150 @@
+//! A stored revision as its record's metadata shows it, before the record is read. No I/O.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use objects::managed_fields::FIELD_MANAGER;
+
+use crate::model::Status;
+
+/// The highest number that counts of what was not written here. Beyond it, it was invented, so that there would be none left to count on to.
+const MAX_OF_OTHERS: i64 = i64::MAX / 2;
+
+/// A stored revision as its object's metadata shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRevision {
+    /// Revision, from the label `version`.
+    pub revision: i64,
+    /// Status, from the label `status`.
+    pub status: Status,
+    /// The status; once its removal has begun the one it had before, if that was written down.
+    pub before_removal: Option<Status>,
+    /// When the record was created, which whoever writes it cannot choose.
+    pub created_at: Option<Timestamp>,
+    /// When the record was last written, as far as its metadata tells.
+    pub written_at: Option<Timestamp>,
+    /// Field manager that wrote it last, as far as its metadata tells.
+    pub written_by: Option<String>,
+    /// What vouches for it.
+    pub origin: Origin,
+}
+
+/// What vouches for a stored revision, before its record is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// No digests are kept of its release: it has to be believed.
+    #[default]
+    Untracked,
+    /// Its digest is known: if the record has it, it was written here.
+    Noted,
+    /// There never was a digest of it, and it stands in the place of none: another client's, or forged.
+    Foreign,
+    /// It stands in the place of what was written here, and its digest is not known, or is of another claimant's attempt: it is never
+    /// believed.
+    Spent,
+    /// Another agent wrote it for the bundle that is deployed, as its record says.
+    Agent,
+}
+
+impl StoredRevision {
+    /// A revision with a status; who wrote it and when is unknown.
+    pub fn new(revision: i64, status: Status) -> Self {
+        Self {
+            revision,
+            before_removal: status.before_removal(&BTreeMap::new()),
+            status,
+            created_at: None,
+            written_at: None,
+            written_by: None,
+            origin: Origin::default(),
+        }
+    }
+
+    /// Reads the labels of a storage object; `None` if they do not name a revision that there can be.
+    pub fn from_labels(labels: &BTreeMap<String, String>) -> Option<Self> {
+        let revision = labels.get("version")?.parse().ok()?;
+        if !(1..i64::MAX).contains(&revision) {
+            return None;
+        }
+        let status: Status = labels.get("status").map_or("", String::as_str).into();
+        Some(Self {
+            before_removal: status.before_removal(labels),
+            ..Self::new(revision, status)
+        })
+    }
+}
+
+impl StoredRevision {
+    /// What is believed of it: nothing that stands in the place of what was written here, but that another client is at work on it, which
+    /// is a claim to be waited for and to nothing else.
+    #[must_use]
+    pub fn believed(self) -> Self {
+        match self.origin {
+            Origin::Spent if self.status.is_pending() && self.is_foreign() => self,
+            Origin::Spent => Self {
+                status: Status::Unknown,
+                before_removal: None,
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// Whether it counts: what was written here has whatever number came next.
+    pub(crate) fn counts(&self) -> bool {
+        let is_known = matches!(self.origin, Origin::Noted | Origin::Spent);
+        is_known || self.revision <= MAX_OF_OTHERS
+    }
+
+    /// Whether another client than ours wrote it last.
+    pub fn is_foreign(&self) -> bool {
+        let writer = self.written_by.as_deref();
+        writer.is_some_and(|manager| manager != FIELD_MANAGER)
+    }
+
+    /// Whether it was written here, as far as its metadata tells.
+    pub(crate) fn is_own(&self) -> bool {
+        match self.origin {
+            Origin::Untracked => true,
+            // Its number is known here, and what stands in its place may be somebody else's.
+            Origin::Noted | Origin::Spent => !self.is_foreign(),
+            Origin::Foreign | Origin::Agent => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_that_cannot_be_counted_on_from_is_none() {
+        for (version, expected) in [
+            ("1", true),
+            ("0", false),
+            ("-3", false),
+            ("9223372036854775807", false),
+        ] {
+            let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
+            assert_eq!(
+                StoredRevision::from_labels(&labels).is_some(),
+                expected,
+                "{version}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_invented_leaves_room_for_the_next() {
+        let counts = |revision, origin| {
+            let head = StoredRevision::new(revision, Status::Deployed);
+            StoredRevision { origin, ..head }.counts()
+        };
+        for origin in [Origin::Foreign, Origin::Untracked] {
+            assert!(counts(MAX_OF_OTHERS, origin));
+            assert!(!counts(MAX_OF_OTHERS + 1, origin));
+        }
+        // What was written over it has the next.
+        assert!(counts(MAX_OF_OTHERS + 1, Origin::Noted));
+    }
+}
