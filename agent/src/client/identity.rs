@@ -21,7 +21,6 @@ use tokio::time::Instant;
 use crate::client::account_records::{AccountRecords, ReadFor};
 use crate::client::requests::{Clients, LastContact};
 use crate::error;
-use crate::report::metrics::Entries;
 
 /// The account used when a bundle names none, if it exists.
 const FALLBACK_ACCOUNT: &str = "fleet-default";
@@ -200,10 +199,10 @@ impl Identities {
     }
 
     /// Accounts there are clients for, those that were looked up, and those that the agent reads for.
-    pub fn entries(&self) -> Entries {
+    pub fn entries(&self) -> [(&'static str, usize); 3] {
         let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        vec![
+        [
             ("accounts", accounts.len()),
             ("looked_up_accounts", seen.len()),
             ("accounts_read_for", self.read_for.len()),

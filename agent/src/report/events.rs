@@ -24,7 +24,7 @@ use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
 use crate::error;
 use crate::report::metrics::{Entries, Metrics};
-use crate::report::public::PublicText;
+use crate::report::public::{PublicText, cut};
 
 /// Warnings are collected this long.
 const COLLECTED: Duration = Duration::from_secs(3);
@@ -389,19 +389,6 @@ impl Events {
     fn lock(&self) -> MutexGuard<'_, EventBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The text, no longer than so many bytes.
-pub fn cut(mut text: String, max_bytes: usize) -> String {
-    if text.len() > max_bytes {
-        let mut end = max_bytes.saturating_sub(3);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
 }
 
 #[cfg(test)]

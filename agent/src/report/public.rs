@@ -69,7 +69,7 @@ impl PublicText {
     #[must_use]
     pub fn cut(self, max: usize) -> Self {
         match self.0.len() > max {
-            true => Self(Cow::Owned(super::events::cut(self.0.into_owned(), max))),
+            true => Self(Cow::Owned(cut(self.0.into_owned(), max))),
             false => self,
         }
     }
@@ -142,6 +142,19 @@ impl Public for Timestamp {
     fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:.0}")
     }
+}
+
+/// The text, no longer than so many bytes.
+pub fn cut(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        let mut end = max_bytes.saturating_sub(3);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 #[cfg(test)]

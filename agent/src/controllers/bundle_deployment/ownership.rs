@@ -243,6 +243,14 @@ impl OwnershipConflicts {
     }
 }
 
+impl BundleDeploymentStatus {
+    /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
+    pub fn set_ownership_conflicts(&mut self, conflicts: &OwnershipConflicts, now: Timestamp) {
+        let lines = conflicts.lines().collect();
+        self.tell(OWNERSHIP_CONFLICTS, lines, conflicts.untold(), now);
+    }
+}
+
 /// What others want and `bundle` has, as their statuses say.
 pub fn of_others<'a>(
     bundle: &str,

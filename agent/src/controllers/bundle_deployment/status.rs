@@ -11,7 +11,6 @@ use objects::conflict::FieldConflict;
 use release::kube::Owner;
 use serde_json::{Map, Value};
 
-use super::ownership::{OWNERSHIP_CONFLICTS, OwnershipConflicts};
 use crate::api::{
     BundleDeployment, BundleDeploymentResource, BundleDeploymentStatus, Condition, ModifiedStatus,
     NonReadyStatus, ResourceCounts,
@@ -84,19 +83,19 @@ impl BundleDeploymentStatus {
         self.tell(FIELD_CONFLICTS, lines, 0, now);
     }
 
-    /// Sets the condition that names what somebody else has and this bundle wants, or the other way round.
-    pub fn set_ownership_conflicts(&mut self, conflicts: &OwnershipConflicts, now: Timestamp) {
-        let lines = conflicts.lines().collect();
-        self.tell(OWNERSHIP_CONFLICTS, lines, conflicts.untold(), now);
-    }
-
     /// Sets the condition that names what was corrected in vain, and until when it is left.
     pub fn set_postponed_corrections(&mut self, lines: Vec<String>, now: Timestamp) {
         self.tell(CORRECTIONS_POSTPONED, lines, 0, now);
     }
 
     /// Sets a condition that is there only where there is something to tell. There are `untold` more than ten, or as many as there are lines.
-    fn tell(&mut self, type_: &str, mut lines: Vec<String>, untold: usize, now: Timestamp) {
+    pub(super) fn tell(
+        &mut self,
+        type_: &str,
+        mut lines: Vec<String>,
+        untold: usize,
+        now: Timestamp,
+    ) {
         let more = lines.len().saturating_sub(MAX_DETAILS);
         lines.truncate(MAX_DETAILS);
         if more.max(untold) > 0 {
