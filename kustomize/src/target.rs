@@ -20,6 +20,7 @@ use crate::kustomization::{
     ObjectMeta, SecretArgs, SortOptions, Var,
 };
 use crate::loader::{Build, Loader};
+use crate::options::Options;
 use crate::origin::Origin;
 use crate::resid::{Gvk, ResId};
 use crate::resmap::ResMap;
@@ -71,7 +72,7 @@ impl Generator {
 }
 
 /// Builds a directory.
-pub(crate) fn build(build: &Build<'_>, path: &str, options: &crate::Options) -> Result<ResMap> {
+pub(crate) fn build(build: &Build<'_>, path: &str, options: &Options) -> Result<ResMap> {
     let loader = Loader::new(build, path)?;
     let mut target = Target::load(loader, options.first_resource.as_deref())?;
     target.set_schema(true)?;
