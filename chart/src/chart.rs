@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use golib::base64;
-use golib::json::{self, At};
+use golib::json::{self, At, FieldError as DecodeError};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::DecodeError;
 use crate::list::List;
 use crate::metadata::{Lock, Metadata};
 use crate::time::Time;

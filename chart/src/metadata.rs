@@ -7,13 +7,12 @@ mod validate;
 
 use std::collections::BTreeMap;
 
-use golib::json::{self, At};
+use golib::json::{self, At, FieldError as DecodeError};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use validate::ValidationError;
 
-use crate::DecodeError;
 use crate::depth::{TooDeep, bounded};
 use crate::list::List;
 use crate::time::Time;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::coalesce::{CoalesceError, Nulls, chart_tree, merge_tables, to_value};
+use super::coalesce::{Nulls, chart_tree, merge_tables, to_value};
+use super::coalesce_error::CoalesceError;
 use super::tree::{Effort, Node, Table};
 use crate::chart::Chart;
 use crate::depth::{MAX_DEPTH, TooDeep};

@@ -6,6 +6,7 @@
 //! Mirrors `pkg/chart/common`, `pkg/chart/common/util`, `pkg/strvals` and `pkg/cli/values`.
 
 mod coalesce;
+mod coalesce_error;
 mod import;
 mod json_stream;
 mod load;
@@ -17,7 +18,8 @@ pub mod schema;
 pub mod strvals;
 
 pub(crate) use coalesce::coalesce_within;
-pub use coalesce::{CoalesceError, GLOBAL_KEY, coalesce_values, merge_values};
+pub use coalesce::{GLOBAL_KEY, coalesce_values, merge_values};
+pub use coalesce_error::CoalesceError;
 pub(crate) use import::import_values;
 pub use load::{LoadValuesError, load_values, merge_maps};
 pub(crate) use load::{MAX_VALUES, load_values_within};

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::coalesce::CoalesceError;
+use super::coalesce_error::CoalesceError;
 use crate::chart::{Chart, File};
 use crate::depth::{MAX_DEPTH, TooDeep};
 
