@@ -5,7 +5,7 @@
 //! tell a tenant what is in other namespaces. So the account reads; where it may not, and may create records, the agent reads for it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -15,6 +15,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use release::Release;
 use release::kube::Cluster;
 use release::storage::{Driver, KubernetesDriver, StorageError, StoredRevision};
@@ -30,17 +31,17 @@ pub(super) struct ReadFor(Arc<Mutex<HashMap<(String, String), Instant>>>);
 
 impl ReadFor {
     fn contains(&self, account: &str, namespace: &str) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let since = known.get(&(account.to_owned(), namespace.to_owned()));
         since.is_some_and(|since| since.elapsed() < REMEMBERED)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 
     fn insert(&self, account: &str, namespace: &str) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|_, since| since.elapsed() < REMEMBERED);
         known.insert((account.to_owned(), namespace.to_owned()), Instant::now());
     }

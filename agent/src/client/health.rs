@@ -1,8 +1,9 @@
 //! Whether the two clusters answer: what readiness says, and which of them should be asked for a sign of life.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::requests::LastContact;
@@ -76,7 +77,7 @@ impl Health {
 
     /// The role has changed. What upstream did to a former leader does not count for a standby.
     pub fn set_role(&self, role: Role) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.role = role;
         if role == Role::Standby {
             state.failures = [None; 2];
@@ -86,7 +87,7 @@ impl Health {
 
     /// This cluster answered just now.
     pub fn contact(&self, side: Side) {
-        self.lock().failures[side as usize] = None;
+        self.state.lock().failures[side as usize] = None;
     }
 
     /// This cluster did not answer, or not as it should. Counts from its last answer.
@@ -101,12 +102,15 @@ impl Health {
 
     /// Upstream is to be compared with what it was before, which every removal waits for.
     pub fn compares(&self) {
-        self.lock().compares_since.get_or_insert_with(Instant::now);
+        self.state
+            .lock()
+            .compares_since
+            .get_or_insert_with(Instant::now);
     }
 
     /// It is compared.
     pub fn compared(&self) {
-        self.lock().compares_since = None;
+        self.state.lock().compares_since = None;
     }
 
     /// A request failed that the agent can do without: an answer with a 4xx is contact and no failure, whatever it says, but for a credential
@@ -121,19 +125,19 @@ impl Health {
 
     fn note(&self, side: Side, is_cut_off: bool) {
         let since = self.last_contact(side).last();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let failure = state.failures[side as usize].get_or_insert(Failure { since, is_cut_off });
         failure.is_cut_off |= is_cut_off;
     }
 
     /// Whether this cluster is not known to answer as it should.
     pub fn is_troubled(&self, side: Side) -> bool {
-        self.lock().failures[side as usize].is_some()
+        self.state.lock().failures[side as usize].is_some()
     }
 
     /// Whether requests to this cluster went unanswered since it was last in order.
     pub fn is_cut_off(&self, side: Side) -> bool {
-        self.lock().failures[side as usize].is_some_and(|failure| failure.is_cut_off)
+        self.state.lock().failures[side as usize].is_some_and(|failure| failure.is_cut_off)
     }
 
     /// Whether the agent can do its work.
@@ -148,7 +152,7 @@ impl Health {
             role,
             failures,
             compares_since,
-        } = *self.lock();
+        } = *self.state.lock();
         let is_long = |since: Instant| since.elapsed() >= self.unready_after;
         let [upstream, local] = failures.map(|one| one.is_some_and(|one| is_long(one.since)));
         match role {
@@ -163,10 +167,6 @@ impl Health {
             }
             Role::Deploy => None,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use release::Host;
 use release::kube::Cluster;
 use release::storage::{KubernetesDriver, RecordKind, Storage};
@@ -200,8 +201,8 @@ impl Identities {
 
     /// Accounts there are clients for, those that were looked up, and those that the agent reads for.
     pub fn entries(&self) -> [(&'static str, usize); 3] {
-        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.lock();
+        let seen = self.seen.lock();
         [
             ("accounts", accounts.len()),
             ("looked_up_accounts", seen.len()),
@@ -270,7 +271,7 @@ impl Identities {
     }
 
     fn impersonating(&self, name: &str) -> kube::Result<(Client, Cluster)> {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.lock();
         if let Some(known) = accounts.get(name) {
             return Ok(known.clone());
         }
@@ -293,7 +294,7 @@ impl Identities {
         }
         let since = Instant::now();
         let question = {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock();
             if seen.len() >= MOST_ACCOUNTS {
                 // But for those that are asked for just now.
                 seen.retain(|_, question| Arc::strong_count(question) > 1);

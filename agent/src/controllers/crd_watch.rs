@@ -4,7 +4,7 @@
 //! come. Nothing is watched while no bundle waits.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -12,6 +12,7 @@ use futures_util::stream::{self, BoxStream};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -108,13 +109,13 @@ impl CrdWatch {
 
     /// A bundle failed because the cluster does not serve a kind.
     pub fn wait(&self, bundle: &str) {
-        self.lock().insert(bundle.to_owned());
+        self.waiting.lock().insert(bundle.to_owned());
         self.changed.notify_one();
     }
 
     /// A bundle does not wait any more.
     pub fn forget(&self, bundle: &str) {
-        if self.lock().remove(bundle) {
+        if self.waiting.lock().remove(bundle) {
             self.changed.notify_one();
         }
     }
@@ -123,7 +124,7 @@ impl CrdWatch {
     pub async fn run(&self) {
         loop {
             self.changed.notified().await;
-            if !self.lock().is_empty() {
+            if !self.waiting.lock().is_empty() {
                 self.watch().await;
             }
         }
@@ -136,7 +137,7 @@ impl CrdWatch {
             self.changes("apiregistration.k8s.io", "APIService"),
         );
         let mut retries = Retries::default();
-        while !self.lock().is_empty() {
+        while !self.waiting.lock().is_empty() {
             let next = retries.next();
             let until_retry = async {
                 match next {
@@ -157,7 +158,7 @@ impl CrdWatch {
                 () = until_retry => {
                     retries.done(Instant::now());
                     self.identities.forget_discovery();
-                    for bundle in &*self.lock() {
+                    for bundle in &*self.waiting.lock() {
                         self.queue.wake(bundle, ReconcileKind::Full);
                     }
                 }
@@ -174,11 +175,7 @@ impl CrdWatch {
 
     /// Bundles that wait for a kind.
     pub fn entries(&self) -> Entries {
-        vec![("bundles_waiting_for_kinds", self.lock().len())]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        vec![("bundles_waiting_for_kinds", self.waiting.lock().len())]
     }
 }
 

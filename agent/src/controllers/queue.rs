@@ -5,9 +5,9 @@
 //! goes well makes no failing deploy hasty. An event cuts the wait short.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -324,7 +324,7 @@ impl Queue {
     pub fn wake_after(&self, name: &str, kind: ReconcileKind, delay: Duration) {
         let now = Instant::now();
         let is_new = {
-            let mut schedule = self.lock();
+            let mut schedule = self.schedule.lock();
             let is_new = schedule.wake(name, kind, now + delay);
             self.count(&schedule, now);
             is_new
@@ -344,7 +344,7 @@ impl Queue {
 
     /// What tells the running reconcile of a bundle, if there is one, that it is superseded.
     pub fn superseded(&self, name: &str) -> Option<CancellationToken> {
-        let schedule = self.lock();
+        let schedule = self.schedule.lock();
         schedule.entries.get(name)?.running.clone()
     }
 
@@ -355,7 +355,7 @@ impl Queue {
     pub async fn take(&self, free: FreeWorkers) -> (String, ReconcileKind) {
         loop {
             let next = {
-                let (mut schedule, now) = (self.lock(), Instant::now());
+                let (mut schedule, now) = (self.schedule.lock(), Instant::now());
                 if let Some((name, kind, since)) = schedule.take(now, free) {
                     self.count(&schedule, now);
                     self.metrics.taken(kind.controller(), now - since);
@@ -381,7 +381,7 @@ impl Queue {
     pub fn finish(&self, name: &str, kind: ReconcileKind, next: Requeue) {
         let now = Instant::now();
         let again = {
-            let mut schedule = self.lock();
+            let mut schedule = self.schedule.lock();
             let again = schedule.finish(name, kind, next, now, self.backoff);
             self.count(&schedule, now);
             again
@@ -401,11 +401,7 @@ impl Queue {
 
     /// Bundles that wait or are worked on.
     pub fn entries(&self) -> Entries {
-        vec![("scheduled_bundles", self.lock().entries.len())]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        vec![("scheduled_bundles", self.schedule.lock().entries.len())]
     }
 }
 

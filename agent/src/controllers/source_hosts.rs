@@ -3,7 +3,7 @@
 //! They are read when the first chart is fetched, and watched from then on. They are this cluster's alone: nothing of them goes upstream.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Hosts;
@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::bundle;
@@ -91,7 +92,7 @@ impl SourceHosts {
             // Before the look at the state: what becomes known in between wakes us too.
             known.as_mut().enable();
             {
-                let state = self.lock();
+                let state = self.state.lock();
                 if state.is_known {
                     return state.hosts.clone();
                 }
@@ -144,7 +145,7 @@ impl SourceHosts {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Secret>)) {
         let mut broken = Vec::new();
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             change(&mut state.secrets);
             let mut entries = Vec::new();
             for (name, secret) in &state.secrets {
@@ -171,10 +172,6 @@ impl SourceHosts {
             self.events.emit_for_agent(Reason::SourceFailed, text);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn name(secret: &Secret) -> &str {
@@ -194,7 +191,7 @@ mod tests {
         let allowed = Arc::new(Mutex::new(true));
         let is_allowed = allowed.clone();
         let clients = scripted::clients(move |request| {
-            let may = *is_allowed.lock().unwrap();
+            let may = *is_allowed.lock();
             let is_watch = request
                 .uri()
                 .query()
@@ -224,7 +221,7 @@ mod tests {
         let runs = known.clone();
         tokio::spawn(async move { runs.run().await });
         assert!(known.current().await.unwrap().is_some());
-        *allowed.lock().unwrap() = false;
+        *allowed.lock() = false;
         tokio::time::sleep(10 * minute).await;
         assert!(known.current().await.unwrap().is_some());
         // Where nothing was known yet, nothing is said.

@@ -1,9 +1,10 @@
 //! The BundleDeployments of this cluster as the watch last had them, and what we remember of each.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::bundle_deployment::claims::{self, Claimant, ReleaseId};
@@ -48,43 +49,43 @@ struct Inner {
 impl Store {
     /// The bundle, if it exists.
     pub fn get(&self, name: &str) -> Option<Arc<BundleDeployment>> {
-        self.lock().bundles.get(name).cloned()
+        self.inner.lock().bundles.get(name).cloned()
     }
 
     /// All bundles.
     pub fn all(&self) -> Vec<Arc<BundleDeployment>> {
-        self.lock().bundles.values().cloned().collect()
+        self.inner.lock().bundles.values().cloned().collect()
     }
 
     /// The names that the server listed, readable or not.
     pub fn names(&self) -> BTreeSet<String> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let names = inner.bundles.keys().chain(&inner.malformed);
         names.cloned().collect()
     }
 
     /// Whether the server listed this name, readable or not.
     pub fn is_listed(&self, name: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.bundles.contains_key(name) || inner.malformed.contains(name)
     }
 
     /// Whether a bundle may be there without being in the store: the server listed it but it is unreadable, or the list is still coming.
     pub fn may_hide(&self, name: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         !inner.bundles.contains_key(name)
             && (inner.malformed.contains(name) || inner.relisting.is_some())
     }
 
     /// How long ago a DELETED event was seen of a bundle that has not come back.
     pub fn deleted_since(&self, name: &str) -> Option<Duration> {
-        self.lock().deleted.get(name).map(Instant::elapsed)
+        self.inner.lock().deleted.get(name).map(Instant::elapsed)
     }
 
     /// Since when a bundle that is not there is missed: since it left the store, or since the first call. An older list of upstream says
     /// nothing about it.
     pub fn missing_since(&self, name: &str) -> Instant {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         *inner
             .missing
             .entry(name.to_owned())
@@ -93,7 +94,7 @@ impl Store {
 
     /// Takes note of the release that a bundle wants, with its `${ }` filled in. Whether that is new.
     pub fn filled(&self, name: &str, desired: &ReleaseKey) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_template = inner
             .bundles
             .get(name)
@@ -107,12 +108,12 @@ impl Store {
 
     /// The release that a bundle wants, if that is known. What is deployed as its spec says is what it wants.
     pub fn desired(&self, bundle: &BundleDeployment) -> Option<ReleaseKey> {
-        self.lock().desired(bundle)
+        self.inner.lock().desired(bundle)
     }
 
     /// All bundles, with the releases they want.
     pub fn claimants(&self) -> Vec<Claimant> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let claimant = |bundle: &Arc<BundleDeployment>| Claimant {
             desired: inner.desired(bundle),
             bundle: Arc::clone(bundle),
@@ -122,13 +123,13 @@ impl Store {
 
     /// Remembers a status we are about to write, so that its own event wakes nobody.
     pub fn writing(&self, name: &str, status: &BundleDeploymentStatus) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.written.insert(name.to_owned(), status.clone());
     }
 
     /// The status as last written by us, or as last seen if that is newer.
     pub fn wrote(&self, name: &str, answer: BundleDeployment) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(known) = inner.bundles.get_mut(name)
             && known.metadata.uid == answer.metadata.uid
             && known.metadata.generation == answer.metadata.generation
@@ -139,12 +140,12 @@ impl Store {
 
     /// A list begins.
     pub fn relist(&self) {
-        self.lock().relisting = Some(HashSet::new());
+        self.inner.lock().relisting = Some(HashSet::new());
     }
 
     /// A list ended: which bundles are gone since the one before.
     pub fn relisted(&self) -> Wake {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(listed) = inner.relisting.take() else {
             return Wake::default();
         };
@@ -166,7 +167,7 @@ impl Store {
     pub fn applied(&self, mut bundle: BundleDeployment) -> Wake {
         bundle.metadata.managed_fields = None;
         let name = bundle.name().to_owned();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.seen(&name);
         inner.malformed.remove(&name);
         inner.deleted.remove(&name);
@@ -197,7 +198,7 @@ impl Store {
 
     /// A bundle is there but cannot be read.
     pub fn malformed(&self, name: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.seen(name);
         inner.bundles.remove(name);
         inner.missing.remove(name);
@@ -206,7 +207,7 @@ impl Store {
 
     /// A bundle was deleted while we watched.
     pub fn deleted(&self, name: &str) -> Wake {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.gone(name);
         inner.malformed.remove(name);
         inner.written.remove(name);
@@ -218,7 +219,7 @@ impl Store {
 
     /// A removal was carried out or turned out to be none.
     pub fn forget_deletion(&self, name: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.deleted.remove(name);
         inner.missing.remove(name);
         inner.kept.remove(name);
@@ -226,17 +227,17 @@ impl Store {
 
     /// Upstream refuses to list: what looked like deletions may have been a loss.
     pub fn forget_deletions(&self) {
-        self.lock().deleted.clear();
+        self.inner.lock().deleted.clear();
     }
 
     /// Whether a bundle that is gone wanted its objects to stay.
     pub fn kept_resources(&self, name: &str) -> bool {
-        self.lock().kept.contains(name)
+        self.inner.lock().kept.contains(name)
     }
 
     /// What is remembered of bundles that are there, and of those that were.
     pub fn entries(&self) -> Entries {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         vec![
             ("bundles", inner.bundles.len()),
             ("malformed_bundles", inner.malformed.len()),
@@ -246,10 +247,6 @@ impl Store {
             ("missing_bundles", inner.missing.len()),
             ("bundles_that_keep_resources", inner.kept.len()),
         ]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

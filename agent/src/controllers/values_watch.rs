@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -91,7 +92,7 @@ impl ValuesWatches {
             .iter()
             .map(|reference| (account.account().to_owned(), source_of(reference)))
             .collect();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let known = state.bundles.get(bundle);
         if known.map(|known| &known.watched) == Some(&wanted)
             || known.is_none() && wanted.is_empty()
@@ -122,7 +123,7 @@ impl ValuesWatches {
 
     /// Forgets a bundle.
     pub fn forget(&self, bundle: &str) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.release(bundle);
         state.bundles.remove(bundle);
     }
@@ -131,7 +132,11 @@ impl ValuesWatches {
     /// told of before this was noted wakes it.
     pub fn was_read(&self, bundle: &str, reference: &Reference, version: Option<String>) {
         let version = version.unwrap_or_default();
-        let missed = self.shared.lock().was_read(bundle, reference, version);
+        let missed = self
+            .shared
+            .state
+            .lock()
+            .was_read(bundle, reference, version);
         for key in missed {
             self.shared.wake(&key, [bundle.to_owned()].into());
         }
@@ -140,7 +145,7 @@ impl ValuesWatches {
     /// Whether a bundle reads other values than before, by their digest and the one its release has. One whose release has none counts from
     /// what was read first.
     pub fn is_changed(&self, bundle: &str, recorded: Option<&str>, digest: &str) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let Some(reader) = state.bundles.get_mut(bundle) else {
             return false;
         };
@@ -152,7 +157,7 @@ impl ValuesWatches {
 
     /// Watches of values, the bundles that read them, and versions that were read.
     pub fn entries(&self) -> Entries {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         vec![
             ("values_watches", state.watches.len()),
             ("bundles_that_read_values", state.bundles.len()),
@@ -184,7 +189,7 @@ impl ValuesWatches {
 impl Drop for ValuesWatches {
     fn drop(&mut self) {
         // The tasks hold what they are noted in.
-        self.shared.lock().watches.clear();
+        self.shared.state.lock().watches.clear();
     }
 }
 
@@ -279,7 +284,12 @@ impl Shared {
                 }
             }
             tokio::time::sleep(refresh).await;
-            let bundles = self.lock().watches.get(key).map(|one| one.bundles.clone());
+            let bundles = self
+                .state
+                .lock()
+                .watches
+                .get(key)
+                .map(|one| one.bundles.clone());
             self.wake(key, bundles.unwrap_or_default());
         }
     }
@@ -287,7 +297,7 @@ impl Shared {
     /// An object is there in this version; in none when it is gone.
     fn seen(&self, key: &(String, Source), version: &str) {
         let outdated = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some(watched) = state.watches.get_mut(key) {
                 watched.seen = Some(version.to_owned());
             }
@@ -302,7 +312,7 @@ impl Shared {
     fn wake(&self, key: &(String, Source), bundles: BTreeSet<String>) {
         let now = Instant::now();
         let at = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let Some(watched) = state.watches.get_mut(key) else {
                 return;
             };
@@ -320,10 +330,6 @@ impl Shared {
             let kind = ReconcileKind::Full;
             self.queue.wake_after(&bundle, kind, at - now);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -428,7 +434,7 @@ mod tests {
         let waiting = || queue.entries()[0].1;
         let watches = ValuesWatches::new(Arc::clone(&queue), LOOKS_APART);
         {
-            let mut state = watches.shared.lock();
+            let mut state = watches.shared.state.lock();
             let watched = Watched {
                 bundles: BTreeSet::from(["a".to_owned()]),
                 seen: None,

@@ -14,7 +14,6 @@ mod state;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -64,7 +63,7 @@ pub struct Ledger {
     maps: Api<ConfigMap>,
     /// For the watch, to which its content is nothing.
     metadata: Api<PartialObjectMeta<ConfigMap>>,
-    state: std::sync::Mutex<LedgerState>,
+    state: parking_lot::Mutex<LedgerState>,
     /// Whether upstream has said what it remembers of the last heartbeat, since that was last to be asked.
     asked: tokio_watch::Sender<Asked>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
@@ -114,7 +113,7 @@ impl Ledger {
         Ok(Self {
             maps,
             metadata: Api::namespaced(agent.client(), namespace),
-            state: std::sync::Mutex::new(state),
+            state: parking_lot::Mutex::new(state),
             asked: tokio_watch::Sender::new(Asked {
                 doubts: 1,
                 answered: 0,
@@ -154,7 +153,7 @@ impl Ledger {
             let problem = format!("{key} cannot be a release");
             return Err(kube::Error::Service(problem.into()));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.has_room(key, &entry) {
             let problem = format!("the ledger has no room for {key}: keep fewer revisions");
             return Err(kube::Error::Service(problem.into()));
@@ -216,7 +215,8 @@ impl Ledger {
         is_attempt: bool,
         _proof: &Proof,
     ) -> kube::Result<()> {
-        self.lock()
+        self.state
+            .lock()
             .note(key, |entry| match entry.bundle.as_str() == from {
                 true => LedgerEntry {
                     is_attempt,
@@ -238,7 +238,7 @@ impl Ledger {
         to: Option<&str>,
     ) -> kube::Result<()> {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let known = state.get(key).filter(|entry| entry.bundle == from);
             let Some(known) = known else {
                 return Ok(());
@@ -254,7 +254,7 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn settle(&self, key: &ReleaseKey) -> kube::Result<()> {
-        let is_pending = self.lock().is_pending(key);
+        let is_pending = self.state.lock().is_pending(key);
         match is_pending {
             true => self.flush(Some(key)).await,
             false => Ok(()),
@@ -267,7 +267,7 @@ impl Ledger {
     /// It cannot be written; the next write tries again.
     pub async fn forget(&self, key: &ReleaseKey) -> kube::Result<()> {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.get(key).is_none() {
                 return Ok(());
             }
@@ -298,7 +298,7 @@ impl Ledger {
     /// It cannot be written; the next write tries again.
     pub async fn hold(&self, bundles: &BTreeSet<String>) -> kube::Result<()> {
         let last = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let hold = |entry: LedgerEntry| LedgerEntry {
                 hold: entry.hold.or(Some(Hold::Held)),
                 ..entry
@@ -350,7 +350,7 @@ impl Ledger {
         if !map.is_some_and(|map| is_permitted(map.annotations())) {
             return Ok(BTreeSet::new());
         }
-        let bundles = self.lock().release_held();
+        let bundles = self.state.lock().release_held();
         self.flush(None).await?;
         Ok(bundles)
     }
@@ -372,7 +372,7 @@ impl Ledger {
         bundle: &str,
         change: impl Fn(LedgerEntry) -> LedgerEntry,
     ) -> kube::Result<()> {
-        let changed = self.lock().change(bundle, change);
+        let changed = self.state.lock().change(bundle, change);
         match changed {
             Some(key) => self.flush(Some(&key)).await,
             None => Ok(()),
@@ -382,19 +382,19 @@ impl Ledger {
     /// The highest version of upstream seen so far. To be asked before a list is: a list that was answered before a newer event came
     /// is no step back.
     pub fn seen_version(&self) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         state.upstream.as_ref().map_or(0, |seen| seen.version)
     }
 
     /// The last heartbeat that upstream is known to have taken, in seconds since 1970. To be asked before upstream is.
     pub fn seen_heartbeat(&self) -> Option<i64> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.upstream.as_ref().and_then(|seen| seen.reported)
     }
 
     /// How often upstream turned out not to be the one seen before. A watch that began earlier gets no events any more.
     pub fn breaks(&self) -> u64 {
-        self.lock().breaks
+        self.state.lock().breaks
     }
 
     /// Compares upstream with the one seen before, whose version was `seen_version` when it was asked. After a break, every bundle that is
@@ -409,7 +409,10 @@ impl Ledger {
         seen_version: u64,
         listed: &BTreeSet<String>,
     ) -> kube::Result<Option<ContinuityBreak>> {
-        let (found, must_write) = self.lock().check_continuity(now, seen_version, listed);
+        let (found, must_write) = self
+            .state
+            .lock()
+            .check_continuity(now, seen_version, listed);
         if must_write {
             self.flush(None).await?;
         }
@@ -438,7 +441,7 @@ impl Ledger {
         taken: Option<i64>,
         sent: Option<i64>,
     ) -> kube::Result<()> {
-        let is_broken = match (&mut self.lock().upstream, taken) {
+        let is_broken = match (&mut self.state.lock().upstream, taken) {
             (Some(upstream), Some(taken)) => {
                 upstream.remembers(taken, sent);
                 upstream.broken.is_some()
@@ -469,7 +472,7 @@ impl Ledger {
     /// # Errors
     /// It cannot be written; the next write tries again.
     pub async fn reported(&self, at: i64) -> kube::Result<()> {
-        match &mut self.lock().upstream {
+        match &mut self.state.lock().upstream {
             Some(upstream) => upstream.reported = Some(at),
             None => return Ok(()),
         }
@@ -479,14 +482,14 @@ impl Ledger {
     /// Takes note of the version of an event, which no later list may fall behind.
     pub fn saw_version(&self, version: Option<&str>) {
         let version = version.and_then(|text| text.parse::<u64>().ok());
-        if let (Some(upstream), Some(version)) = (&mut self.lock().upstream, version) {
+        if let (Some(upstream), Some(version)) = (&mut self.state.lock().upstream, version) {
             upstream.sees(version);
         }
     }
 
     /// What of a bundle is not tried again at once.
     pub fn postponed(&self, bundle: &str) -> Postponed {
-        let state = self.lock();
+        let state = self.state.lock();
         state.postponed.get(bundle).cloned().unwrap_or_default()
     }
 
@@ -496,7 +499,7 @@ impl Ledger {
     /// It cannot be written; the next write tries again.
     pub async fn postpone(&self, bundle: &str, postponed: Postponed, now: i64) -> kube::Result<()> {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let known = state.postponed.get(bundle).cloned().unwrap_or_default();
             if known == postponed {
                 return Ok(());
@@ -509,34 +512,34 @@ impl Ledger {
 
     /// Whether the agent ever had a BundleDeployment of its own.
     pub fn had_own(&self) -> bool {
-        self.lock().had_own()
+        self.state.lock().had_own()
     }
 
     /// The entry of a release.
     pub fn get(&self, key: &ReleaseKey) -> Option<LedgerEntry> {
-        self.lock().get(key).cloned()
+        self.state.lock().get(key).cloned()
     }
 
     /// The releases of a bundle, by key.
     pub fn of_bundle(&self, bundle: &str) -> Vec<(ReleaseKey, LedgerEntry)> {
-        self.lock().of_bundle(bundle)
+        self.state.lock().of_bundle(bundle)
     }
 
     /// Every release and its entry, by key.
     pub fn all(&self) -> Vec<(ReleaseKey, LedgerEntry)> {
-        self.lock().all()
+        self.state.lock().all()
     }
 
     /// How many releases there are of this kind.
     pub fn count(&self, is_counted: impl Fn(&LedgerEntry) -> bool) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         let counted = state.iter().filter(|(_, entry)| is_counted(entry));
         counted.count()
     }
 
     /// The bundles that have releases of this kind.
     pub fn bundles(&self, is_meant: impl Fn(&LedgerEntry) -> bool) -> BTreeSet<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let meant = state.iter().filter(|(_, entry)| is_meant(entry));
         meant.map(|(_, entry)| entry.bundle.clone()).collect()
     }
@@ -544,14 +547,14 @@ impl Ledger {
     /// Whether a bundle is lost until upstream lists it.
     pub fn is_lost(&self, bundle: &str) -> bool {
         let is_lost = |entry: &LedgerEntry| entry.bundle == bundle && entry.lost.is_some();
-        self.lock().iter().any(|(_, entry)| is_lost(entry))
+        self.state.lock().iter().any(|(_, entry)| is_lost(entry))
     }
 
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
         let _writing = self.writing.lock().await;
         let (changes, mut annotations, postponed, ends_permission) = {
-            let state = self.lock();
+            let state = self.state.lock();
             if key.is_some_and(|key| !state.is_pending(key)) {
                 return Ok(());
             }
@@ -580,7 +583,7 @@ impl Ledger {
             Err(failed) if error::has_code(&failed, 404) => self.create().await?,
             result => result?,
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != postponed;
         state.ends_permission &= !ends_permission;
         state.wrote(changes);
@@ -596,7 +599,7 @@ impl Ledger {
 
     async fn create(&self) -> kube::Result<()> {
         let (all, annotations) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let has_postponed = !state.postponed.is_empty();
             (state.all(), annotations(&state, has_postponed)?)
         };
@@ -621,16 +624,12 @@ impl Ledger {
 
     /// Releases, those of them that are not written as they are known, and attempts that wait.
     pub fn entries(&self) -> Entries {
-        let state = self.lock();
+        let state = self.state.lock();
         vec![
             ("releases", state.iter().count()),
             ("unwritten_releases", state.pending.len()),
             ("postponed_attempts", state.postponed.len()),
         ]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LedgerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

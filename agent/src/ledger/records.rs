@@ -5,10 +5,11 @@
 //! that vanished is.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use release::BoxError;
 use release::storage::{DigestStore, KnownDigest, Storage, StorageError};
 
@@ -121,14 +122,6 @@ impl std::fmt::Debug for LedgerDigests {
 }
 
 impl LedgerDigests {
-    fn replaced(&self) -> std::sync::MutexGuard<'_, HashMap<(String, i64), Option<String>>> {
-        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn theirs(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<i64>>> {
-        self.theirs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn key(&self, release: &str) -> ReleaseKey {
         ReleaseKey {
             namespace: self.namespace.clone(),
@@ -156,7 +149,7 @@ impl DigestStore for LedgerDigests {
     }
 
     fn found(&self, release: &str, theirs: Vec<i64>) {
-        self.theirs().insert(release.to_owned(), theirs);
+        self.theirs.lock().insert(release.to_owned(), theirs);
     }
 
     fn store<'a>(
@@ -171,9 +164,10 @@ impl DigestStore for LedgerDigests {
             let known = self.ledger.get(&key);
             let before = known.as_ref();
             let before = before.and_then(|entry| entry.note_of(name, revision));
-            self.replaced()
+            self.replaced
+                .lock()
                 .insert((release.to_owned(), revision), before.map(str::to_owned));
-            let theirs = self.theirs().get(release).cloned().unwrap_or_default();
+            let theirs = self.theirs.lock().get(release).cloned().unwrap_or_default();
             let entry = match known {
                 // Whose it is, is settled by how the deploy ends.
                 Some(known) if known.bundle != *name => {
@@ -203,14 +197,14 @@ impl DigestStore for LedgerDigests {
     }
 
     fn forget(&self, release: &str, revision: i64) {
-        let mut state = self.ledger.lock();
+        let mut state = self.ledger.state.lock();
         state.note(&self.key(release), |entry| entry.without(revision));
     }
 
     fn withdraw(&self, release: &str, revision: i64) {
-        let before = self.replaced().remove(&(release.to_owned(), revision));
+        let before = self.replaced.lock().remove(&(release.to_owned(), revision));
         let restore =
             |entry: LedgerEntry| entry.restoring(&self.bundle.name, revision, before.flatten());
-        self.ledger.lock().note(&self.key(release), restore);
+        self.ledger.state.lock().note(&self.key(release), restore);
     }
 }

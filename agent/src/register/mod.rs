@@ -8,13 +8,14 @@ pub mod bootstrap;
 pub mod credential;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use rand::seq::IndexedRandom as _;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
@@ -158,17 +159,17 @@ impl UsedBootstrap {
     }
 
     fn note(&self, secret: &Secret) {
-        self.lock().digest = Some(Self::digest(secret));
+        self.0.lock().digest = Some(Self::digest(secret));
     }
 
     fn is(&self, secret: &Secret) -> bool {
-        self.lock().digest == Some(Self::digest(secret))
+        self.0.lock().digest == Some(Self::digest(secret))
     }
 
     /// How long a renewal that is asked for now has to wait: nothing, then `first` and ever longer.
     fn pause(&self, now: Instant, first: Duration) -> Duration {
         let longest = Self::LONGEST_PAUSE;
-        let mut used = self.lock();
+        let mut used = self.0.lock();
         let is_recent = |at: Instant| now.saturating_duration_since(at) < longest;
         used.in_a_row = match used.renewed.is_some_and(is_recent) {
             true => used.in_a_row.saturating_add(1),
@@ -182,10 +183,6 @@ impl UsedBootstrap {
         };
         used.renewed = Some(now + pause);
         pause
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Used> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

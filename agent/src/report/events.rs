@@ -8,7 +8,6 @@
 //! data.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -16,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -299,7 +299,7 @@ impl Events {
             bundle: bundle.to_owned(),
             text: text.into().cut(MAX_TEXT_BYTES).to_string(),
         };
-        self.lock().take(event, Instant::now());
+        self.buffer.lock().take(event, Instant::now());
         self.waiting.notify_one();
     }
 
@@ -314,11 +314,11 @@ impl Events {
     /// Safe at any point; what was not written yet is lost.
     pub async fn run(&self) {
         loop {
-            if self.lock().waiting.is_empty() {
+            if self.buffer.lock().waiting.is_empty() {
                 self.waiting.notified().await;
             }
             tokio::time::sleep(COLLECTED).await;
-            let (events, dropped) = self.lock().drain(Instant::now());
+            let (events, dropped) = self.buffer.lock().drain(Instant::now());
             if dropped > 0 {
                 tracing::info!(dropped, "too many events at once");
             }
@@ -379,15 +379,11 @@ impl Events {
 
     /// Events that wait, and those that are not written again for a while.
     pub fn entries(&self) -> Entries {
-        let buffer = self.lock();
+        let buffer = self.buffer.lock();
         vec![
             ("waiting_events", buffer.waiting.len()),
             ("written_events", buffer.written.len()),
         ]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EventBuffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// What an entry takes besides its value: many small ones must not be free.
 const ENTRY_BYTES: usize = 512;
@@ -40,7 +41,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.clock += 1;
         let now = inner.clock;
         let entry = inner.entries.get_mut(key)?;
@@ -49,7 +50,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     }
 
     pub(super) fn put(&self, key: K, value: V, bytes: usize) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.remove(&key);
         let bytes = bytes.saturating_add(ENTRY_BYTES);
         if bytes > self.capacity_bytes / 4 {
@@ -109,7 +110,7 @@ mod tests {
         for key in 0..1000 {
             cache.put(key, (), 0);
         }
-        assert_eq!(cache.inner.lock().unwrap().entries.len(), 100);
+        assert_eq!(cache.inner.lock().entries.len(), 100);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A limit on how long something takes, in which waiting for one's turn does not count.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -39,14 +39,14 @@ impl Deadline {
     /// Not safe: it stands still from then on.
     pub(super) async fn paused_while<T>(&self, wait: impl Future<Output = T>) -> T {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some(since) = state.since.take() {
                 state.ran += since.elapsed();
             }
         }
         self.changed.notify_one();
         let done = wait.await;
-        self.lock().since = Some(Instant::now());
+        self.state.lock().since = Some(Instant::now());
         self.changed.notify_one();
         done
     }
@@ -55,7 +55,7 @@ impl Deadline {
     pub(super) async fn expired(&self, limit: Duration) {
         loop {
             let left = {
-                let State { ran, since } = *self.lock();
+                let State { ran, since } = *self.state.lock();
                 since.map(|since| limit.saturating_sub(ran + since.elapsed()))
             };
             match left {
@@ -69,10 +69,6 @@ impl Deadline {
                 None => self.changed.notified().await,
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,11 +15,10 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -109,7 +108,7 @@ impl Disk {
         };
         disk.remove_abandoned();
         let files = disk.files();
-        *disk.lock() = files.iter().map(|file| file.bytes).sum();
+        *disk.used.lock() = files.iter().map(|file| file.bytes).sum();
         Ok(disk)
     }
 
@@ -188,7 +187,7 @@ impl Disk {
             return;
         }
         let is_full = {
-            let mut used = self.lock();
+            let mut used = self.used.lock();
             *used += content.len() as u64 + FILE_BYTES;
             *used > self.max_bytes
         };
@@ -213,7 +212,7 @@ impl Disk {
                 left -= file.bytes;
             }
         }
-        *self.lock() = left;
+        *self.used.lock() = left;
     }
 
     fn files(&self) -> Vec<CachedFile> {
@@ -254,10 +253,6 @@ impl Disk {
                 fs::remove_file(entry.path()).ok();
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

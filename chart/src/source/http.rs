@@ -6,11 +6,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error as StdError;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
@@ -438,7 +439,7 @@ impl Http {
             hash.update(identity.key.reveal());
         }
         let key: ClientKey = hash.finalize().into();
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(at) = clients.iter().position(|(known, _)| *known == key) {
             let found = clients.remove(at).expect("its position was just found");
             let client = found.1.clone();

@@ -1,7 +1,6 @@
 //! Indexes of repositories: downloaded for those who ask at the same time, asked for conditionally, kept as far as somebody wants them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -17,7 +16,7 @@ use super::http::{Answer, BodyIs, Request, SMALL_BYTES, authorize};
 use super::index::{Entry, Index, IndexError, Strictness, TREE_BYTES};
 use super::repository;
 use super::safe_url::SafeUrl;
-use super::shared::{Shared, WantedCharts};
+use super::shared::Shared;
 
 /// Kind of the notes on disk.
 const INDEX: &str = "index";
@@ -93,7 +92,7 @@ impl Shared {
 
     /// Notes what the next download of an index is to be about.
     fn want(&self, key: &IndexKey, chart: Option<&str>) {
-        let mut wanted = self.lock_wanted();
+        let mut wanted = self.wanted.lock();
         // Requests that were cancelled are forgotten; others see that the answer is not about their chart, and ask again.
         if wanted.len() > MAX_WANTED {
             wanted.clear();
@@ -105,10 +104,6 @@ impl Shared {
         }
     }
 
-    fn lock_wanted(&self) -> MutexGuard<'_, HashMap<IndexKey, WantedCharts>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn download_index(
         &self,
         key: IndexKey,
@@ -118,7 +113,7 @@ impl Shared {
         cached: Option<Cached<Arc<Index>>>,
     ) -> Result<Cached<Arc<Index>>, FetchError> {
         let asked = Instant::now();
-        let mut wanted = self.lock_wanted().remove(&key).unwrap_or_default();
+        let mut wanted = self.wanted.lock().remove(&key).unwrap_or_default();
         // What is known is confirmed only to those who want nothing else.
         let mut charts = wanted.charts.iter();
         let is_enough = |cached: &Cached<Arc<Index>>| {

@@ -5,9 +5,10 @@
 //! where nothing moves for a while the oldest begins all the same.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -190,10 +191,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.shared
-            .turns
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.turns.lock()
     }
 }
 

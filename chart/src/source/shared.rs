@@ -1,8 +1,9 @@
 //! What all fetches share: connections, what is remembered, and what is under way.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::access::Fingerprint;

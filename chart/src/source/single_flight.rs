@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 
 /// Running work by key. Whoever asks while it runs waits for the same result.
 ///
@@ -32,7 +32,7 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> SingleFlight<K, T> 
     {
         let flight = self.join(&key, start);
         let result = flight.await;
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         // Finished or abandoned work upgrades to nothing worth joining.
         running.retain(|_, weak| weak.upgrade().is_some_and(|shared| shared.peek().is_none()));
         result
@@ -42,7 +42,7 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> SingleFlight<K, T> 
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         if let Some(flight) = running.get(key).and_then(WeakShared::upgrade)
             && flight.peek().is_none()
         {
@@ -83,7 +83,7 @@ mod tests {
         let answers = futures_util::future::join_all((0..50).map(|_| ask())).await;
         assert_eq!(answers, vec![1; 50]);
         assert_eq!(ask().await, 2, "finished work is not handed out again");
-        assert!(flights.running.lock().unwrap().is_empty());
+        assert!(flights.running.lock().is_empty());
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::Stream;
 use golib::json::encode;
@@ -13,6 +13,7 @@ use objects::managed_fields::FIELD_MANAGER;
 use objects::manifest::has_unknown_kinds;
 use objects::merge::Patch;
 use objects::{Discovery, Object, Resource};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::discovery::CachedDiscovery;
@@ -105,18 +106,12 @@ impl Cluster {
 
     /// Whether `namespace` was seen to exist. It may be gone again; this only orders requests.
     pub(crate) fn knows_namespace(&self, namespace: &str) -> bool {
-        self.namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(namespace)
+        self.namespaces.lock().contains(namespace)
     }
 
     /// Remembers that `namespace` exists.
     pub(crate) fn remember_namespace(&self, namespace: &str) {
-        let mut known = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.namespaces.lock();
         if known.len() >= MOST_NAMESPACES {
             known.clear();
         }

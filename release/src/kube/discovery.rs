@@ -5,11 +5,12 @@
 //! is shared by all identities (rights do not change what exists) and is refreshed when it is old,
 //! when a kind was not found, and after this crate created a CustomResourceDefinition.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use objects::Discovery;
 use objects::fields::{items, text};
+use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -47,7 +48,7 @@ impl CachedDiscovery {
     }
 
     fn current(&self, max_age: Duration) -> Option<Arc<Discovery>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         current
             .as_ref()
             .filter(|(_, taken_at)| taken_at.elapsed() < max_age)
@@ -66,7 +67,7 @@ impl CachedDiscovery {
 
     /// Makes the next caller ask again.
     pub(super) fn forget(&self) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.current.write() = None;
     }
 
     async fn get_within(&self, max_age: Duration) -> Result<Arc<Discovery>, ApiError> {
@@ -78,7 +79,7 @@ impl CachedDiscovery {
             return Ok(discovery);
         }
         let discovery = Arc::new(self.ask().await?);
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         *current = Some((Arc::clone(&discovery), Instant::now()));
         Ok(discovery)
     }

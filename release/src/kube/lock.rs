@@ -4,8 +4,9 @@
 //! waiting is right: one bundle removes a release that another one is about to deploy.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 /// Namespace and name of a release.
@@ -27,7 +28,7 @@ impl ReleaseLocks {
     /// Waits for the lock of a release.
     pub(super) async fn lock(&self, namespace: &str, name: &str) -> ReleaseLock {
         let lock = {
-            let mut releases = self.releases.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut releases = self.releases.lock();
             releases.retain(|_, lock| lock.strong_count() > 0);
             let key = (namespace.to_owned(), name.to_owned());
             let known = releases.get(&key).and_then(Weak::upgrade);
@@ -59,6 +60,6 @@ mod tests {
         drop(first);
         assert!(second.now_or_never().is_some());
         assert!(locks.lock("n", "c").now_or_never().is_some());
-        assert_eq!(locks.releases.lock().unwrap().len(), 1, "nothing piles up");
+        assert_eq!(locks.releases.lock().len(), 1, "nothing piles up");
     }
 }

@@ -5,9 +5,10 @@
 //! before a request was made never answers it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -52,7 +53,7 @@ impl BatchedLists {
     {
         let queue = self.at(&place);
         let (sender, mut answer) = oneshot::channel();
-        queue.lock().push((release.to_owned(), sender));
+        queue.requests.lock().push((release.to_owned(), sender));
         let listing = queue.listing.lock().await;
         if let Ok(records) = answer.try_recv() {
             drop(listing);
@@ -61,7 +62,7 @@ impl BatchedLists {
         }
         // Not answered yet, or part of a batch whose list failed.
         let mut batch: Vec<Request> = {
-            let mut requests = queue.lock();
+            let mut requests = queue.requests.lock();
             requests.retain(|(_, sender)| !sender.is_closed());
             let some = requests.len().min(MAX_NAMES);
             requests.drain(..some).collect()
@@ -81,13 +82,13 @@ impl BatchedLists {
     }
 
     fn at(&self, place: &Place) -> Arc<Queue> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         Arc::clone(places.entry(place.clone()).or_default())
     }
 
     /// Namespaces come and go: one without requests is not kept.
     fn forget(&self, place: &Place, queue: Arc<Queue>) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         drop(queue);
         if places
             .get(place)
@@ -98,11 +99,7 @@ impl BatchedLists {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Request>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Queue {}
 
 /// The metadata of a storage object.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +166,7 @@ mod tests {
         let made = Mutex::new(Vec::new());
         let ask = async |name: String| {
             let list = async |names: BTreeSet<String>| {
-                made.lock().unwrap().push(names.len());
+                made.lock().push(names.len());
                 tokio::task::yield_now().await;
                 Ok(names.iter().map(|name| record(name)).collect())
             };
@@ -180,8 +177,8 @@ mod tests {
         };
         let all = (0..20).map(|n| ask(format!("r{n}")));
         futures_util::future::join_all(all).await;
-        assert_eq!(*made.lock().unwrap(), [1, 19]);
-        assert!(lists.places.lock().unwrap().is_empty());
+        assert_eq!(*made.lock(), [1, 19]);
+        assert!(lists.places.lock().is_empty());
     }
 
     #[tokio::test]
@@ -190,8 +187,8 @@ mod tests {
         let made = Mutex::new(0);
         let ask = async |name: &'static str| {
             let list = async |names: BTreeSet<String>| {
-                *made.lock().unwrap() += 1;
-                let count = *made.lock().unwrap();
+                *made.lock() += 1;
+                let count = *made.lock();
                 tokio::task::yield_now().await;
                 match count {
                     2 => Err(ApiError::Timeout(std::time::Duration::ZERO)),
@@ -203,6 +200,6 @@ mod tests {
         };
         let (a, b, c) = tokio::join!(ask("a"), ask("b"), ask("c"));
         assert_eq!((a, b, c), (true, false, true));
-        assert_eq!(*made.lock().unwrap(), 3);
+        assert_eq!(*made.lock(), 3);
     }
 }

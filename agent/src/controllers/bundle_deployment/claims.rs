@@ -8,7 +8,9 @@
 //! until the record of that number has shown whose it is.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 use crate::bundle::release_name;
@@ -301,7 +303,7 @@ impl ReleaseLocks {
     /// # Errors
     /// The bundle that has the lock.
     pub fn take(&self, key: &ReleaseKey, bundle: &str) -> Result<ReleaseLock, String> {
-        let mut taken = self.lock();
+        let mut taken = self.0.lock();
         if let Some(other) = taken.get(key) {
             return Err(other.clone());
         }
@@ -314,22 +316,18 @@ impl ReleaseLocks {
 
     /// Whether another bundle than this one is deploying a release.
     pub fn is_taken(&self, key: &ReleaseKey, bundle: &str) -> bool {
-        self.lock().get(key).is_some_and(|other| other != bundle)
+        self.0.lock().get(key).is_some_and(|other| other != bundle)
     }
 
     /// How many releases are locked.
     pub fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ReleaseKey, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().len()
     }
 }
 
 impl Drop for ReleaseLock {
     fn drop(&mut self) {
-        self.locks.lock().remove(&self.key);
+        self.locks.0.lock().remove(&self.key);
     }
 }
 

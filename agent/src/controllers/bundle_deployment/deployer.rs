@@ -4,14 +4,15 @@
 //! [`crate::values`]; [`super::rendering`] runs where it may block, applying is the release crate's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chart::source::{FetchedChart, Fetcher, Memory, Reservation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
+use parking_lot::Mutex;
 use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
@@ -129,21 +130,18 @@ struct Supersessions(Mutex<HashMap<String, u32>>);
 
 impl Supersessions {
     fn has_room(&self, bundle: &str) -> bool {
-        self.lock()
+        self.0
+            .lock()
             .get(bundle)
             .is_none_or(|&count| count < MAX_SUPERSEDED)
     }
 
     fn note(&self, bundle: &str, is_superseded: bool) {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         match is_superseded {
             true => *counts.entry(bundle.to_owned()).or_default() += 1,
             false => drop(counts.remove(bundle)),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,26 +220,18 @@ impl Deployer {
 
     /// Forgets a bundle that is gone.
     pub fn forget(&self, bundle: &str) {
-        self.lock_asked().remove(bundle);
-        self.lock_polled().remove(bundle);
+        self.asked.lock().remove(bundle);
+        self.polled.lock().remove(bundle);
         self.supersessions.note(bundle, false);
     }
 
     /// Bundles whose sources were asked.
     pub fn entries(&self) -> Entries {
         vec![
-            ("bundles_that_ask_sources", self.lock_asked().len()),
-            ("bundles_that_poll_sources", self.lock_polled().len()),
-            ("superseded_bundles", self.supersessions.lock().len()),
+            ("bundles_that_ask_sources", self.asked.lock().len()),
+            ("bundles_that_poll_sources", self.polled.lock().len()),
+            ("superseded_bundles", self.supersessions.0.lock().len()),
         ]
-    }
-
-    fn lock_polled(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_asked(&self) -> MutexGuard<'_, HashMap<String, Asking>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Since when the source of the bundle's chart must have been asked. What is deployed in place of something else, or by force, is what
@@ -256,7 +246,7 @@ impl Deployer {
             bundle.spec.deployment_id.clone(),
             bundle.spec.options.force_sync_generation,
         );
-        let mut asked = self.lock_asked();
+        let mut asked = self.asked.lock();
         if let Some(known) = asked.get(bundle.name())
             && known.wanted == wanted
         {
@@ -274,14 +264,14 @@ impl Deployer {
 
     /// Notes whether the source of a changed bundle has yet to be asked.
     pub fn owes_answer(&self, bundle: &str, is_owed: bool) {
-        if let Some(asking) = self.lock_asked().get_mut(bundle) {
+        if let Some(asking) = self.asked.lock().get_mut(bundle) {
             asking.is_owed = is_owed;
         }
     }
 
     /// Whether a changed bundle was deployed from what its source gave before, as that did not answer.
     pub fn is_owed_answer(&self, bundle: &str) -> bool {
-        let asked = self.lock_asked();
+        let asked = self.asked.lock();
         asked.get(bundle).is_some_and(|asking| asking.is_owed)
     }
 
@@ -464,7 +454,8 @@ impl Deployer {
         if let Some(text) = chart_poll::downgrade(known, &deployed.release) {
             report.event(Reason::OlderChart, text);
         }
-        self.lock_polled()
+        self.polled
+            .lock()
             .insert(bundle.name().to_owned(), Instant::now());
         Ok((deployed, turn.take()))
     }
@@ -590,7 +581,7 @@ impl Deployer {
 
     /// How long until the source of a bundle's chart is to be asked, if it is every `interval`.
     pub fn poll_in(&self, bundle: &str, interval: Duration) -> Duration {
-        let polled = self.lock_polled();
+        let polled = self.polled.lock();
         let last = polled.get(bundle);
         last.map_or(Duration::ZERO, |last| {
             interval.saturating_sub(last.elapsed())
@@ -608,7 +599,7 @@ impl Deployer {
         deployed: &Release,
     ) -> Result<chart_poll::Found, InputError> {
         let now = Instant::now();
-        self.lock_polled().insert(bundle.name().to_owned(), now);
+        self.polled.lock().insert(bundle.name().to_owned(), now);
         let is_fetched = matches!(
             Source::of(bundle),
             Ok(Source::Chart { .. } | Source::Content { chart: Some(_), .. })
@@ -764,7 +755,7 @@ mod tests {
         }
         assert_eq!(deployed, 10);
         supersessions.note("a", false);
-        assert!(supersessions.lock().is_empty());
+        assert!(supersessions.0.lock().is_empty());
     }
 
     /// A clock has an end: to add more to it than there is panics.

@@ -2,8 +2,9 @@
 //! a moment for them to be ready. What was not observed for a minute is forgotten: the cache is for bundles that change.
 
 use golib::budget::weigh;
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use objects::{Object, ObjectKey};
@@ -51,7 +52,7 @@ impl ObservationCache {
     /// What was observed of the bundle, if its spec and its release are still the same.
     pub fn of(&self, bundle: &BundleDeployment, release: &str) -> Option<Arc<CachedObservation>> {
         self.forget_resting();
-        let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let bundles = self.bundles.lock();
         let cached = bundles.get(bundle.name())?;
         let is_same = cached.version == version(bundle) && cached.release == release;
         is_same.then(|| Arc::clone(cached))
@@ -67,7 +68,7 @@ impl ObservationCache {
         found: &Observation,
     ) {
         self.forget_resting();
-        let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bundles = self.bundles.lock();
         bundles.remove(bundle.name());
         let held: usize = bundles.values().map(|cached| cached.weight).sum();
         let weight = desired.iter().map(|object| weigh(&object.body)).sum();
@@ -88,21 +89,21 @@ impl ObservationCache {
 
     /// Keeps a status that is not sent yet. Losing it costs a reconcile that finds everything done.
     pub fn hold(&self, bundle: &BundleDeployment, status: BundleDeploymentStatus) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.insert(bundle.name().to_owned(), (version(bundle), status));
     }
 
     /// Gives back the status that was not sent yet, if it is still about the same spec.
     pub fn take_held(&self, bundle: &BundleDeployment) -> Option<BundleDeploymentStatus> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let (of, status) = held.remove(bundle.name())?;
         (of == version(bundle)).then_some(status)
     }
 
     /// Bundles that were observed, and statuses that were not sent yet.
     pub fn entries(&self) -> Entries {
-        let bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let bundles = self.bundles.lock();
+        let held = self.held.lock();
         vec![
             ("observations", bundles.len()),
             ("held_statuses", held.len()),
@@ -111,20 +112,14 @@ impl ObservationCache {
 
     /// Forgets what was not observed for a while.
     pub fn forget_resting(&self) {
-        let mut bundles = self.bundles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bundles = self.bundles.lock();
         bundles.retain(|_, cached| cached.observed.elapsed() < REMEMBERED);
     }
 
     /// Forgets a bundle.
     pub fn forget(&self, name: &str) {
-        self.held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
-        self.bundles
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
+        self.held.lock().remove(name);
+        self.bundles.lock().remove(name);
     }
 }
 

@@ -3,13 +3,14 @@
 //! Runs where it may block. What it gets to see of secrets is kept aside, so that errors can be told without them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chart::rendered::RenderedError;
 use chart::source::Reservation;
 use chart::{Chart, rendered};
 use objects::{Discovery, Object};
+use parking_lot::Mutex;
 use release::BoxError;
 use release::action::{RenderRequest, Rendered};
 use release::kube::ClusterLookup;
@@ -61,7 +62,7 @@ impl SensitiveInputs {
             .chain(hooks)
             .filter(|(kind, _)| *kind == "Secret" || kind.ends_with("List"));
         let secrets = secrets.map(|(_, text)| text.clone()).collect();
-        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
+        *self.secrets.lock() = secrets;
     }
 
     /// Remembers Secrets: one, or a list of them.
@@ -81,10 +82,7 @@ impl SensitiveInputs {
             field.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let version = (of("namespace"), of("name"), of("resourceVersion"));
-        let mut looked_up = self
-            .looked_up
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut looked_up = self.looked_up.lock();
         if looked_up.found.contains_key(&version) {
             return Ok(());
         }
@@ -107,14 +105,11 @@ impl SensitiveInputs {
     /// All of it, with the values.
     pub(super) fn secrets(&self, values: &Map<String, Value>, chart: &Chart) -> SensitiveData {
         let mut secrets = SensitiveData::of_values(values, chart);
-        let documents = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let documents = self.secrets.lock();
         documents
             .iter()
             .for_each(|document| secrets.add_manifest(document));
-        let looked_up = self
-            .looked_up
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let looked_up = self.looked_up.lock();
         let found = looked_up.found.values();
         found.for_each(|object| secrets.add_object(object));
         secrets
@@ -168,13 +163,13 @@ impl RenderReservation {
 
     /// How many bytes templates may count on.
     fn most(&self) -> u64 {
-        self.lock().most
+        self.0.lock().most
     }
 
     /// The release is rendered, and takes `bytes` until its objects are written, `rest` then. Hooks and waits come now, and take no turns
     /// from others.
     fn rendered(&self, bytes: u64, rest: u64) {
-        let mut granted = self.lock();
+        let mut granted = self.0.lock();
         granted.rest = rest;
         if let Some(reservation) = granted.reservation.as_mut() {
             reservation.hold(bytes);
@@ -184,7 +179,7 @@ impl RenderReservation {
 
     /// The objects are written.
     pub(super) fn written(&self) {
-        let mut granted = self.lock();
+        let mut granted = self.0.lock();
         let rest = granted.rest;
         if let Some(reservation) = granted.reservation.as_mut() {
             reservation.shrink(rest);
@@ -201,7 +196,7 @@ impl RenderReservation {
         };
         let most = larger_turn(self.most());
         reservation.resize(most).await;
-        *self.lock() = Granted {
+        *self.0.lock() = Granted {
             reservation: Some(reservation),
             most,
             rest: most,
@@ -210,11 +205,7 @@ impl RenderReservation {
 
     /// Takes it away from whoever has it still.
     pub(super) fn take(&self) -> Option<Reservation> {
-        self.lock().reservation.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Granted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().reservation.take()
     }
 }
 
@@ -308,10 +299,6 @@ fn is_limit(failed: &RenderedError) -> bool {
 struct Superseded;
 
 impl Rendering {
-    fn lock_spent(&self) -> MutexGuard<'_, Duration> {
-        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Renders.
     ///
     /// # Errors
@@ -323,7 +310,7 @@ impl Rendering {
             resolves_names: !self.disable_dns,
             clock: RenderClock {
                 begun: Instant::now(),
-                before: *self.lock_spent(),
+                before: *self.spent.lock(),
                 limit: self.limit,
             },
             superseded: &self.superseded,
@@ -351,7 +338,7 @@ impl Rendering {
             },
             ..rendered::Request::new(chart, &values, release, capabilities, &host)
         });
-        *self.lock_spent() += host.clock.begun.elapsed();
+        *self.spent.lock() += host.clock.begun.elapsed();
         let rendered = rendered.map_err(|failed| match failed {
             RenderedError::Schema(misfits) => Box::new(SchemaViolation(misfits.masked())).into(),
             failed if may_grow && is_limit(&failed) && host.check().is_ok() => {
@@ -483,7 +470,7 @@ mod tests {
         record["data"] = serde_json::json!({"release": "x".repeat(5 << 20)});
         inputs.looked_up(&record).unwrap();
         inputs.looked_up(&secret("a", "2")).unwrap();
-        let count = inputs.looked_up.lock().unwrap().found.len();
+        let count = inputs.looked_up.lock().found.len();
         assert_eq!(count, 3);
         let failed = inputs.looked_up(&secret("c", "1")).unwrap_err();
         assert!(

@@ -8,7 +8,7 @@
 mod changes;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -16,6 +16,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher;
 use objects::ObjectKey;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use super::queue::{Queue, ReconcileKind};
@@ -175,13 +176,13 @@ impl DriftWatches {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Watch>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, WatchedBundles> {
-        self.bundles.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bundles.lock()
     }
 
     /// Takes in an event, and wakes the bundles to which it is a change.

@@ -9,9 +9,10 @@ mod read;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use templating::Reads;
 use tokio::sync::Notify;
 
@@ -101,7 +102,7 @@ impl Facts {
         let mut reads = 0;
         loop {
             let version = {
-                let state = self.lock();
+                let state = self.state.lock();
                 if let Some(gathered) = &state.gathered {
                     return Ok(Arc::clone(gathered));
                 }
@@ -109,7 +110,7 @@ impl Facts {
             };
             let gathered = Arc::new(self.reader.read().await?);
             reads += 1;
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.version == version {
                 state.gathered = Some(Arc::clone(&gathered));
                 return Ok(gathered);
@@ -125,17 +126,17 @@ impl Facts {
     pub fn remember(&self, bundle: &str, reads: Reads, digest: &str) {
         let digest = digest.to_owned();
         let reader = Reader { reads, digest };
-        self.lock().readers.insert(bundle.to_owned(), reader);
+        self.state.lock().readers.insert(bundle.to_owned(), reader);
     }
 
     /// A bundle reads nothing.
     pub fn reads_nothing(&self, bundle: &str) {
-        self.lock().readers.remove(bundle);
+        self.state.lock().readers.remove(bundle);
     }
 
     /// Forgets a bundle that is gone.
     pub fn forget(&self, bundle: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.readers.remove(bundle);
         state.held.remove(bundle);
     }
@@ -149,7 +150,7 @@ impl Facts {
             // Before the look at the state: what becomes known in between wakes us too.
             known.as_mut().enable();
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 match state.hold.clone() {
                     HoldState::Unknown => {}
                     HoldState::Free => return None,
@@ -180,7 +181,7 @@ impl Facts {
 
     /// The site's ConfigMap may not be read any more: what it said holds on, and where nobody knows, nothing does.
     fn site_is_hidden(&self) {
-        let hold = self.lock().hold.clone();
+        let hold = self.state.lock().hold.clone();
         match hold {
             HoldState::Unknown => self.site_is(None),
             hold => tracing::warn!(?hold, "what the site holds may not be read any more"),
@@ -197,7 +198,7 @@ impl Facts {
             }
         };
         let held = {
-            let mut known = self.lock();
+            let mut known = self.state.lock();
             if known.hold == state {
                 return;
             }
@@ -215,7 +216,7 @@ impl Facts {
     /// A source is not what it was when it was read.
     fn changed(&self) {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.version += 1;
             state.gathered = None;
         }
@@ -240,7 +241,7 @@ impl Facts {
     }
 
     fn wake_readers(&self, gathered: &Gathered) {
-        let state = self.lock();
+        let state = self.state.lock();
         for (bundle, reader) in &state.readers {
             if gathered.digest(&reader.reads) != reader.digest {
                 tracing::info!(bundle, "a fact it reads changed");
@@ -253,7 +254,7 @@ impl Facts {
         loop {
             tokio::time::sleep(self.refresh).await;
             let has_local = {
-                let state = self.lock();
+                let state = self.state.lock();
                 state
                     .gathered
                     .as_ref()
@@ -267,14 +268,10 @@ impl Facts {
 
     /// Bundles that read facts, and those that were told of the site's hold.
     pub fn entries(&self) -> Entries {
-        let state = self.lock();
+        let state = self.state.lock();
         vec![
             ("bundles_that_read_facts", state.readers.len()),
             ("bundles_held_by_the_site", state.held.len()),
         ]
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,10 @@
 //! Which removals are held back: written down, so that what a person lets go later is what was held by then. And when they are looked at again.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::ledger::Ledger;
@@ -33,19 +34,13 @@ impl Held {
 
     /// Too many bundles are gone at once: those that go next may have gone with them.
     pub(super) fn note_wave(&self) {
-        *self.last_wave() = Some(Instant::now());
+        *self.last_wave.lock() = Some(Instant::now());
     }
 
     /// Whether what goes now goes with those that are held.
     pub(super) fn is_in_wave(&self) -> bool {
-        let last = *self.last_wave();
+        let last = *self.last_wave.lock();
         last.is_some_and(|last| last.elapsed() < self.wave)
-    }
-
-    fn last_wave(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.last_wave
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks bundles as held. A permission that was given before is not for them: it is taken in first. Gives the bundles that it is for.
@@ -53,10 +48,10 @@ impl Held {
     /// # Errors
     /// The ledger cannot be read or written; they are not marked.
     pub(super) async fn hold(&self, bundles: BTreeSet<String>) -> kube::Result<BTreeSet<String>> {
-        self.waiting().extend(bundles.iter().cloned());
+        self.waiting.lock().extend(bundles.iter().cloned());
         let _marking = self.marking.lock().await;
         let batch = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             if waiting.is_disjoint(&bundles) {
                 // They went with the batch before.
                 return Ok(BTreeSet::new());
@@ -70,28 +65,24 @@ impl Held {
         };
         let result = marked.await;
         if result.is_err() {
-            self.waiting().extend(batch);
+            self.waiting.lock().extend(batch);
         }
         result
     }
 
     /// How many bundles are about to be marked.
     pub(super) fn len(&self) -> usize {
-        self.waiting().len()
+        self.waiting.lock().len()
     }
 
     /// Whether a bundle is to be held, and the ledger could not be written yet.
     pub(super) fn is_waiting(&self, bundle: &str) -> bool {
-        self.waiting().contains(bundle)
+        self.waiting.lock().contains(bundle)
     }
 
     /// The bundle is there, or nothing of it is.
     pub(super) fn forget(&self, bundle: &str) {
-        self.waiting().remove(bundle);
-    }
-
-    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().remove(bundle);
     }
 }
 

@@ -13,13 +13,14 @@ mod upstream_list;
 mod verdict;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use parking_lot::Mutex;
 use release::storage::StorageError;
 use tokio::time::Instant;
 
@@ -394,15 +395,14 @@ impl Collector {
                 (false, NextOwner::Bundle(_) | NextOwner::Nobody) => Removal::Superseded(current),
             };
             self.dispose(&key, &entry, removal).await?;
-            let left = self.left.lock();
-            left.unwrap_or_else(PoisonError::into_inner).remove(&key);
+            self.left.lock().remove(&key);
         }
         Ok(())
     }
 
     /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing.
     pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
-        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.left.lock();
         if left.contains(key) {
             self.queue.wake(owner, ReconcileKind::Full);
         }
@@ -410,7 +410,7 @@ impl Collector {
 
     /// Tells of a release that stays, once.
     fn leave_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         left.retain(|key| self.ledger.get(key).is_some());
         if left.insert(former.clone()) {
             let text = public!(

@@ -2,12 +2,12 @@
 //! namespace, and the figures of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -113,7 +113,7 @@ impl Report {
 
     /// Adds that a bundle's releases are held back. Whether it was not in the report yet.
     pub fn hold(&self, bundle: &str, reason: HoldReason, releases: Vec<ReleaseKey>) -> bool {
-        let mut lines = self.lock();
+        let mut lines = self.lines.lock();
         let entry = (reason, releases);
         if lines.held.get(bundle) == Some(&entry) {
             return false;
@@ -126,7 +126,7 @@ impl Report {
 
     /// A bundle is back, or its releases are gone; whether it was held.
     pub fn let_go(&self, bundle: &str) -> bool {
-        let mut lines = self.lock();
+        let mut lines = self.lines.lock();
         let was_held = lines.held.remove(bundle).is_some();
         if was_held {
             self.metrics.held_removals(lines.held_releases());
@@ -137,7 +137,7 @@ impl Report {
 
     /// Replaces the releases that the ledger does not know; gives those that are new.
     pub fn unknown(&self, found: Vec<Unknown>) -> Vec<Unknown> {
-        let mut lines = self.lock();
+        let mut lines = self.lines.lock();
         let added = found
             .iter()
             .filter(|one| !lines.unknown.contains(one))
@@ -167,7 +167,7 @@ impl Report {
 
     async fn write(&self) -> kube::Result<()> {
         let (texts, written) = {
-            let lines = self.lock();
+            let lines = self.lines.lock();
             (lines.texts(), lines.written.clone())
         };
         let written = match written {
@@ -176,7 +176,7 @@ impl Report {
             None => self.read().await?,
         };
         if written == texts {
-            self.lock().written = Some(texts);
+            self.lines.lock().written = Some(texts);
             return Ok(());
         }
         let keys = [HELD_KEY, UNKNOWN_KEY];
@@ -199,7 +199,7 @@ impl Report {
             Err(failed) if error::has_code(&failed, 404) => self.create(&keys, &texts).await?,
             result => drop(result?),
         }
-        self.lock().written = Some(texts);
+        self.lines.lock().written = Some(texts);
         Ok(())
     }
 
@@ -235,11 +235,7 @@ impl Report {
 
     /// How many bundles are held.
     pub fn count(&self) -> usize {
-        self.lock().held.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock().held.len()
     }
 }
 

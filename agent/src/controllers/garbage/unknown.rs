@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read};
-use std::sync::{Mutex, PoisonError};
 
 use flate2::bufread::MultiGzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use release::storage::StoredRevision;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -70,7 +70,6 @@ impl Search {
     ) -> kube::Result<Vec<Unknown>> {
         self.read
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .retain(|uid, _| newest.values().any(|record| record.uid == *uid));
         let mut unknown = Vec::new();
         for (key, record) in newest {
@@ -86,10 +85,7 @@ impl Search {
 
     /// How many records are remembered by what they name.
     pub(super) fn len(&self) -> usize {
-        self.read
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        self.read.lock().len()
     }
 
     /// The newest record of every release of the cluster.
@@ -148,7 +144,7 @@ impl Search {
         newest: &Record,
     ) -> kube::Result<Option<String>> {
         let known = |read: &HashMap<_, _>| read.get(&newest.uid).cloned();
-        if let Some(bundle) = known(&self.read.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(bundle) = known(&self.read.lock()) {
             return Ok(bundle);
         }
         let secrets = Api::<Secret>::namespaced(agent.client(), &key.namespace);
@@ -170,10 +166,7 @@ impl Search {
             .get(ANNOTATION_BUNDLE_ID)
             .filter(|bundle| is_ours && is_object_name(bundle))
             .cloned();
-        self.read
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(newest.uid.clone(), bundle.clone());
+        self.read.lock().insert(newest.uid.clone(), bundle.clone());
         Ok(bundle)
     }
 }

@@ -2,8 +2,9 @@
 //! long before it shows in the memory of the process.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,7 +30,7 @@ pub struct Counting(EntryCount);
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        *self.0.lock() = None;
+        *self.0.0.lock() = None;
     }
 }
 
@@ -41,12 +42,12 @@ impl fmt::Debug for EntryCount {
 
 impl EntryCount {
     pub(super) fn begin(&self, count: impl Fn() -> Entries + Send + Sync + 'static) -> Counting {
-        *self.lock() = Some(Arc::new(count));
+        *self.0.lock() = Some(Arc::new(count));
         Counting(self.clone())
     }
 
     pub(super) fn now(&self) -> Entries {
-        let count = self.lock().clone();
+        let count = self.0.lock().clone();
         count.map(|count| count()).unwrap_or_default()
     }
 
@@ -61,9 +62,5 @@ impl EntryCount {
             "What is remembered of bundles, releases and accounts, by map",
             family,
         );
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Count>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

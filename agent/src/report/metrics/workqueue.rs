@@ -2,10 +2,11 @@
 //! reconciles and drift checks have figures of their own.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -90,13 +91,13 @@ impl Workqueue {
     }
 
     pub(super) fn started(&self, number: u64, controller: Controller, at: Instant) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         running.insert(number, (controller, at));
     }
 
     /// Since when this one ran.
     pub(super) fn ended(&self, number: u64) -> Option<(Controller, Instant)> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         running.remove(&number)
     }
 
@@ -151,7 +152,7 @@ impl Workqueue {
     /// What the reconciles in progress have taken: together, and the longest of them.
     fn unfinished(&self) -> (Family<ByQueue, Seconds>, Family<ByQueue, Seconds>) {
         let (sum, longest) = (Family::default(), Family::default());
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.lock();
         for controller in Controller::ALL {
             let in_progress = running.values().filter(|(of, _)| *of == controller);
             let seconds = in_progress.map(|(_, since)| since.elapsed().as_secs_f64());

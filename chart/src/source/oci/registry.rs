@@ -1,8 +1,9 @@
 //! The distribution API, as far as pulling goes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LINK};
 use serde::Deserialize;
@@ -168,18 +169,12 @@ impl<'a> Registry<'a> {
             return Ok(answer);
         };
         let answer = self.http.send(request(Some(&authorization))).await?;
-        *self
-            .authorization
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(authorization);
+        *self.authorization.lock() = Some(authorization);
         Ok(answer)
     }
 
     fn known_authorization(&self) -> Option<Authorization> {
-        let known = self
-            .authorization
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let known = self.authorization.lock();
         known.clone().filter(Authorization::is_fresh)
     }
 

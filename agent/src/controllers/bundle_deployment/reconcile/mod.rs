@@ -10,13 +10,14 @@ mod prerequisites;
 mod stored;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Reservation;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use objects::ObjectKey;
+use parking_lot::Mutex;
 use release::model::Release;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -302,15 +303,15 @@ impl Reconciler {
     pub fn forget_resting(&self) {
         self.observation_cache.forget_resting();
         self.context.deployer.forget_templates();
-        let corrections = self.corrections.lock();
-        let mut corrections = corrections.unwrap_or_else(PoisonError::into_inner);
-        corrections.retain(|_, attempts| !attempts.forget_resting());
+        self.corrections
+            .lock()
+            .retain(|_, attempts| !attempts.forget_resting());
     }
 
     /// How many entries each map holds that remembers something of bundles, releases or accounts.
     pub fn entries(&self) -> Entries {
         fn len<K, V>(map: &Mutex<HashMap<K, V>>) -> usize {
-            map.lock().unwrap_or_else(PoisonError::into_inner).len()
+            map.lock().len()
         }
         let context = &self.context;
         let mut entries = vec![
@@ -381,12 +382,11 @@ impl Reconciler {
 
     /// The objects of a bundle that others have; nothing if nobody has looked, or not since it was left alone.
     fn taken(&self, bundle: &str) -> Option<BTreeSet<ObjectKey>> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.get(bundle).cloned()
+        self.taken.lock().get(bundle).cloned()
     }
 
     fn note_taken(&self, bundle: &str, found: Option<BTreeSet<ObjectKey>>) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         match found {
             Some(found) => taken.insert(bundle.to_owned(), found),
             None => taken.remove(bundle),
@@ -394,14 +394,11 @@ impl Reconciler {
     }
 
     fn is_overwritten(&self, bundle: &str) -> bool {
-        let overwritten = self.overwritten.lock();
-        let overwritten = overwritten.unwrap_or_else(PoisonError::into_inner);
-        overwritten.contains(bundle)
+        self.overwritten.lock().contains(bundle)
     }
 
     fn note_overwritten(&self, bundle: &str, is_overwritten: bool) {
-        let overwritten = self.overwritten.lock();
-        let mut overwritten = overwritten.unwrap_or_else(PoisonError::into_inner);
+        let mut overwritten = self.overwritten.lock();
         match is_overwritten {
             true => overwritten.insert(bundle.to_owned()),
             false => overwritten.remove(bundle),
@@ -410,7 +407,7 @@ impl Reconciler {
 
     /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting
             .entry(name.to_owned())
             .or_insert_with(Instant::now)
@@ -418,7 +415,7 @@ impl Reconciler {
     }
 
     fn end_waiting(&self, name: &str) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.remove(name);
     }
 
@@ -429,14 +426,8 @@ impl Reconciler {
         self.context.values_watches.forget(name);
         self.forget(name);
         self.note_overwritten(name, false);
-        let corrections = self.corrections.lock();
-        corrections
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
-        let looked_at = self.looked_at.lock();
-        looked_at
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
+        self.corrections.lock().remove(name);
+        self.looked_at.lock().remove(name);
     }
 
     /// Nothing is waited for any more. How often corrections did not help is another matter.

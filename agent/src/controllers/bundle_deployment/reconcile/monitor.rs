@@ -1,7 +1,7 @@
 //! The step that compares live objects with the release, and corrects what drifted.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -431,8 +431,7 @@ impl Reconciler {
         now: Timestamp,
         act: impl FnOnce(&mut Attempts) -> T,
     ) -> T {
-        let all = self.corrections.lock();
-        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.corrections.lock();
         let attempts = all.entry(bundle.to_owned());
         act(attempts.or_insert_with(|| Attempts::read(status, now)))
     }

@@ -1,7 +1,5 @@
 //! The release of a bundle as it is in storage, and what the ledger says of it.
 
-use std::sync::PoisonError;
-
 use objects::manifest::documents;
 use release::model::{Release, Status};
 use release::storage::{Storage, StorageError};
@@ -127,17 +125,15 @@ impl Reconciler {
             Err(failed) if failed.is_retryable() => return Requeue::RETRY,
             Err(_) => {}
         }
-        let looked_at = self.looked_at.lock();
-        let mut looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
-        looked_at.insert(bundle.name().to_owned(), named.clone());
+        self.looked_at
+            .lock()
+            .insert(bundle.name().to_owned(), named.clone());
         Requeue::IDLE
     }
 
     /// Whether the record that a bundle's status names was read to see whose it is.
     pub(super) fn was_looked_at(&self, bundle: &BundleDeployment) -> bool {
-        let looked_at = self.looked_at.lock();
-        let looked_at = looked_at.unwrap_or_else(PoisonError::into_inner);
-        looked_at.get(bundle.name()) == Some(&bundle.status.release)
+        self.looked_at.lock().get(bundle.name()) == Some(&bundle.status.release)
     }
 
     /// What shows that a record of another agent's is of this bundle.
