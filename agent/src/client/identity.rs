@@ -199,6 +199,11 @@ impl Identities {
         }
     }
 
+    /// The process that all of this runs in.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// Accounts there are clients for, those that were looked up, and those that the agent reads for.
     pub fn entries(&self) -> [(&'static str, usize); 3] {
         let accounts = self.accounts.lock();

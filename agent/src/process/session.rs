@@ -141,6 +141,8 @@ impl Session {
             facts: Arc::clone(&facts),
             watches: Arc::clone(&values_watches),
             mode: settings.cluster_values,
+            host: identities.host().clone(),
+            limit: timing.render_limit,
         };
         let context = Context {
             identities: Arc::clone(identities),

@@ -6,7 +6,7 @@
 use templating::{Host, Reads};
 
 use super::cluster::ClusterFacts;
-use super::template::{OPENING, TemplateError, fill_text, text_reads};
+use super::template::{OPENING, TemplateError, Templates, text_reads};
 use crate::api::{ANNOTATION_RELEASE_NAME, BundleDeployment};
 
 /// Whether any coordinate is to be filled in.
@@ -26,10 +26,18 @@ pub fn coordinates(
     facts: &ClusterFacts,
     host: &dyn Host,
 ) -> Result<BundleDeployment, TemplateError> {
+    coordinates_with(&Templates::new(facts, host), bundle)
+}
+
+/// [`coordinates`], with templates that share their limits with others of the bundle.
+pub(super) fn coordinates_with(
+    templates: &Templates<'_>,
+    bundle: &BundleDeployment,
+) -> Result<BundleDeployment, TemplateError> {
     let mut filled = with_release_name(bundle);
     for (field, text) in texts(&mut filled) {
         if text.contains(OPENING) {
-            *text = fill_text(field, text, facts, host)?.trim().to_owned();
+            *text = templates.text(field, text)?.trim().to_owned();
         }
     }
     Ok(filled)

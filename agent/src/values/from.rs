@@ -2,6 +2,7 @@
 //!
 //! Mirrors `getValues` and `mergeValues` (`internal/helmdeployer/install.go`).
 
+use golib::budget::{Budget, MAX_DEPTH};
 use golib::yaml;
 use serde_json::Value;
 
@@ -9,6 +10,7 @@ use super::inline::Values;
 use crate::api::{BundleDeploymentOptions, KeySelector};
 
 const DEFAULT_KEY: &str = "values.yaml";
+const MAX_DECODED: usize = 48 << 20;
 
 /// What is referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,21 +103,34 @@ pub fn references(options: &BundleDeploymentOptions) -> Vec<Reference> {
         .collect()
 }
 
-/// Reads the content of a reference's key (`None`: the object has no such key). Only the first
-/// document counts.
+/// What all that a bundle's `valuesFrom` names, or that its templates make, may weigh together, decoded: some ten times what fits a release
+/// record.
+pub fn budget() -> Budget {
+    // Such maps are put into others: half of what may be read again.
+    Budget::new(MAX_DECODED).with_depth(MAX_DEPTH / 2)
+}
+
+/// Reads the content of a reference's key (`None`: the object has no such key) within what the others have left of a [`budget`]. Only the
+/// first document counts.
 ///
 /// # Errors
 /// [`ValuesFromError`]. An empty key is an error, one of comments only is not.
-pub fn parse(reference: &Reference, content: Option<&[u8]>) -> Result<Values, ValuesFromError> {
+pub fn parse(
+    reference: &Reference,
+    content: Option<&[u8]>,
+    budget: &mut Budget,
+) -> Result<Values, ValuesFromError> {
     let content = content.ok_or_else(|| ValuesFromError::MissingKey(reference.clone()))?;
     if content.is_empty() {
         return Err(ValuesFromError::Empty);
     }
-    let values = yaml::decode_into_map(content).map_err(|problem| ValuesFromError::Yaml {
-        reference: reference.clone(),
-        problem,
-    })?;
-    Ok(values)
+    let decoder = yaml::Decoder::new().floats();
+    decoder
+        .decode_into_map(content, budget)
+        .map_err(|problem| ValuesFromError::Yaml {
+            reference: reference.clone(),
+            problem,
+        })
 }
 
 /// Puts `over` on top: maps are merged, everything else is replaced, also by null.
@@ -192,15 +207,32 @@ mod tests {
             name: "s".into(),
             key: "k".into(),
         };
-        let text = |content: Option<&[u8]>| parse(&reference, content).unwrap_err().to_string();
+        let parse = |content: Option<&[u8]>| parse(&reference, content, &mut budget());
+        let text = |content: Option<&[u8]>| parse(content).unwrap_err().to_string();
         assert_eq!(
             text(None),
             "key k is missing from secret ns/s, can't use it in valuesFrom"
         );
         assert_eq!(text(Some(b"")), "EOF");
         assert!(text(Some(b"[1]")).starts_with("secret ns/s key k: "));
-        assert!(parse(&reference, Some(b"# nothing\n")).unwrap().is_empty());
-        let first = parse(&reference, Some(b"a: 1\n---\nb: 2\n")).unwrap();
+        assert!(parse(Some(b"# nothing\n")).unwrap().is_empty());
+        let first = parse(Some(b"a: 1\n---\nb: 2\n")).unwrap();
         assert_eq!(Value::Object(first), json!({"a": 1.0}));
+    }
+
+    #[test]
+    fn many_contents_share_one_budget() {
+        let reference = Reference {
+            kind: ReferenceKind::ConfigMap,
+            namespace: "ns".into(),
+            name: "m".into(),
+            key: "k".into(),
+        };
+        let content = format!("k: [{}]", vec!["{}"; 100_000].join(","));
+        let mut budget = budget();
+        let parsed = (0..100).map(|_| parse(&reference, Some(content.as_bytes()), &mut budget));
+        let told = parsed.filter_map(Result::err).next().unwrap().to_string();
+        assert!(told.contains("configmap ns/m key k: "), "{told}");
+        assert!(told.contains("more than 48 MiB"), "{told}");
     }
 }

@@ -16,19 +16,36 @@ mod mode;
 mod stored;
 mod template;
 
-use templating::Reads;
+use templating::{Host, Reads};
 
 use crate::api::{BundleDeployment, HelmOptions};
 
 pub use cluster::{ClusterFacts, FactsError};
 pub use coordinates::{coordinates, has_templates};
-pub use from::{Reference, ReferenceKind, ValuesFromError, merge, parse, references};
+pub use from::{Reference, ReferenceKind, ValuesFromError, budget, merge, parse, references};
 pub use gathered::{AGENT_MAP, Answer, Gathered, LOCAL_FACTS_KEY, Source, facts_of};
 pub use inline::{Values, inline};
 pub use local::{LocalFact, LocalState, NodeState, UnknownLocalFact};
 pub use mode::options_to_fill;
 pub use stored::{HashMismatch, Stored, stored};
 pub use template::{TemplateError, preprocess};
+
+/// A bundle with its coordinates filled in, and the values that it gets where those are filled in too (`helm`). All templates share one set
+/// of limits.
+///
+/// # Errors
+/// [`TemplateError`]: one bad template spoils all of it.
+pub fn fill(
+    bundle: &BundleDeployment,
+    helm: Option<&HelmOptions>,
+    facts: &ClusterFacts,
+    host: &dyn Host,
+) -> Result<(BundleDeployment, Option<Values>), TemplateError> {
+    let templates = template::Templates::new(facts, host);
+    let filled = coordinates::coordinates_with(&templates, bundle)?;
+    let values = template::preprocess_with(&templates, helm, facts, false)?;
+    Ok((filled, values))
+}
 
 /// The facts that filling in a bundle may read: its coordinates, and `helm` with its values where those are filled
 /// in too.

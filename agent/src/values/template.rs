@@ -4,9 +4,12 @@
 //! controller does it, and what it did arrives in the values Secret; the agent does it for values
 //! that stand in the BundleDeployment itself.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use golib::budget::Budget;
+use golib::yaml::Decoder;
 use serde_json::Value;
 use templating::{Dialect, Host, Limits, Reads, Renderer};
 
@@ -19,7 +22,7 @@ pub(super) const LABEL_REFERENCE: &str = "global.fleet.clusterLabels.";
 /// How a template's action opens in Fleet's dialect.
 pub(super) const OPENING: &str = "${";
 const MAX_LABEL_DEPTH: usize = 50;
-/// What one template may use: values are small, and their author may be hostile.
+/// What the templates of a bundle may use together: values are small, and their author may be hostile.
 const MAX_STEPS: u64 = 5_000_000;
 const MAX_BYTES: u64 = 32 << 20;
 /// What `template` name the errors show.
@@ -79,6 +82,17 @@ pub fn preprocess(
     host: &dyn Host,
     requires_labels: bool,
 ) -> Result<Option<Values>, TemplateError> {
+    let templates = Templates::new(facts, host);
+    preprocess_with(&templates, helm, facts, requires_labels)
+}
+
+/// [`preprocess`], with templates that share their limits with others of the bundle.
+pub(super) fn preprocess_with(
+    templates: &Templates<'_>,
+    helm: Option<&HelmOptions>,
+    facts: &ClusterFacts,
+    requires_labels: bool,
+) -> Result<Option<Values>, TemplateError> {
     let Some(helm) = helm else { return Ok(None) };
     let labels = facts.visible_labels();
     if labels.is_empty() && requires_labels {
@@ -92,10 +106,6 @@ pub fn preprocess(
     if helm.disable_pre_process {
         return Ok(Some(values));
     }
-    let templates = Templates {
-        context: facts.context(),
-        host,
-    };
     let mut rendered = templates.values(values)?;
     for (key, template) in &helm.template_values {
         let value = templates.value(template)?;
@@ -158,21 +168,6 @@ fn referenced(values: &Values, reads: &mut Reads, depth: usize) {
     }
 }
 
-/// Renders one text with the facts of the cluster.
-///
-/// # Errors
-/// [`TemplateError`], with `name` as the name of the template.
-pub(super) fn fill_text(
-    name: &str,
-    text: &str,
-    facts: &ClusterFacts,
-    host: &dyn Host,
-) -> Result<String, TemplateError> {
-    let context = facts.context();
-    let rendered = Templates { context, host }.render(name, text.as_bytes().to_vec())?;
-    Ok(String::from_utf8_lossy(&rendered).into_owned())
-}
-
 /// Texts in maps, and in maps inside lists; not texts that stand in a list themselves.
 fn replace_references(
     values: &mut Values,
@@ -203,19 +198,51 @@ fn replace_references(
     Ok(())
 }
 
-struct Templates<'a> {
-    context: Value,
+/// The texts of a bundle that are templates, each of its own, with one set of limits for all of them.
+pub(super) struct Templates<'a> {
+    dot: templating::Value,
     host: &'a dyn Host,
+    renderer: RefCell<Renderer<'a>>,
+    /// What is made of them.
+    budget: RefCell<Budget>,
 }
 
-impl Templates<'_> {
+impl<'a> Templates<'a> {
+    pub(super) fn new(facts: &ClusterFacts, host: &'a dyn Host) -> Self {
+        let limits = Limits {
+            steps: MAX_STEPS,
+            bytes: MAX_BYTES,
+            ..Limits::default()
+        };
+        Self {
+            dot: templating::Value::from(&facts.context()),
+            host,
+            renderer: RefCell::new(Renderer::new(
+                Arc::new(Dialect::Fleet.template_set(NAME)),
+                host,
+                limits,
+            )),
+            budget: RefCell::new(super::budget()),
+        }
+    }
+
+    /// Renders one text with the facts of the cluster.
+    ///
+    /// # Errors
+    /// [`TemplateError`], with `name` as the name of the template.
+    pub(super) fn text(&self, name: &str, text: &str) -> Result<String, TemplateError> {
+        let rendered = self.render(name, text.as_bytes().to_vec())?;
+        Ok(String::from_utf8_lossy(&rendered).into_owned())
+    }
+
     /// The whole map is one template: its YAML.
     fn values(&self, values: Values) -> Result<Option<Values>, TemplateError> {
         let text = golib::yaml::encode(&Value::Object(values)).map_err(TemplateError::Encode)?;
         let rendered = self.render(NAME, text.into_bytes())?;
         // Go prints its nil map here, whatever was rendered.
         let unset = || "map[string]interface {}(nil)".to_owned();
-        match golib::yaml::decode_into_map(&rendered) {
+        let decoder = Decoder::new().floats();
+        match decoder.decode_into_map(&rendered, &mut self.budget.borrow_mut()) {
             Ok(values) if values.is_empty() => {
                 let is_null = golib::yaml::decode(&rendered).is_ok_and(|value| value.is_null());
                 Ok((!is_null).then_some(values))
@@ -231,7 +258,10 @@ impl Templates<'_> {
     /// One of `templateValues`: any YAML may come out.
     fn value(&self, template: &str) -> Result<Value, TemplateError> {
         let rendered = self.render(NAME, template.as_bytes().to_vec())?;
-        golib::yaml::decode_floats(&rendered).map_err(|problem| TemplateError::Decode {
+        let decoded = Decoder::new()
+            .floats()
+            .decode(&rendered, &mut self.budget.borrow_mut());
+        decoded.map_err(|problem| TemplateError::Decode {
             rendered: String::from_utf8_lossy(&rendered).into_owned(),
             problem,
         })
@@ -240,14 +270,11 @@ impl Templates<'_> {
     fn render(&self, name: &str, text: Vec<u8>) -> Result<Vec<u8>, TemplateError> {
         let mut set = Dialect::Fleet.template_set(name);
         set.parse(name, text).map_err(TemplateError::Parse)?;
-        let limits = Limits {
-            steps: MAX_STEPS,
-            bytes: MAX_BYTES,
-            ..Limits::default()
-        };
-        let dot = templating::Value::from(&self.context);
-        Renderer::new(Arc::new(set), self.host, limits)
-            .render(name, &dot)
+        self.host.check().map_err(TemplateError::Render)?;
+        let mut renderer = self.renderer.borrow_mut();
+        renderer.go_on_with(Arc::new(set));
+        renderer
+            .render(name, &self.dot)
             .map_err(TemplateError::Render)
     }
 }
@@ -272,6 +299,29 @@ mod tests {
         let error = preprocess(Some(&helm), &facts, &SystemHost, true).unwrap_err();
         assert!(error.to_string().contains("hunter2"));
         assert!(!error.masked().contains("hunter2"), "{}", error.masked());
+    }
+
+    #[test]
+    fn the_texts_of_a_bundle_share_their_limits() {
+        let helm = |count: usize| -> HelmOptions {
+            let text = "${ $l := until 300 }${ range $l }${ range $l }${ end }${ end }";
+            let all: serde_json::Map<_, _> = (0..count)
+                .map(|at| (format!("k{at}"), json!(text)))
+                .collect();
+            serde_json::from_value(json!({ "templateValues": all })).unwrap()
+        };
+        let facts = ClusterFacts::default();
+        let filled = |count| preprocess(Some(&helm(count)), &facts, &SystemHost, false);
+        assert!(filled(3).is_ok());
+        let told = filled(1_000).unwrap_err().to_string();
+        assert!(told.contains("steps"), "{told}");
+        let many: serde_json::Map<_, _> = (0..15)
+            .map(|at| (format!("k{at}"), json!("[${ repeat 150000 `{},` }{}]")))
+            .collect();
+        let helm: HelmOptions = serde_json::from_value(json!({ "templateValues": many })).unwrap();
+        let filled = preprocess(Some(&helm), &facts, &SystemHost, false);
+        let told = filled.map(drop).unwrap_err().masked();
+        assert!(told.contains("more than 48 MiB"), "{told}");
     }
 
     #[test]

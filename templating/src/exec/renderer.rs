@@ -85,6 +85,30 @@ impl<'a> Renderer<'a> {
         self.state.ran_out_of_stack()
     }
 
+    /// Goes on with another set: the limits count for the templates of all sets together.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use templating::{Dialect, Limits, Renderer, SystemHost, Value};
+    ///
+    /// let mut set = Dialect::Helm.template_set("one");
+    /// set.parse("one", "{{ range until 10 }}{{ . }}{{ end }}")?;
+    /// let set = Arc::new(set);
+    /// let limits = Limits { steps: 100, ..Limits::default() };
+    /// let mut renderer = Renderer::new(Arc::clone(&set), &SystemHost, limits);
+    /// while let Ok(digits) = renderer.render("one", &Value::Nil) {
+    ///     assert_eq!(digits, b"0123456789");
+    ///     renderer.go_on_with(Arc::clone(&set));
+    /// }
+    /// # Ok::<(), templating::Error>(())
+    /// ```
+    pub fn go_on_with(&mut self, set: Arc<TemplateSet>) {
+        self.set = set;
+        self.including.clear();
+        self.parsed.clear();
+        self.parsed_bytes = 0;
+    }
+
     /// Executes a template of the set with a value as dot, and gives its output.
     ///
     /// ```

@@ -145,6 +145,7 @@ impl Input {
         options: BundleDeploymentOptions,
         resources: &[Value],
     ) -> Result<(), String> {
+        let mut budget = values::budget();
         for reference in values::references(&options) {
             let Reference {
                 kind,
@@ -165,8 +166,8 @@ impl Input {
                 continue;
             };
             let content = content(found, key)?;
-            let values =
-                values::parse(&reference, content.as_deref()).map_err(|error| error.to_string())?;
+            let values = values::parse(&reference, content.as_deref(), &mut budget)
+                .map_err(|error| error.to_string())?;
             self.overlays.push(Overlay {
                 name: title,
                 values,

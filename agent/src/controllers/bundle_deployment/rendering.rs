@@ -308,11 +308,7 @@ impl Rendering {
             lookup: &request.lookup,
             sensitive: &self.sensitive,
             resolves_names: !self.disable_dns,
-            clock: RenderClock {
-                begun: Instant::now(),
-                before: *self.spent.lock(),
-                limit: self.limit,
-            },
+            clock: RenderClock::new(*self.spent.lock(), self.limit),
             superseded: &self.superseded,
         };
         let (limits, may_grow) = limits(self.turn.most());
@@ -372,7 +368,7 @@ struct ClusterHost<'a> {
 }
 
 /// How long a deploy has rendered.
-struct RenderClock {
+pub(super) struct RenderClock {
     begun: Instant,
     /// What earlier tries of the same deploy took.
     before: Duration,
@@ -380,6 +376,15 @@ struct RenderClock {
 }
 
 impl RenderClock {
+    /// Begins now.
+    pub(super) fn new(before: Duration, limit: Duration) -> Self {
+        Self {
+            begun: Instant::now(),
+            before,
+            limit,
+        }
+    }
+
     fn check(&self) -> Result<(), templating::Error> {
         let spent = self.before + self.begun.elapsed();
         if spent < self.limit {
@@ -427,6 +432,13 @@ impl Host for ClusterHost<'_> {
             self.sensitive.looked_up(&found)?;
         }
         Ok(found)
+    }
+}
+
+/// The world as `${ }` sees it: the clock alone.
+impl Host for RenderClock {
+    fn check(&self) -> Result<(), templating::Error> {
+        Self::check(self)
     }
 }
 

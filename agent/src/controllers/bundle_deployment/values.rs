@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use release::Host;
 use release::model::Release;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use templating::SystemHost;
+use tokio::task::JoinError;
 
 use super::outcome::InputError;
+use super::rendering::RenderClock;
 use crate::api::{
     ANNOTATION_FACTS, ANNOTATION_VALUES_FROM, BundleDeployment, BundleDeploymentOptions,
     BundleDeploymentSpec, HelmOptions,
@@ -29,6 +32,9 @@ use crate::values::{self, Reference, ReferenceKind, TemplateError};
 /// The most ConfigMaps and Secrets that one bundle may read: each is watched, and read at each deploy.
 pub(super) const MAX_REFERENCES: usize = 100;
 
+/// What these may take together: as much as fits a release record many times over.
+const MAX_CONTENT: usize = 16 << 20;
+
 /// How much of a digest stands in a release, in hexadecimal digits.
 const DIGEST_LENGTH: usize = 16;
 
@@ -39,6 +45,10 @@ pub struct ValuesReader {
     pub watches: Arc<ValuesWatches>,
     /// The agent's mode, where a bundle does not say otherwise.
     pub mode: ClusterValuesMode,
+    /// What decides from what was read, however long that takes.
+    pub host: Host,
+    /// How long the `${ }` of a bundle may take.
+    pub limit: Duration,
 }
 
 /// A bundle with its `${ }` filled in.
@@ -85,7 +95,11 @@ impl ValuesReader {
             true => self.templates(bundle).await?,
             false => None,
         };
-        let reads = values::reads(bundle, helm.as_ref());
+        let own = Arc::clone(bundle);
+        let read = self
+            .host
+            .work(move || (values::reads(&own, helm.as_ref()), helm));
+        let (reads, helm) = read.await.map_err(aborted)?;
         let (gathered, digest) = if reads.is_empty() {
             self.facts.reads_nothing(bundle.name());
             (Arc::default(), None)
@@ -96,20 +110,20 @@ impl ValuesReader {
             self.facts.remember(bundle.name(), reads, &digest);
             (gathered, Some(digest))
         };
-        let failed = |failed: TemplateError| {
+        let (own, known) = (Arc::clone(bundle), Arc::clone(&gathered));
+        let clock = RenderClock::new(Duration::ZERO, self.limit);
+        let filled = self
+            .host
+            .work(move || values::fill(&own, helm.as_ref(), &known.facts, &clock));
+        let filled = filled.await.map_err(aborted)?;
+        let (filled, values) = filled.map_err(|failed: TemplateError| {
             let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
             let message = secrets.tell(&failed.masked());
             // Names of sources, and what they answered.
             let asked = secrets.tell(&gathered.summary());
             InputError::Failed(public!("{}; {}", message, asked))
-        };
-        let filled = values::coordinates(bundle, &gathered.facts, &SystemHost).map_err(failed)?;
-        let values = match fills_values {
-            true => values::preprocess(helm.as_ref(), &gathered.facts, &SystemHost, false)
-                .map_err(failed)?
-                .or_else(|| Some(Map::new())),
-            false => None,
-        };
+        })?;
+        let values = fills_values.then(|| values.unwrap_or_default());
         let secrets = match fills_coordinates {
             true => Arc::new(SensitiveData::of_facts(&gathered.facts.template_values)),
             false => Arc::default(),
@@ -155,19 +169,34 @@ impl ValuesReader {
                 }
             }
         };
-        let references = references(&spec.options)?;
         let mut digest = ValuesDigest::default();
-        for reference in references {
+        let (mut contents, mut bytes) = (Vec::new(), 0);
+        for reference in references(&spec.options)? {
             let content = self.read(impersonated, &filled.bundle, &reference).await?;
             digest.add(&reference, content.as_deref());
-            let over = values::parse(&reference, content.as_deref());
-            let over = over.map_err(|failed| {
-                let mut secrets = SensitiveData::default();
-                secrets.add_content(content.as_deref().unwrap_or_default());
-                InputError::Failed(secrets.told(&failed))
-            });
-            values::merge(&mut merged, over?);
+            bytes += content.as_ref().map_or(0, Vec::len);
+            if bytes > MAX_CONTENT {
+                return Err(InputError::Failed(public!(
+                    "what valuesFrom names takes more than {} MiB",
+                    MAX_CONTENT >> 20
+                )));
+            }
+            contents.push((reference, content));
         }
+        let work = move || {
+            let mut budget = values::budget();
+            for (reference, content) in contents {
+                let over = values::parse(&reference, content.as_deref(), &mut budget);
+                let over = over.map_err(|failed| {
+                    let mut secrets = SensitiveData::default();
+                    secrets.add_content(content.as_deref().unwrap_or_default());
+                    InputError::Failed(secrets.told(&failed))
+                });
+                values::merge(&mut merged, over?);
+            }
+            Ok::<_, InputError>(merged)
+        };
+        let merged = self.host.work(work).await.map_err(aborted)??;
         Ok((merged, digest.finish()))
     }
 
@@ -241,6 +270,11 @@ pub fn secrets(spec: &BundleDeploymentSpec, release: &Release) -> SensitiveData 
     };
     secrets.add_secrets(release);
     secrets
+}
+
+/// A panic may quote anything.
+fn aborted(_: JoinError) -> InputError {
+    InputError::Failed("reading the values was aborted".into())
 }
 
 /// What the values of a bundle come from besides its spec.
