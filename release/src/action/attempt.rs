@@ -286,7 +286,8 @@ impl Attempt<'_> {
             return Ok(Vec::new());
         }
         let chart = self.release.chart.as_deref();
-        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
+        let inhabited = &self.options.inhabited;
+        let retained = Retained::new(&self.owner.namespace, inhabited, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
         let removed = delete_all(self.cluster, &self.owner, obsolete)
             .await

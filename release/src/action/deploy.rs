@@ -338,7 +338,12 @@ async fn prepare<'a>(
             cluster,
             storage,
             owner: &owner,
-            retained: Retained::new(&spec.namespace, &objects, Some(&spec.chart)),
+            retained: Retained::new(
+                &spec.namespace,
+                &spec.options.inhabited,
+                &objects,
+                Some(&spec.chart),
+            ),
             previous: &previous,
             desired: &objects,
         };

@@ -227,6 +227,9 @@ pub enum UninstallError {
     /// A helm client is at work on it: what it is about to write would have no record.
     #[error("another operation (install/upgrade/rollback) is in progress")]
     Locked,
+    /// Other releases are in a namespace of it, and are about to go.
+    #[error("namespace {0} is deleted once the releases in it are removed")]
+    Awaits(String),
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]
     Purge(#[source] StorageError),
@@ -336,7 +339,7 @@ impl UninstallError {
         match self {
             Self::Load { source, .. } | Self::Purge(source) => source.is_retryable(),
             Self::Hook(source) => source.is_retryable(),
-            Self::Locked => true,
+            Self::Locked | Self::Awaits(_) => true,
             Self::Corrupted(_) => false,
             Self::Discovery(source) => source.is_retryable(),
             Self::Delete { failures, .. } => failures.iter().all(DeleteError::is_retryable),

@@ -140,6 +140,8 @@ pub struct DeployOptions {
     /// Objects of the release that another one is known to have by now: they are looked at before they are written,
     /// though the last good revision has them. Where nobody knows, all are.
     pub contested: Option<BTreeSet<ObjectKey>>,
+    /// Namespaces that other releases are known to be in: a chart that has one and drops it does not take them along.
+    pub inhabited: BTreeSet<String>,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
     pub check_ownership_first: bool,
@@ -175,6 +177,7 @@ impl Default for DeployOptions {
             create_namespace: true,
             take_ownership: false,
             contested: Some(BTreeSet::new()),
+            inhabited: BTreeSet::new(),
             check_ownership_first: false,
             force: false,
             atomic: false,
@@ -235,6 +238,10 @@ pub struct UninstallSpec {
     pub up_to: Option<i64>,
     /// Who else writes records for the caller's bundles, as for a deploy: what of theirs is pending was cut off.
     pub writer: Writer,
+    /// Namespaces that other releases are known to be in: they stay.
+    pub inhabited: BTreeSet<String>,
+    /// Namespaces that other releases are in which are about to go: one of the release's own goes after them.
+    pub awaited: BTreeSet<String>,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -253,6 +260,8 @@ impl UninstallSpec {
             is_attempt: false,
             up_to: None,
             writer: Writer::default(),
+            inhabited: BTreeSet::new(),
+            awaited: BTreeSet::new(),
             keep_history: false,
             disable_hooks: false,
             timeout: None,
@@ -267,6 +276,8 @@ pub struct Uninstalled {
     pub existed: bool,
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,
+    /// Namespaces that were left, as other releases are in them.
+    pub inhabited: Vec<ObjectKey>,
     /// Objects that were there before the release and nobody said that it may have, left alone.
     pub adopted: Vec<ObjectKey>,
     /// Objects that do not carry this release's marks, and were left alone.

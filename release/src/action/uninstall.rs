@@ -3,7 +3,7 @@
 //! The record says `uninstalling` before the first object goes, and what it said before, and is the last thing to go, so that
 //! a removal that was cut off is found and finished as what it began as. Mirrors `pkg/action/uninstall.go`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
@@ -353,6 +353,22 @@ async fn delete_objects(
             }
         }
     }
+    let is_in = |object: &Object, namespaces: &BTreeSet<String>| {
+        object.is_namespace() && namespaces.contains(&object.name)
+    };
+    if let Some((awaiting, _)) = objects
+        .iter()
+        .find(|(object, _)| is_in(object, &spec.awaited))
+    {
+        return Err(UninstallError::Awaits(awaiting.name.clone()));
+    }
+    objects.retain(|(object, _)| {
+        let is_inhabited = is_in(object, &spec.inhabited);
+        if is_inhabited {
+            done.inhabited.push(object.key());
+        }
+        !is_inhabited
+    });
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });

@@ -777,6 +777,74 @@ async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Resul
     agent.wait_ready("alpha").await.map(drop)
 }
 
+/// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.
+#[tokio::test]
+async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let team = format!("{}-team", agent.id);
+    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+    };
+    let namespaces = of("namespaces", &text).option("defaultNamespace", json!(target(&agent)));
+    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    let found = async |kind: &str, namespace: &str, name: &str| {
+        let object = agent.object("v1", kind, namespace, name).await?;
+        Ok::<_, anyhow::Error>(
+            object.map(|object| (object.uid(), object.metadata.deletion_timestamp)),
+        )
+    };
+    let before = found("ConfigMap", &team, "inside").await?;
+    // A version without it, and one with it.
+    agent
+        .apply(&of("namespaces", &map("other")).option("defaultNamespace", json!(target(&agent))))
+        .await?;
+    let is_gone = || gone_entry(&agent, "namespaces");
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    is_gone().await?;
+    let after = found("ConfigMap", &team, "inside").await?;
+    ensure!(before.is_some() && before == after, "{before:?} {after:?}");
+    let namespace = found("Namespace", "", &team)
+        .await?
+        .context("the namespace")?;
+    ensure!(namespace.1.is_none(), "it is going");
+    // Both at once.
+    agent
+        .apply(&namespaces.clone().helm("takeOwnership", json!(true)))
+        .await?;
+    agent.wait_ready("namespaces").await?;
+    agent.delete("namespaces").await?;
+    agent.delete("inside").await?;
+    is_gone().await?;
+    wait_until("the namespace to go", PATIENCE, async || {
+        match found("Namespace", "", &team)
+            .await
+            .map_err(|e| e.to_string())?
+        {
+            Some((_, None)) => Err("it stays".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
+/// Waits until the ledger has nothing of a release.
+async fn gone_entry(agent: &TestAgent<'_>, release: &str) -> Result<()> {
+    wait_entry(agent, release, "to be forgotten", |entry| entry.is_none())
+        .await
+        .with_context(|| agent.agent_log_tail(40))
+}
+
 /// A status can be written by whoever has the cluster's credential upstream. What it says is no reason to remove anything.
 #[tokio::test]
 async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {

@@ -1,6 +1,8 @@
 //! What must not be deleted: somebody else's object with a hook's name, a definition that is a hook, an object that was recreated a
 //! moment ago, another release's object, the record of the revision an upgrade builds on.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
 use http::{Method, Request};
 use http_body_util::BodyExt;
@@ -491,4 +493,51 @@ async fn what_a_definition_defines_is_not_taken_for_gone_before_it_is_served() -
     world.storage.update(&record).await?;
     uninstall().await?;
     Ok(())
+}
+
+/// A namespace that other releases are in stays, with the release that has it and with the version that drops it, and goes after them.
+#[tokio::test]
+async fn a_namespace_that_another_release_is_in_outlives_the_one_that_has_it() -> Result<()> {
+    let world = World::new().await?;
+    let team = format!("{}-team", world.namespace);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let with = config_map("a", "1") + &namespace;
+    let inhabited = || BTreeSet::from([team.clone()]);
+    let options = || DeployOptions {
+        inhabited: inhabited(),
+        ..DeployOptions::default()
+    };
+    let template = |manifest: &str| Template::new(manifest);
+    world.deploy_with(&template(&with), options()).await?;
+    let before = world.id(&format!("namespace/{team}"))?;
+    let dropped = template(&config_map("a", "2"));
+    let done = world.deploy_with(&dropped, options()).await?;
+    assert_eq!(done.retained.len(), 1, "{:?}", done.retained);
+    world.deploy_with(&template(&with), options()).await?;
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    let is_whole = || -> Result<_> {
+        assert_eq!(world.id(&format!("namespace/{team}"))?, before);
+        assert_eq!(world.kubectl(&["get", "namespace", &team, leaving])?, "");
+        Ok(())
+    };
+    is_whole()?;
+    let spec = UninstallSpec {
+        awaited: inhabited(),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+    assert!(
+        matches!(removed, Err(UninstallError::Awaits(_))),
+        "{removed:?}"
+    );
+    assert_eq!(world.value("a").await?, "1");
+    is_whole()?;
+    let spec = UninstallSpec {
+        inhabited: inhabited(),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    let removed = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(removed.inhabited.len(), 1);
+    assert_eq!(world.value("a").await?, "none");
+    is_whole()
 }

@@ -151,6 +151,8 @@ pub struct Base<'a> {
     pub known: Option<&'a Release>,
     /// Objects of it that others have by now; nothing if nobody has looked.
     pub contested: Option<BTreeSet<ObjectKey>>,
+    /// Namespaces that other releases are in.
+    pub inhabited: BTreeSet<String>,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
 }
@@ -319,6 +321,7 @@ impl Deployer {
         let Base {
             known,
             contested,
+            inhabited,
             is_first,
         } = base;
         let bundle = &filled.bundle;
@@ -402,6 +405,7 @@ impl Deployer {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
                 contested,
+                inhabited,
                 check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,

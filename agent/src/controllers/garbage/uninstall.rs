@@ -1,7 +1,7 @@
 //! Removing a release whose bundle is proven to be gone, as far as the release is proven to be the bundle's, with the account that deployed
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,10 +12,11 @@ use release::storage::{Storage, StorageError};
 use super::RemovalError;
 use crate::api::{AGENT_BUNDLE_PREFIX, ANNOTATION_AGENT_NAMESPACE};
 use crate::client::identity::{DeploymentClient, Identities};
+use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::bundle_deployment::downstream_resources;
 use crate::controllers::store::Store;
 use crate::ledger::records::ReleaseRecords;
-use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
+use crate::ledger::{Hold, Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
@@ -42,6 +43,15 @@ impl<'a> Removal<'a> {
     pub(super) fn leaves(self) -> bool {
         matches!(self, Self::Renamed(_))
     }
+}
+
+/// Namespaces that other releases are in.
+#[derive(Default)]
+struct Neighbours {
+    /// Some of them stay.
+    staying: BTreeSet<String>,
+    /// All of them are about to go, as far as is known.
+    going: BTreeSet<String>,
 }
 
 /// Uninstalls releases.
@@ -150,7 +160,7 @@ impl Uninstaller {
         release: &OwnedRelease,
         removal: Removal<'_>,
     ) -> Result<(), RemovalError> {
-        if self.delete(key, entry, release, None).await? {
+        if self.delete(key, entry, release, removal, None).await? {
             self.leave_copies(key, entry, release, removal).await?;
         }
         self.forget(key).await
@@ -175,7 +185,9 @@ impl Uninstaller {
             Some(taken) => taken - 1,
             None => release.newest.unwrap_or_default(),
         };
-        self.delete(key, entry, release, Some(up_to)).await?;
+        let removal = Removal::OfBundle;
+        self.delete(key, entry, release, removal, Some(up_to))
+            .await?;
         let given_up = self.ledger.give_up(key, &entry.bundle, Some(next_owner));
         given_up.await.map_err(RemovalError::Ledger)
     }
@@ -186,6 +198,7 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
         release: &OwnedRelease,
+        removal: Removal<'_>,
         up_to: Option<i64>,
     ) -> Result<bool, RemovalError> {
         let ReleaseKey { namespace, name } = key;
@@ -208,6 +221,8 @@ impl Uninstaller {
                 self.system_namespace.clone(),
             )]),
         };
+        let neighbours = self.neighbours(key, entry, removal);
+        (spec.inhabited, spec.awaited) = (neighbours.staying, neighbours.going);
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
             Err(_) if self.is_gone(namespace).await => return Ok(false),
@@ -223,7 +238,46 @@ impl Uninstaller {
         if !done.not_owned.is_empty() {
             tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
         }
+        if !done.inhabited.is_empty() {
+            tracing::warn!(
+                bundle = entry.bundle,
+                release = name,
+                objects = ?done.inhabited,
+                "other releases are in it, left"
+            );
+        }
         Ok(true)
+    }
+
+    /// Where other releases are. What goes with its bundle together with this one is none of them.
+    fn neighbours(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Neighbours {
+        let mut found = Neighbours::default();
+        let claimants = self.store.claimants();
+        let is_of_bundle = matches!(removal, Removal::OfBundle);
+        for (other, known) in self.ledger.all() {
+            if other == *key || is_of_bundle && known.bundle == entry.bundle {
+                continue;
+            }
+            let next_owner = || claims::next_owner(&known.bundle, &other, &claimants);
+            let stays = self.store.is_listed(&known.bundle)
+                || self.keeps(&known)
+                || known.hold == Some(Hold::Held)
+                || known.lost.is_some()
+                || next_owner() != NextOwner::Nobody;
+            match (stays, known.is_removing) {
+                (true, _) => found.staying.insert(other.namespace),
+                (false, false) => found.going.insert(other.namespace),
+                // Of two that are in each other's namespaces neither waits.
+                (false, true) => false,
+            };
+        }
+        found.going.retain(|one| !found.staying.contains(one));
+        found
     }
 
     /// Removes the copies of upstream resources that only this bundle needs, unless its objects are to stay.

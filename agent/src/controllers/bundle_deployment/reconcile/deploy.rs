@@ -361,6 +361,7 @@ impl Reconciler {
         self.note_overwritten(bundle.name(), false);
         let id = ReleaseId::new(&key, deployed.release.revision);
         let chart = chart_poll::told(&deployed.release);
+                    inhabited: self.context.ledger.namespaces_beside(&key),
         state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {
             state.report.conflicts(&deployed.conflicts);
