@@ -62,6 +62,8 @@ intervals! {
     render_limit = Duration::from_secs(2 * 60);
     /// How long a BundleDeployment must be gone before its release is removed.
     removal_grace = Duration::from_secs(3);
+    /// How long facts must have given a bundle another release before a bundle that waits for the former one gets it.
+    rename_grace = Duration::from_secs(10 * 60);
     /// How often facts that cannot be watched are read again.
     facts_refresh = Duration::from_secs(5 * 60);
     /// How long a cluster may not answer before readiness is denied.

@@ -367,6 +367,40 @@ impl Ledger {
         .await
     }
 
+    /// Takes note that a bundle has another release than this one of its own, since other facts filled in its names. Since when it has, in
+    /// seconds since 1970, and whether that was not known.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn left(
+        &self,
+        key: &ReleaseKey,
+        bundle: &str,
+        now: i64,
+    ) -> kube::Result<(i64, bool)> {
+        let (since, is_new) = {
+            let mut state = self.state.lock();
+            let known = state.get(key).filter(|entry| entry.bundle == bundle);
+            let Some(known) = known.cloned() else {
+                return Ok((now, false));
+            };
+            // Before a clock was put right it may have been the future.
+            let before = known.left_since.filter(|since| *since <= now);
+            let since = before.unwrap_or(now);
+            let left_since = Some(since);
+            let is_new = state.set(
+                key,
+                LedgerEntry {
+                    left_since,
+                    ..known
+                },
+            ) && before.is_none();
+            (since, is_new)
+        };
+        self.settle(key).await?;
+        Ok((since, is_new))
+    }
+
     /// Namespaces that other releases are in.
     pub fn namespaces_beside(&self, key: &ReleaseKey) -> BTreeSet<String> {
         let state = self.state.lock();

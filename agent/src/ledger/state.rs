@@ -89,6 +89,9 @@ pub struct LedgerEntry {
     /// Whether its removal is, or was, held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
+    /// Since when its bundle has another release, as other facts filled in its names, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_since: Option<i64>,
     /// Its removal was proven and has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removing: bool,
@@ -282,6 +285,7 @@ impl LedgerEntry {
         Self {
             bundle: bundle.to_owned(),
             names: None,
+            left_since: None,
             is_removing: false,
             hold: None,
             lost: None,

@@ -121,6 +121,7 @@ impl Session {
                 removal_grace: timing.removal_grace,
             },
         ));
+                rename_grace: timing.rename_grace,
         let reader = FactsReader {
             agent: identities.agent(),
             namespace: settings.namespace.clone(),

@@ -17,7 +17,7 @@ use testbed::helm::Helm;
 use testbed::wait::wait_until;
 
 use crate::scene::{
-    app, conditions, deploy, deploy_own, gone, hasty, present, start, target, wait_event,
+    HASTE, app, conditions, deploy, deploy_own, gone, hasty, present, start, target, wait_event,
     wait_report,
 };
 
@@ -775,6 +775,62 @@ async fn a_release_left_for_facts_goes_to_the_bundle_that_asks_for_it() -> Resul
     ensure!(uid(&agent, "web-edge-1").await? == before);
     ensure!(uid(&agent, "web-edge-2").await?.is_some());
     agent.wait_ready("alpha").await.map(drop)
+}
+
+/// A fact is wrong for a while, and somebody waits for the release that it named before: the bundle has it back with the fact.
+#[tokio::test]
+async fn a_fact_that_is_wrong_for_a_moment_gives_no_release_away() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    name_cluster(&agent, "edge-1").await?;
+    agent.grant().await?;
+    let timing = HASTE.replace("rename-grace=1s", "rename-grace=1h");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    deploy_own(&agent).await?;
+    // Objects that are called as their release is; one of them is the owner's alone.
+    let own = map("{{ .Release.Name }}-own");
+    let shared = map("{{ .Release.Name }}");
+    let chart = |name: &str, files: &[(&str, &str)]| {
+        BundleDeployment::chart(name, files).option("defaultNamespace", json!(target(&agent)))
+    };
+    let both = [
+        ("templates/own.yaml", &*own),
+        ("templates/shared.yaml", &*shared),
+    ];
+    let owner = chart("alpha", &both)
+        .annotation("fleet.cattle.io/release-name", "web-${ .ClusterName }")
+        .annotation("fleet.cattle.io/cluster-values", "always");
+    agent.apply(&owner).await?;
+    agent.wait_ready("alpha").await?;
+    let names = ["web-edge-1-own", "web-edge-1"];
+    let before = [uid(&agent, names[0]).await?, uid(&agent, names[1]).await?];
+    let waiting = chart("beta", &both[1..]).helm("releaseName", json!("web-edge-1"));
+    agent.apply(&waiting).await?;
+    let refused = format!(
+        "release {}/web-edge-1 belongs to bundle alpha",
+        target(&agent)
+    );
+    let is_refused = |message: &str| message == refused;
+    agent.wait_deploy_error("beta", is_refused).await?;
+    name_cluster(&agent, "edge-2").await?;
+    let told = wait_event(&agent, "RemovalHeld", "alpha").await?;
+    ensure!(told.contains("/web-edge-1 is not removed"), "{told}");
+    wait_entry(&agent, "web-edge-1", "to be left", |entry| {
+        entry.is_some_and(|entry| entry["leftSince"].is_i64())
+    })
+    .await?;
+    agent.process()?.restart()?;
+    name_cluster(&agent, "edge-1").await?;
+    wait_entry(&agent, "web-edge-1", "to be had again", |entry| {
+        entry.is_some_and(|entry| entry["bundle"] == "alpha" && entry["leftSince"].is_null())
+    })
+    .await?;
+    agent.wait_deploy_error("beta", is_refused).await?;
+    let after = [uid(&agent, names[0]).await?, uid(&agent, names[1]).await?];
+    ensure!(
+        before[0].is_some() && before == after,
+        "{before:?} {after:?}"
+    );
+    Ok(())
 }
 
 /// A chart of nothing but a namespace, and what another bundle has in it: it goes with the last of both, in whatever order they are deleted.

@@ -20,7 +20,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use parking_lot::Mutex;
 use release::storage::StorageError;
 use tokio::time::Instant;
 
@@ -112,8 +111,8 @@ pub struct Collector {
     held: Held,
     report: Report,
     search: Search,
-    /// Releases of former names that stay and were told of.
-    left: Mutex<BTreeSet<ReleaseKey>>,
+    /// How long a bundle must have another release, as other facts filled in its names, before a bundle that waits for the former one gets it.
+    rename_grace: Duration,
 }
 
 /// What a collector works with.
@@ -127,6 +126,8 @@ pub struct CollectorContext<'a> {
     pub health: &'a Health,
     /// How long a bundle is missed before its removal is looked at.
     pub removal_grace: Duration,
+    /// How long facts must have given a bundle another release before who waits for the former one gets it.
+    pub rename_grace: Duration,
 }
 
 impl Collector {
@@ -143,6 +144,7 @@ impl Collector {
             metrics,
             health,
             removal_grace,
+            rename_grace,
         } = context;
         Self {
             system_namespace: system_namespace.to_owned(),
@@ -161,7 +163,7 @@ impl Collector {
             },
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
-            left: Mutex::default(),
+            rename_grace,
         }
     }
 
@@ -364,8 +366,8 @@ impl Collector {
     }
 
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
-    /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it:
-    /// other facts filled them in, which may be missing by mistake.
+    /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it
+    /// for a while: other facts filled them in, which may be missing or wrong by mistake. When to come back for that.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -373,46 +375,60 @@ impl Collector {
         &self,
         bundle: &str,
         current: &ReleaseKey,
-    ) -> Result<(), RemovalError> {
+    ) -> Result<Option<Duration>, RemovalError> {
         let releases = self.ledger.of_bundle(bundle);
         let is_current =
             |(key, entry): &&(ReleaseKey, LedgerEntry)| key == current && !entry.is_attempt;
         let Some((_, entry)) = releases.iter().find(is_current) else {
             // It has no other one.
-            return Ok(());
+            return Ok(None);
         };
         let names = entry.names.clone();
         let is_former = |(key, _): &(ReleaseKey, LedgerEntry)| key != current;
+        let mut come_back: Option<Duration> = None;
         for (key, entry) in releases.into_iter().filter(is_former) {
             let is_renamed = entry.names.is_some() && entry.names == names;
-            let removal = match (is_renamed, self.next_owner(bundle, &key)) {
-                (true, NextOwner::Bundle(_)) => Removal::Renamed(current),
-                (true, NextOwner::Unknown(_) | NextOwner::Nobody) => {
-                    self.leave_former(bundle, &key, current);
-                    continue;
+            let next_owner = self.next_owner(bundle, &key);
+            let removal = match is_renamed {
+                true => {
+                    let left = self.leave_former(bundle, &key, current).await?;
+                    match next_owner {
+                        NextOwner::Bundle(_) if left.is_zero() => Removal::Renamed(current),
+                        NextOwner::Bundle(_) => {
+                            come_back = Some(come_back.map_or(left, |sooner| sooner.min(left)));
+                            continue;
+                        }
+                        NextOwner::Unknown(_) | NextOwner::Nobody => continue,
+                    }
                 }
-                (false, NextOwner::Unknown(_)) => continue,
-                (false, NextOwner::Bundle(_) | NextOwner::Nobody) => Removal::Superseded(current),
+                false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
+                false => Removal::Superseded(current),
             };
             self.dispose(&key, &entry, removal).await?;
-            self.left.lock().remove(&key);
         }
-        Ok(())
+        Ok(come_back)
     }
 
     /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing.
     pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
-        let left = self.left.lock();
-        if left.contains(key) {
+        let known = self.ledger.get(key);
+        if known.is_some_and(|entry| entry.left_since.is_some()) {
             self.queue.wake(owner, ReconcileKind::Full);
         }
     }
 
-    /// Tells of a release that stays, once.
-    fn leave_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
-        let mut left = self.left.lock();
-        left.retain(|key| self.ledger.get(key).is_some());
-        if left.insert(former.clone()) {
+    /// Takes note of a release that stays, and tells of it once. How long it is yet to be left to its bundle, whoever waits for it: the facts
+    /// may be what they were again.
+    async fn leave_former(
+        &self,
+        bundle: &str,
+        former: &ReleaseKey,
+        current: &ReleaseKey,
+    ) -> Result<Duration, RemovalError> {
+        let now = self.identities.agent().now().as_second();
+        let left = self.ledger.left(former, bundle, now).await;
+        let (since, is_new) = left.map_err(RemovalError::Ledger)?;
+        if is_new {
             let text = public!(
                 "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
                  bundle, or when the bundle asks for another name",
@@ -422,6 +438,10 @@ impl Collector {
             tracing::warn!(bundle, "{text}");
             self.events.emit(Reason::RemovalHeld, bundle, text);
         }
+        let passed = u64::try_from(now.saturating_sub(since)).unwrap_or_default();
+        Ok(self
+            .rename_grace
+            .saturating_sub(Duration::from_secs(passed)))
     }
 
     /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.

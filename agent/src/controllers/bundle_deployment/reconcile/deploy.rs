@@ -18,6 +18,7 @@ use crate::controllers::bundle_deployment::outcome::{Cause, Halt, InputError, Re
 use crate::controllers::bundle_deployment::ownership::{OwnershipConflict, Part};
 use crate::controllers::bundle_deployment::plan::{self, DeployFacts, DeployReason};
 use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
+use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
 use crate::ledger::{Proof, ReleaseKey};
@@ -259,14 +260,28 @@ impl Reconciler {
             let removed = collector
                 .remove_former(state.bundle.name(), &id.key())
                 .await;
-            let removed = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
-            self.note(state, removed);
+            self.note_former(state, removed);
         }
         let others = self.context.store.all();
         let labelled = namespace::label(impersonated, &state.bundle, &others).await;
         let labelled = labelled.map_err(|failed| Halt::labels(failed, &state.facts));
         self.note_labels(state, labelled);
         self.forget(state.bundle.name());
+    }
+
+    /// Reports what came of removing releases under former names.
+    fn note_former(
+        &self,
+        state: &mut ReconcileState,
+        removed: Result<Option<Duration>, RemovalError>,
+    ) {
+        let noted = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
+        let noted = noted.map(|come_back| {
+            if let Some(pause) = come_back {
+                state.report.wake_after(ReconcileKind::Full, pause);
+            }
+        });
+        self.note(state, noted);
     }
 
     /// Reports what came of labelling the namespace.
@@ -386,8 +401,7 @@ impl Reconciler {
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
         let removed = collector.remove_former(bundle.name(), &key).await;
-        let removed = removed.map_err(Halt::at(Cause::FormerRelease, &state.facts));
-        self.note(state, removed);
+        self.note_former(state, removed);
         Ok(deployed)
     }
 }

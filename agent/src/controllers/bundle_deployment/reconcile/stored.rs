@@ -261,6 +261,7 @@ impl Reconciler {
             account: impersonated.account().to_owned(),
             // Until the new spec is deployed, the last one has a say.
             keep_resources: keeps || !is_deployed && known.keep_resources,
+            left_since: None,
             ..known.taken_by(bundle.name())
         }
     }
