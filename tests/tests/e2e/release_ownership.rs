@@ -901,6 +901,36 @@ async fn gone_entry(agent: &TestAgent<'_>, release: &str) -> Result<()> {
         .with_context(|| agent.agent_log_tail(40))
 }
 
+/// One bundle whose name is never filled in keeps what it may turn out to want: that is told.
+#[tokio::test]
+async fn a_removal_that_waits_for_facts_of_another_bundle_is_told() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    agent
+        .apply(&claim(&agent, "zeta").helm("releaseName", json!("web-1")))
+        .await?;
+    agent.wait_ready("zeta").await?;
+    let unfilled = claim(&agent, "alpha")
+        .annotation(
+            "fleet.cattle.io/release-name",
+            "web-${ .ClusterLabels.never | required \"no label\" }",
+        )
+        .annotation("fleet.cattle.io/cluster-values", "always");
+    agent.apply(&unfilled).await?;
+    agent
+        .wait_deploy_error("alpha", |message| message.contains("required"))
+        .await?;
+    agent.delete("zeta").await?;
+    let told = wait_event(&agent, "RemovalHeld", "zeta").await?;
+    ensure!(told.contains("bundle alpha may want release"), "{told}");
+    wait_report(&agent, "held", |text| text.contains("zeta")).await?;
+    ensure!(uid(&agent, "zeta").await?.is_some());
+    agent.delete("alpha").await?;
+    gone(&agent, &["zeta".to_owned()], PATIENCE + PATIENCE).await?;
+    wait_report(&agent, "held", |text| !text.contains("zeta")).await
+}
+
 /// A status can be written by whoever has the cluster's credential upstream. What it says is no reason to remove anything.
 #[tokio::test]
 async fn a_status_that_names_another_release_removes_nothing() -> Result<()> {

@@ -346,7 +346,8 @@ impl Collector {
         }
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
-            Verdict::Wait | Verdict::Claimed => {}
+            Verdict::Wait => {}
+            Verdict::Claimed => self.tell_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
                 // The proof does not survive a restart; that it was given does.
@@ -582,6 +583,29 @@ impl Collector {
             was_held: is_held || self.held.is_waiting(bundle),
             orphans: self.ledger.count(is_orphan),
             releases: self.ledger.count(is_counted),
+        }
+    }
+
+    /// Tells that the releases of a bundle are not removed before another one's `${ }` are filled in.
+    fn tell_claimed(&self, bundle: &str, releases: Vec<(ReleaseKey, LedgerEntry)>) {
+        let claimant = releases
+            .iter()
+            .find_map(|(key, _)| match self.next_owner(bundle, key) {
+                NextOwner::Unknown(claimant) => Some((claimant, key.clone())),
+                NextOwner::Bundle(_) | NextOwner::Nobody => None,
+            });
+        let Some((claimant, key)) = claimant else {
+            return;
+        };
+        let keys = releases.into_iter().map(|(key, _)| key).collect();
+        if self.report.hold(bundle, HoldReason::MayBeWanted, keys) {
+            let text = public!(
+                "not removed: bundle {} may want release {}, which shows once the ${{ }} of its names are filled in",
+                Name(&claimant),
+                key
+            );
+            tracing::warn!(bundle, "{text}");
+            self.events.emit(Reason::RemovalHeld, bundle, text);
         }
     }
 

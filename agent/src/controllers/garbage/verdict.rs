@@ -37,6 +37,8 @@ pub enum HoldReason {
     Elsewhere,
     /// Upstream was restored from a backup while the bundle was missing.
     Restored,
+    /// Another bundle may want it, whose `${ }` were never filled in.
+    MayBeWanted,
 }
 
 impl HoldReason {
@@ -50,6 +52,9 @@ impl HoldReason {
             }
             Self::Elsewhere => "the agent was registered elsewhere since it was deployed",
             Self::Restored => "upstream was restored from a backup that does not have it",
+            Self::MayBeWanted => {
+                "a bundle whose names hold ${ } that are not filled in may want it"
+            }
         }
     }
 }
