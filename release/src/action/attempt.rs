@@ -21,8 +21,8 @@ use super::retained::Retained;
 use super::spec::DeployOptions;
 use super::unquoted::error_unquoted;
 use crate::kube::{
-    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, delete_all,
-    holds_more, is_custom, take_back, wait_until_ready,
+    ApplyError, ApplyOptions, Claim, Cluster, Created, Owner, Removal, apply_all, check_deletable,
+    delete_all, holds_more, is_custom, take_back, wait_until_ready,
 };
 use crate::model::{ApplyMethod, HookEvent, Release, Status};
 use crate::state::ownership;
@@ -186,7 +186,10 @@ impl Attempt<'_> {
         let mut retained = self.delete_obsolete(|object| !goes_last(object)).await?;
         self.wait_if_atomic().await?;
         self.run_hooks(after).await?;
-        // Until all is done an attempt may fail, and one that fails takes nothing.
+        // Until all is done an attempt may fail, and one that fails takes nothing: of a release that is another's it would not be its last.
+        if drops_last {
+            self.check_obsolete().await?;
+        }
         for object in &applied.kept {
             let owned = self.cluster.own(object).await;
             owned.map_err(|source| DeployError::Apply(ApplyError::of(object, source)))?;
@@ -273,6 +276,17 @@ impl Attempt<'_> {
         wait_until_ready(self.cluster, &objects, mode, options.limit())
             .await
             .map_err(DeployError::Wait)
+    }
+
+    /// Makes sure that everything can be deleted that earlier revisions had and this one has not.
+    async fn check_obsolete(&self) -> Result<(), DeployError> {
+        let obsolete = self.previous.obsolete(&self.objects);
+        let chart = self.release.chart.as_deref();
+        let inhabited = &self.options.inhabited;
+        let retained = Retained::new(&self.owner.namespace, inhabited, &self.objects, chart);
+        let (obsolete, _) = retained.split(obsolete);
+        let checked = check_deletable(self.cluster, &self.owner, &obsolete).await;
+        checked.map_err(DeployError::Delete)
     }
 
     /// Deletes what earlier revisions had and this one has not, as far as it is due.

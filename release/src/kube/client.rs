@@ -399,10 +399,31 @@ impl Cluster {
 
     /// Deletes an object that was looked at, in the background, and only while it is as it was then.
     pub(super) async fn delete(&self, object: &Object, proof: &Deletable) -> Result<(), ApiError> {
-        let options = json!({
+        self.send_delete(object, proof, false).await
+    }
+
+    /// Asks whether [`Cluster::delete`] would be refused.
+    pub(super) async fn try_delete(
+        &self,
+        object: &Object,
+        proof: &Deletable,
+    ) -> Result<(), ApiError> {
+        self.send_delete(object, proof, true).await
+    }
+
+    async fn send_delete(
+        &self,
+        object: &Object,
+        proof: &Deletable,
+        is_dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let mut options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "preconditions": proof.preconditions(),
         });
+        if is_dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
         self.send(
             Verb::write("DELETE"),
             object_path(object, ""),

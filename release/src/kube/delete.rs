@@ -130,6 +130,48 @@ pub(crate) async fn delete_all(
     }
 }
 
+/// Whether none of `objects` would be refused to who deletes them: an account may lack a right, a webhook may say no. What would be left
+/// anyway is not asked for.
+///
+/// # Errors
+/// What cannot be deleted.
+pub(crate) async fn check_deletable(
+    cluster: &Cluster,
+    owner: &Owner,
+    objects: &[(Object, Operation)],
+) -> Result<(), Vec<DeleteError>> {
+    let checks: Vec<_> = objects
+        .iter()
+        .filter(|(object, _)| !object.name.is_empty())
+        .map(|(object, operation)| {
+            let check = async {
+                let Some(live) = cluster.get_metadata(object).await? else {
+                    return Ok(());
+                };
+                match owner.look(&live).deletable(*operation) {
+                    Ok(proof) => cluster.try_delete(object, &proof).await,
+                    Err(_) => Ok(()),
+                }
+            };
+            async move {
+                match check.await {
+                    // Who deletes it looks again.
+                    Err(error) if error.is_not_found() || error.is_conflict() => None,
+                    Err(error) => Some(DeleteError::new(object, error)),
+                    Ok(()) => None,
+                }
+            }
+            .boxed()
+        })
+        .collect();
+    let refused: Vec<_> = stream::iter(checks).buffered(PARALLEL).collect().await;
+    let refused: Vec<_> = refused.into_iter().flatten().collect();
+    match refused.is_empty() {
+        true => Ok(()),
+        false => Err(refused),
+    }
+}
+
 /// Takes back what an attempt created, in the given order, as far as it is still that and still `owner`'s. All are
 /// tried.
 ///

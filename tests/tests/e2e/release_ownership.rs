@@ -392,6 +392,10 @@ async fn a_failing_claimant_does_not_become_the_owner() -> Result<()> {
         .wait_deploy_error("alpha", |message| message.contains("selector"))
         .await?;
     let owner = entry(&agent, "shared").await?.context("an entry")?;
+    // It does not try so again at once: each try writes over what the other one has.
+    agent
+        .wait_deploy_error("alpha", |message| message.contains("tried again"))
+        .await?;
     ensure!(owner["bundle"] == "zeta", "{owner}");
     let owned = owner["revisions"].as_object().context("revisions")?;
     ensure!(owned.len() == 1, "{owner}");

@@ -687,3 +687,42 @@ async fn a_former_revision_proves_nothing_of_what_was_dropped_since() -> Result<
     assert_eq!(world.value("x").await?, "theirs");
     Ok(())
 }
+
+/// Who takes a release over and may not delete all that it drops tries that again and again: it takes nothing with any of these tries.
+#[tokio::test]
+async fn a_takeover_that_may_not_drop_all_drops_nothing() -> Result<()> {
+    let (mut world, _, plain) = tracked(World::new().await?);
+    let theirs: String = ["a", "dropped", "protected"]
+        .map(|name| config_map(name, "1"))
+        .concat();
+    let theirs = Template::new(&theirs);
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    let before = world.uid_of("configmap/dropped")?;
+    let kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
+    let url = proxy::listen(kubeconfig, |client, request| async move {
+        let path = request.uri().path();
+        if request.method() == Method::DELETE && path.ends_with("/configmaps/protected") {
+            let refused = testbed::fault_proxy::refusal(403, "Forbidden", "it is protected");
+            let body = http_body_util::Full::from(refused.to_string());
+            let mut answer =
+                http::Response::new(body.map_err(|never| match never {}).boxed_unsync());
+            *answer.status_mut() = http::StatusCode::FORBIDDEN;
+            return answer;
+        }
+        let request = proxy::forwarded(request).await.expect("whole requests");
+        let answer = client.send(request).await.expect("an answer");
+        answer.map(BodyExt::boxed_unsync)
+    })
+    .await?;
+    let config = kube::Config::new(url.parse().context("the proxy's address")?);
+    world.cluster = Cluster::new(kube::Client::try_from(config)?);
+    for _ in 0..2 {
+        let template = Template::new(&config_map("a", "2"));
+        let told = world.deploy_with(&template, options(true, false)).await;
+        let told = release::error_chain(&told.unwrap_err());
+        assert!(told.contains("it is protected"), "{told}");
+        assert_eq!(world.uid_of("configmap/dropped")?, before);
+    }
+    Ok(())
+}

@@ -76,6 +76,8 @@ pub enum Cause {
     AfterHooks(Reason),
     /// Deploy, as a hook of it ran and did not end well; what that failed at.
     HookEnded(Reason),
+    /// Take the release from the bundle that has it; what that failed at.
+    Take(Reason),
     /// Go on with a spec that is not the bundle's any more.
     Superseded,
     /// Write the ledger.
@@ -105,12 +107,23 @@ impl Cause {
         }
     }
 
+    /// The same of a deploy that wrote over the release of another bundle, which has it still. Tried again at once, it would go to and fro
+    /// between the two.
+    #[must_use]
+    pub fn of_a_take(self) -> Self {
+        match self {
+            Self::Deploy(reason) | Self::AfterHooks(reason) => Self::Take(reason),
+            other => other,
+        }
+    }
+
     /// What waits for a while after it; nothing where it is tried again with the queue's back-off.
     pub fn waiting(self) -> Option<Waiting> {
         match self {
             Self::Undone(_) => Some(Waiting::Undone),
             Self::AfterHooks(_) => Some(Waiting::AfterHooks),
             Self::HookEnded(_) => Some(Waiting::HookEnded),
+            Self::Take(_) => Some(Waiting::Taking),
             _ => None,
         }
     }
@@ -125,6 +138,8 @@ pub enum Waiting {
     AfterHooks,
     /// A hook failed in the last attempt at this content.
     HookEnded,
+    /// The last attempt at this content was to take the release from another bundle.
+    Taking,
     /// What is deployed was deployed anew a moment ago, as others had changed the release or taken away what it overwrites.
     Answered,
 }
@@ -138,6 +153,9 @@ impl Waiting {
             }
             Self::AfterHooks | Self::HookEnded => {
                 "the last attempt at this deployment failed, and had run hooks"
+            }
+            Self::Taking => {
+                "the last attempt to take the release from the bundle that has it failed"
             }
             Self::Answered => {
                 "the release, or what it overwrites, is changed by others again and again"
@@ -281,6 +299,7 @@ impl Halt {
             Cause::Deploy(reason)
             | Cause::AfterHooks(reason)
             | Cause::HookEnded(reason)
+            | Cause::Take(reason)
             | Cause::Undone(reason)
                 if shown_as_not_ready(reason) =>
             {
@@ -293,6 +312,7 @@ impl Halt {
             Cause::Deploy(reason)
             | Cause::AfterHooks(reason)
             | Cause::HookEnded(reason)
+            | Cause::Take(reason)
             | Cause::Undone(reason) => (deployed, reason, "failed deploying bundle"),
             // The next reconcile is of the spec that came meanwhile.
             Cause::Superseded => {

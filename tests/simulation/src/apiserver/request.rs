@@ -107,7 +107,8 @@ impl Request {
     }
 
     pub(crate) fn is_dry_run(&self) -> bool {
-        self.parameter("dryRun") == "All"
+        // A deletion says it in its options.
+        self.parameter("dryRun") == "All" || self.body["dryRun"][0] == "All"
     }
 
     /// Whether metadata alone is asked for.

@@ -21,7 +21,7 @@ use crate::controllers::bundle_deployment::values::{Filled, MAX_REFERENCES};
 use crate::controllers::garbage::RemovalError;
 use crate::controllers::queue::ReconcileKind;
 use crate::error;
-use crate::ledger::{Proof, ReleaseKey};
+use crate::ledger::{LedgerEntry, Proof, ReleaseKey};
 use crate::public;
 use crate::report::events::Reason;
 use crate::report::public::PublicText;
@@ -269,6 +269,15 @@ impl Reconciler {
         self.forget(state.bundle.name());
     }
 
+    /// Whether an attempt of the bundle's got as far as to write over another one's release.
+    fn has_claimed(&self, bundle: &str, key: &ReleaseKey, before: Option<&LedgerEntry>) -> bool {
+        let claim = |entry: &LedgerEntry| entry.claims.get(bundle).cloned();
+        let now = self.context.ledger.get(key);
+        let now = now.filter(|entry| entry.bundle != bundle);
+        let now = now.as_ref().and_then(claim);
+        now.is_some() && now != before.and_then(claim)
+    }
+
     /// Reports what came of removing releases under former names.
     fn note_former(
         &self,
@@ -352,6 +361,7 @@ impl Reconciler {
                 Base {
                     known,
                     contested,
+                    inhabited: self.context.ledger.namespaces_beside(&key),
                     is_first: before.is_none(),
                 },
                 &mut state.report,
@@ -362,9 +372,12 @@ impl Reconciler {
                 state.turn = turn;
                 deployed
             }
-            Err(halt) => {
+            Err(mut halt) => {
                 let noted = self.note_failed(state, impersonated, &key).await;
                 self.note(state, noted);
+                if self.has_claimed(bundle.name(), &key, before.as_ref()) {
+                    halt.cause = halt.cause.of_a_take();
+                }
                 if halt.cause == Cause::Deploy(Reason::KindMissing) {
                     self.context.crd_watch.wait(bundle.name());
                 }
@@ -376,7 +389,6 @@ impl Reconciler {
         self.note_overwritten(bundle.name(), false);
         let id = ReleaseId::new(&key, deployed.release.revision);
         let chart = chart_poll::told(&deployed.release);
-                    inhabited: self.context.ledger.namespaces_beside(&key),
         state.report.deployed(&id, deployed.changed, &chart);
         if deployed.changed {
             state.report.conflicts(&deployed.conflicts);

@@ -7,6 +7,7 @@ use super::{ReconcileState, Reconciler};
 use crate::api::BundleDeployment;
 use crate::client::identity::DeploymentClient;
 use crate::config::Timing;
+use crate::controllers::bundle_deployment::claims;
 use crate::controllers::bundle_deployment::outcome::{Halt, Waiting, tried_again};
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
@@ -21,7 +22,7 @@ fn is_atomic(bundle: &BundleDeployment) -> bool {
 /// Pauses after an attempt at content of this kind.
 fn pauses(timing: &Timing, waiting: Waiting) -> Pauses {
     let first = match waiting {
-        Waiting::Undone => timing.undo_retry,
+        Waiting::Undone | Waiting::Taking => timing.undo_retry,
         Waiting::AfterHooks | Waiting::HookEnded | Waiting::Answered => timing.overwrite_retry,
     };
     let longest = match waiting {
@@ -29,7 +30,7 @@ fn pauses(timing: &Timing, waiting: Waiting) -> Pauses {
         Waiting::Answered => timing.answer_retry_max,
         // What failed may be well again any moment: another bundle's webhook, a quota.
         Waiting::AfterHooks => timing.answer_retry_max,
-        Waiting::Undone | Waiting::HookEnded => timing.undo_retry_max,
+        Waiting::Undone | Waiting::HookEnded | Waiting::Taking => timing.undo_retry_max,
     };
     Pauses { first, longest }
 }
@@ -77,6 +78,7 @@ impl Reconciler {
         let postponed = self.context.ledger.postponed(state.bundle.name());
         let content = match is_atomic(&state.bundle) {
             true => Waiting::Undone,
+            false if self.is_anothers(state) => Waiting::Taking,
             // How long it was to wait stands in the ledger.
             false => Waiting::HookEnded,
         };
@@ -93,6 +95,12 @@ impl Reconciler {
         };
         state.report.waits(kind, time(wait.until), wait.left);
         true
+    }
+
+    /// Whether another bundle has the release that is wanted.
+    fn is_anothers(&self, state: &ReconcileState) -> bool {
+        let known = self.context.ledger.get(&claims::desired(&state.bundle));
+        known.is_some_and(|entry| entry.bundle != state.bundle.name())
     }
 
     /// Reports a deploy that failed. If it was undone, or had run hooks, the same content waits from now on, and status says until
