@@ -195,10 +195,13 @@ pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)])
             _ => OwnedRecords::Nothing,
         };
     }
-    // Cut off between its record and the ledger.
-    let is_deployed = *newest == RecordOwner::Written { is_deployed: true };
-    if is_deployed || records.iter().all(is_ours) {
+    if records.iter().all(is_ours) {
         return OwnedRecords::Whole;
+    }
+    // Cut off between its record and the ledger; or somebody changed what a failed one says of itself, which its digest does not tell. So
+    // nothing follows for what lay there before.
+    if *newest == (RecordOwner::Written { is_deployed: true }) {
+        return OwnedRecords::Nothing;
     }
     let written = records
         .iter()
@@ -241,7 +244,8 @@ mod tests {
     #[case::failed_over_another_bundles(true, &[WRITTEN, OtherBundle], OwnedRecords::Parts(vec![2]))]
     #[case::failed_over_what_is_damaged(true, &[WRITTEN, Unreadable], OwnedRecords::Parts(vec![2]))]
     #[case::failed_and_went(true, &[Foreign], OwnedRecords::Nothing)]
-    #[case::cut_off_after_it_succeeded(true, &[DEPLOYED, Foreign], OwnedRecords::Whole)]
+    #[case::cut_off_after_it_succeeded_or_made_look_so(true, &[DEPLOYED, Foreign], OwnedRecords::Nothing)]
+    #[case::a_first_deploy_cut_off_after_it_succeeded(true, &[DEPLOYED], OwnedRecords::Whole)]
     #[case::another_bundle_failed_over_it(false, &[Claim, Claim, DEPLOYED], OwnedRecords::Whole)]
     #[case::taken_from_another_bundle(false, &[DEPLOYED, Claim], OwnedRecords::Whole)]
     #[case::nothing_but_what_others_tried(false, &[Claim], OwnedRecords::Whole)]

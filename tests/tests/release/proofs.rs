@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::ledger::{LedgerEntry, Notes};
+use agent::ledger::{LedgerEntry, Notes, OwnedRecords};
 use anyhow::Result;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -770,5 +770,30 @@ async fn what_is_finished_is_the_newest_still() -> Result<()> {
         world.history().await?,
         ["1 deployed", "2 failed", "3 pending-upgrade"]
     );
+    Ok(())
+}
+
+/// A digest tells nothing of a status: an attempt at somebody's release that is made to look deployed makes that none of its bundle's.
+#[tokio::test]
+async fn an_attempt_that_is_made_to_look_deployed_proves_nothing_of_what_lay_there() -> Result<()> {
+    let (world, book, plain) = with_digests().await?;
+    let theirs = Template::new(&config_map("a", "theirs"));
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    world
+        .deploy_with(&failing("2"), DeployOptions::default())
+        .await
+        .unwrap_err();
+    let owned = async || -> Result<_> {
+        let entry = book.as_known();
+        assert!(entry.is_attempt);
+        let read = agent::ledger::records::read(&world.storage, "web", &entry, "system");
+        Ok(read.await?.owned)
+    };
+    assert_eq!(owned().await?, OwnedRecords::Parts(vec![2]));
+    let mut forged = plain.get("web", 2).await?;
+    forged.set_status(Status::Deployed, "Upgrade complete");
+    plain.update(&forged).await?;
+    assert_eq!(owned().await?, OwnedRecords::Nothing);
     Ok(())
 }
