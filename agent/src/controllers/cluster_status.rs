@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
@@ -18,7 +19,7 @@ use crate::register::Upstream;
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How long a report waits for upstream to say what it remembers of the last one.
+/// How long a report that was refused waits for upstream to say what it remembers of the last one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where and how often to report.
@@ -52,24 +53,21 @@ impl Heartbeat {
                 _ = first.tick() => {}
                 _ = regular.tick() => {}
             }
-            self.ledger.until_asked(PATIENCE).await;
-            let now = self.agent.now();
-            let operations = report(&self.namespace, now);
-            let patch = match serde_json::from_value::<json_patch::Patch>(operations) {
-                Ok(patch) => Patch::Json::<Cluster>(patch),
-                Err(error) => {
-                    tracing::error!(%error, "the heartbeat is no JSON patch");
-                    return;
-                }
-            };
-            let parameters = PatchParams::default();
-            match clusters
-                .patch_status(&self.upstream.cluster_name, &parameters, &patch)
-                .await
+            let mut beat = self.beat(&clusters).await;
+            if beat
+                .as_ref()
+                .is_err_and(|failed| error::has_code(failed, 422))
             {
-                Ok(_) => {
+                // It remembers another one than it last took: what that means is asked first, and noted, as the next one overwrites it.
+                self.ledger.doubt_upstream();
+                self.health.compares();
+                self.ledger.until_asked(PATIENCE).await;
+                beat = self.beat(&clusters).await;
+            }
+            match beat {
+                Ok(at) => {
                     self.health.contact(Side::Upstream);
-                    if let Err(failed) = self.ledger.reported(now.as_second()).await {
+                    if let Err(failed) = self.ledger.reported(at).await {
                         let error = error::text(&failed);
                         tracing::warn!(error, "cannot write the ledger");
                     }
@@ -83,10 +81,38 @@ impl Heartbeat {
     }
 }
 
-/// The JSON patch of one report: no GET goes before it, upstream's rights allow none.
-fn report(namespace: &str, now: Timestamp) -> Value {
-    let agent = json!({"lastSeen": format!("{now:.0}"), "namespace": namespace});
-    json!([{"op": "add", "path": "/status/agent", "value": agent}])
+impl Heartbeat {
+    /// Reports once. Gives when, in seconds since 1970.
+    ///
+    /// # Errors
+    /// Upstream refused it: with 422 where it remembers another report than the last one it took.
+    async fn beat(&self, clusters: &Api<Cluster>) -> kube::Result<i64> {
+        let now = self.agent.now();
+        let last = self.ledger.seen_heartbeat();
+        let operations = report(&self.namespace, now, last);
+        let patch: json_patch::Patch =
+            serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+        let (name, parameters) = (&self.upstream.cluster_name, PatchParams::default());
+        let patch = Patch::Json::<Cluster>(patch);
+        clusters.patch_status(name, &parameters, &patch).await?;
+        Ok(now.as_second())
+    }
+}
+
+/// The JSON patch of one report: no GET goes before it, upstream's rights allow none. `last` is the last one that upstream took, in seconds
+/// since 1970: one that was restored from a backup remembers another and refuses, however long the request was on its way.
+fn report(namespace: &str, now: Timestamp, last: Option<i64>) -> Value {
+    let time = |at: Timestamp| format!("{at:.0}");
+    let agent = json!({"lastSeen": time(now), "namespace": namespace});
+    let add = json!({"op": "add", "path": "/status/agent", "value": agent});
+    let last = last.filter(|last| *last > 0);
+    match last.and_then(|last| Timestamp::from_second(last).ok()) {
+        Some(last) => json!([
+            {"op": "test", "path": "/status/agent/lastSeen", "value": time(last)},
+            add,
+        ]),
+        None => json!([add]),
+    }
 }
 
 #[cfg(test)]
@@ -96,11 +122,13 @@ mod tests {
     #[test]
     fn reports_are_upstreams() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        assert_eq!(
-            report("cattle-fleet-system", now),
-            json!([{"op": "add", "path": "/status/agent", "value": {
-                "lastSeen": "2023-11-14T22:13:20Z", "namespace": "cattle-fleet-system",
-            }}])
-        );
+        let add = json!({"op": "add", "path": "/status/agent", "value": {
+            "lastSeen": "2023-11-14T22:13:20Z", "namespace": "cattle-fleet-system",
+        }});
+        let reported = |last| report("cattle-fleet-system", now, last);
+        assert_eq!(reported(None), json!([add]));
+        assert_eq!(reported(Some(0)), json!([add]));
+        let test = json!({"op": "test", "path": "/status/agent/lastSeen", "value": "2023-11-14T22:13:10Z"});
+        assert_eq!(reported(Some(1_699_999_990)), json!([test, add]));
     }
 }

@@ -182,6 +182,64 @@ async fn a_restore_that_was_noticed_counts_until_upstream_lists() -> Result<()> 
     untouched(&agent, &apps).await
 }
 
+/// Whether it asks upstream which heartbeat it remembers: a change of nothing.
+fn is_question(parts: &http::request::Parts) -> bool {
+    let sort = parts.headers.get("content-type");
+    let is_merge = sort.is_some_and(|sort| sort == "application/merge-patch+json");
+    is_merge && parts.method == http::Method::PATCH && parts.uri.path().contains("/clusters/")
+}
+
+/// A heartbeat goes out though upstream does not say what it remembers of the last one; and one that was restored meanwhile does not take it, so
+/// that what it has forgotten is seen once it answers.
+#[tokio::test]
+async fn a_heartbeat_waits_for_nothing_and_hides_no_restore() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    let granted = agent.controller.grant_directly(&agent.id).await?;
+    let (url, authority) = (agent.plane.url(), agent.plane.authority());
+    let namespace = &granted.deployment_namespace;
+    let config = kubeconfig(&url, authority, &granted.token, namespace);
+    let upstream = FaultProxy::before(config).await?;
+    agent.grant_at(upstream.url()).await?;
+    let mut env = haste();
+    env.insert("CHECKIN_INTERVAL".to_owned(), "1s".to_owned());
+    agent.start(env)?;
+    deploy_own(&agent).await?;
+    let apps = deploy(&agent, "app", 2).await?;
+    wait_reported(&agent, 0).await?;
+    agent.process()?.kill();
+    let silent = |parts: &http::request::Parts| {
+        is_question(parts).then(|| refusal(500, "InternalError", "the server is busy"))
+    };
+    upstream.refuse(silent);
+    let reported = remembered(&agent, "reported").await?;
+    agent.process()?.restart()?;
+    wait_reported(&agent, reported).await?;
+    agent.process()?.kill();
+    // What a backup from before the second bundle has.
+    agent.delete("app-1").await?;
+    let (clusters, name) = clusters(&agent)?;
+    let last_seen = "2020-01-01T00:00:00Z";
+    let backup = json!({ "status": { "agent": { "lastSeen": last_seen } } });
+    clusters
+        .patch_status(&name, &PatchParams::default(), &Patch::Merge(&backup))
+        .await?;
+    agent.process()?.restart()?;
+    wait_answered(
+        "a heartbeat to be refused",
+        || agent.upstream_requests(),
+        |request| request.resource == "clusters/status" && request.code == 422,
+    )
+    .await?;
+    let cluster = clusters.get(&name).await?;
+    ensure!(cluster.data["status"]["agent"]["lastSeen"] == last_seen);
+    let reported = remembered(&agent, "reported").await?;
+    upstream.leave();
+    wait_event(&agent, "UpstreamRestored", "").await?;
+    wait_held(&agent, 1).await?;
+    untouched(&agent, &apps).await?;
+    wait_reported(&agent, reported).await
+}
+
 /// Waits for a report later than `after`, in seconds since 1970, that the ledger knows of.
 async fn wait_reported(agent: &TestAgent<'_>, after: i64) -> Result<()> {
     wait_until("a report", PATIENCE, async || {
