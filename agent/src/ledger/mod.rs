@@ -30,7 +30,7 @@ use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
-use state::LedgerState;
+use state::{LedgerState, Pending};
 
 pub use notes::{MAX_HISTORY, Notes};
 pub use postponed::{Pauses, Postponed, Tried, Wait};
@@ -44,6 +44,9 @@ pub const LEDGER_NAME: &str = "fleet-agent-ledger";
 /// Set to `true` on the ledger to let the removals through that are held back by then. The agent takes it away as soon as it has read it.
 pub const RELEASE_HOLD_ANNOTATION: &str = "fleet.cattle.io/release-held-removals";
 
+/// How often a write is tried again since somebody has annotated the ConfigMap.
+const TRIES: usize = 5;
+
 /// Where the ledger keeps its [`UpstreamState`], as JSON.
 const UPSTREAM_ANNOTATION: &str = "fleet.cattle.io/upstream";
 
@@ -55,7 +58,8 @@ const POSTPONED_ANNOTATION: &str = "fleet.cattle.io/undone";
 /// # Guarantees
 /// Reads never ask the API server: they answer with what is written and what is about to be. A write that returned `Ok` is in the
 /// ConfigMap. One that failed is remembered and goes out with the next; so does what was asked for while another write was on its
-/// way. An entry that the ConfigMap holds and nobody can read is left where it is.
+/// way. An entry that the ConfigMap holds and nobody can read is left where it is. Nothing is written over what somebody else wrote, or over
+/// what a backup brought back: nothing at all is, then, and [`Ledger::until_replaced`] ends.
 ///
 /// # Cancellation
 /// A method that is dropped while it writes may have written or not; what it asked for is pending and goes out with the next write.
@@ -67,7 +71,18 @@ pub struct Ledger {
     /// Whether upstream has said what it remembers of the last heartbeat, since that was last to be asked.
     asked: tokio_watch::Sender<Asked>,
     /// Held while writing: changes that come meanwhile go out together with the next write.
-    writing: Mutex<()>,
+    writing: Mutex<Written>,
+    /// Whether what the ConfigMap holds is not what was read here and written since.
+    replaced: tokio_watch::Sender<bool>,
+}
+
+/// The ConfigMap as it was left.
+#[derive(Default)]
+struct Written {
+    /// Its version; empty where that is not known.
+    version: String,
+    /// Changes that were sent and not answered.
+    in_doubt: Option<Pending>,
 }
 
 /// How often upstream was not known to be what it was before, and up to which of these it has answered.
@@ -93,15 +108,11 @@ impl Ledger {
             .annotations()
             .get(POSTPONED_ANNOTATION)
             .and_then(|text| serde_json::from_str(text).ok());
-        let read = |(key, text): (String, String)| {
-            let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
-            if entry.is_none() {
-                tracing::warn!(key, "an entry of the ledger cannot be read");
-            }
-            entry
+        let written = Written {
+            version: map.resource_version().unwrap_or_default(),
+            in_doubt: None,
         };
-        let data = map.data.unwrap_or_default();
-        let entries: BTreeMap<_, LedgerEntry> = data.into_iter().filter_map(read).collect();
+        let entries = entries(map);
         let void = entries.iter().filter(|(_, entry)| entry.is_void());
         let state = LedgerState {
             pending: void.map(|(key, _)| (key.clone(), None)).collect(),
@@ -118,7 +129,8 @@ impl Ledger {
                 doubts: 1,
                 answered: 0,
             }),
-            writing: Mutex::default(),
+            writing: Mutex::new(written),
+            replaced: tokio_watch::Sender::new(false),
         })
     }
 
@@ -591,9 +603,20 @@ impl Ledger {
         self.state.lock().iter().any(|(_, entry)| is_lost(entry))
     }
 
+    /// Waits until the ConfigMap turns out to hold what nobody wrote here: another agent did, which leads by now, or the cluster was restored
+    /// from a backup. It has to be read anew.
+    ///
+    /// # Cancellation
+    /// Safe.
+    pub async fn until_replaced(&self) {
+        let mut replaced = self.replaced.subscribe();
+        // Its sender lives as long as the ledger.
+        let _ = replaced.wait_for(|is_replaced| *is_replaced).await;
+    }
+
     /// Writes what is pending; a caller whose `key` went out with somebody else's write is done.
     async fn flush(&self, key: Option<&ReleaseKey>) -> kube::Result<()> {
-        let _writing = self.writing.lock().await;
+        let mut written = self.writing.lock().await;
         let (changes, mut annotations, postponed, ends_permission) = {
             let state = self.state.lock();
             if key.is_some_and(|key| !state.is_pending(key)) {
@@ -618,12 +641,35 @@ impl Ledger {
         if ends_permission {
             annotations.insert(RELEASE_HOLD_ANNOTATION.to_owned(), Value::Null);
         }
-        let patch = json!({"metadata": {"annotations": annotations}, "data": data});
-        match self.patch(&patch).await {
-            // Deleted, or never there: written whole.
-            Err(failed) if error::has_code(&failed, 404) => self.create().await?,
-            result => result?,
+        if *self.replaced.borrow() {
+            return Err(is_replaced());
         }
+        let mut patch = json!({"metadata": {"annotations": annotations}, "data": data});
+        let mut tries = 0;
+        let version = loop {
+            if !written.version.is_empty() {
+                patch["metadata"]["resourceVersion"] = written.version.clone().into();
+            }
+            match self.patch(&patch).await {
+                Ok(version) => break version,
+                // Deleted, or never there: written whole.
+                Err(failed) if error::has_code(&failed, 404) => break self.create().await?,
+                Err(failed) if error::has_code(&failed, 409) && tries < TRIES => {
+                    tries += 1;
+                    self.catch_up(&mut written).await?;
+                }
+                Err(failed) => {
+                    if !matches!(failed, kube::Error::Api(_)) {
+                        written.in_doubt = Some(changes);
+                    }
+                    return Err(failed);
+                }
+            }
+        };
+        *written = Written {
+            version,
+            in_doubt: None,
+        };
         let mut state = self.state.lock();
         state.is_postponed_pending &= state.postponed != postponed;
         state.ends_permission &= !ends_permission;
@@ -631,14 +677,44 @@ impl Ledger {
         Ok(())
     }
 
-    async fn patch(&self, patch: &Value) -> kube::Result<()> {
-        self.maps
-            .patch(LEDGER_NAME, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(drop)
+    /// Somebody has written the ConfigMap since. What people write there are annotations.
+    ///
+    /// # Errors
+    /// Its entries are not those that were written last, or it cannot be read.
+    async fn catch_up(&self, written: &mut Written) -> kube::Result<()> {
+        let map = self.maps.get(LEDGER_NAME).await?;
+        let version = map.resource_version().unwrap_or_default();
+        let found = entries(map);
+        let mut state = self.state.lock();
+        if found != state.entries {
+            let changes = written.in_doubt.take().unwrap_or_default();
+            let mut carried_out = state.entries.clone();
+            for (key, entry) in changes.clone() {
+                match entry {
+                    Some(entry) => carried_out.insert(key, entry),
+                    None => carried_out.remove(&key),
+                };
+            }
+            if found != carried_out {
+                tracing::warn!("the ledger is not as it was written here: it is read anew");
+                self.replaced.send_replace(true);
+                return Err(is_replaced());
+            }
+            state.wrote(changes);
+        }
+        written.version = version;
+        Ok(())
     }
 
-    async fn create(&self) -> kube::Result<()> {
+    /// Gives the version that it has by that.
+    async fn patch(&self, patch: &Value) -> kube::Result<String> {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let map = self.maps.patch(LEDGER_NAME, &parameters, &patch).await?;
+        Ok(map.resource_version().unwrap_or_default())
+    }
+
+    /// Gives the version that it has by that.
+    async fn create(&self) -> kube::Result<String> {
         let (all, annotations) = {
             let state = self.state.lock();
             let has_postponed = !state.postponed.is_empty();
@@ -657,10 +733,8 @@ impl Ledger {
             data: Some(data),
             ..Default::default()
         };
-        self.maps
-            .create(&PostParams::default(), &map)
-            .await
-            .map(drop)
+        let created = self.maps.create(&PostParams::default(), &map).await?;
+        Ok(created.resource_version().unwrap_or_default())
     }
 
     /// Releases, those of them that are not written as they are known, and attempts that wait.
@@ -672,6 +746,23 @@ impl Ledger {
             ("postponed_attempts", state.postponed.len()),
         ]
     }
+}
+
+fn is_replaced() -> kube::Error {
+    kube::Error::Service("the ledger was written by somebody else and is read anew".into())
+}
+
+/// What the ConfigMap has of each release.
+fn entries(map: ConfigMap) -> BTreeMap<ReleaseKey, LedgerEntry> {
+    let read = |(key, text): (String, String)| {
+        let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
+        if entry.is_none() {
+            tracing::warn!(key, "an entry of the ledger cannot be read");
+        }
+        entry
+    };
+    let data = map.data.unwrap_or_default();
+    data.into_iter().filter_map(read).collect()
 }
 
 /// Whether somebody let through what is held.

@@ -261,6 +261,10 @@ impl Process {
                     Reason::Registered,
                     "another credential is there and works, connecting with it",
                 ),
+                Ended::LedgerReplaced => (
+                    Reason::RecordChanged,
+                    "the ledger was written by somebody else, or restored: reading it anew",
+                ),
             };
             if reason == Reason::CredentialRefused {
                 health.trouble(Side::Upstream);

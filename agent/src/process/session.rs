@@ -69,6 +69,8 @@ pub enum Ended {
     CredentialDead,
     /// Another credential is stored, and it works: connect with it.
     CredentialReplaced,
+    /// The ledger is not as it was written here: what is remembered of it counts no more.
+    LedgerReplaced,
 }
 
 impl Session {
@@ -119,9 +121,9 @@ impl Session {
                 metrics,
                 health,
                 removal_grace: timing.removal_grace,
+                rename_grace: timing.rename_grace,
             },
         ));
-                rename_grace: timing.rename_grace,
         let reader = FactsReader {
             agent: identities.agent(),
             namespace: settings.namespace.clone(),
@@ -244,6 +246,12 @@ impl Session {
         parts.push(facts.run().map(|()| Ended::Stopped).boxed());
         parts.push(source_hosts.run().map(|()| Ended::Stopped).boxed());
         parts.push(crd_watch.run().map(|()| Ended::Stopped).boxed());
+        parts.push(
+            ledger
+                .until_replaced()
+                .map(|()| Ended::LedgerReplaced)
+                .boxed(),
+        );
         parts.push(heartbeat.run().map(|()| Ended::Stopped).boxed());
         parts.push(
             collector

@@ -898,6 +898,43 @@ async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<
     .with_context(|| agent.agent_log_tail(40))
 }
 
+/// An agent that was suspended for longer than its lease, and one whose own cluster was restored, know an older ledger than there is: what
+/// somebody else wrote stays.
+#[tokio::test]
+async fn what_another_agent_wrote_into_the_ledger_is_not_written_over() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let of = |value: &str| {
+        let text = map("web") + &format!("data: {{value: {value}}}\n");
+        BundleDeployment::content("web", vec![("map.yaml".to_owned(), text.into())])
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    agent.apply(&of("one")).await?;
+    agent.wait_ready("web").await?;
+    // An annotation is no such thing.
+    agent
+        .patch_ledger(&json!({ "metadata": { "annotations": { "example.com/seen": "yes" } } }))
+        .await?;
+    agent.apply(&of("two")).await?;
+    agent.wait_ready("web").await?;
+    let mut known = entry(&agent, "web").await?.context("an entry")?;
+    known["revisions"]["7"] = "written by another agent, in the meantime".into();
+    let key = format!("{}_web", target(&agent));
+    agent
+        .patch_ledger(&json!({ "data": { key: known.to_string() } }))
+        .await?;
+    agent.apply(&of("three")).await?;
+    agent.wait_ready("web").await?;
+    let after = entry(&agent, "web").await?.context("an entry")?;
+    ensure!(
+        after["revisions"]["7"] == known["revisions"]["7"],
+        "{after}"
+    );
+    ensure!(after["revisions"]["3"].is_string(), "{after}");
+    Ok(())
+}
+
 /// Waits until the ledger has nothing of a release.
 async fn gone_entry(agent: &TestAgent<'_>, release: &str) -> Result<()> {
     wait_entry(agent, release, "to be forgotten", |entry| entry.is_none())
