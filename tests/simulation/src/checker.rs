@@ -4,6 +4,8 @@
 //! disaster changes what upstream holds, not what is wanted), the account of each write, where secrets are, the history of
 //! each release, and which hook ran in which revision.
 
+mod leftovers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::apiserver::{Actor, Audit, Id, Write};
 use crate::desired::{ACCOUNTS, BUNDLES, CANARY, Desired, DesiredState, SYSTEM, bundle_name};
+pub use leftovers::Rest;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Checker {
     pub revisions: BTreeMap<ReleaseKey, u64>,
     /// The same of those that succeeded.
     pub successes: BTreeMap<ReleaseKey, u64>,
+    /// Releases whose records somebody else deleted: what they had is known to nobody.
+    forgotten: BTreeSet<ReleaseKey>,
     /// Writes of the agent by object, since this was last taken.
     pub writes: BTreeMap<Id, u64>,
     /// The life that wrote the lease last, and since when it is the one.
@@ -342,6 +347,9 @@ impl Checker {
                 }
             }
             None => {
+                if !write.who.actor.deploys_bundles() {
+                    self.forgotten.insert(release.clone());
+                }
                 if let Some(status) = records.remove(&revision)
                     && by_agent
                     && status.starts_with("pending")
@@ -387,6 +395,20 @@ impl Checker {
                     write.id, origin.actor
                 );
                 self.violate("history of others purged", text);
+            }
+        }
+    }
+
+    /// The local cluster is what it was: so are its records, and what ran since did not.
+    pub fn restored(&mut self, there: &[(Id, Arc<Value>)]) {
+        self.records.clear();
+        self.hooks.clear();
+        for (id, object) in there {
+            if let Some((release, revision)) = Self::record(id) {
+                let status = object.pointer("/metadata/labels/status");
+                let status = status.and_then(Value::as_str).unwrap_or_default();
+                let records = self.records.entry(release).or_default();
+                records.insert(revision, status.to_owned());
             }
         }
     }

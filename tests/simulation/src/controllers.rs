@@ -37,7 +37,11 @@ fn step(server: &Server, seen: &mut u64) -> bool {
     let leaves = |id: &Id, object: &Value| {
         id.plural == "namespaces" && object.pointer("/metadata/deletionTimestamp").is_some()
     };
-    let (written, version) = server.written_after(*seen, leaves);
+    let (mut written, version) = server.written_after(*seen, leaves);
+    if version < *seen {
+        // Restored from a backup: everything is looked at anew.
+        written = server.written_after(0, leaves).0;
+    }
     *seen = version;
     for (id, object) in &written {
         is_busy |= match id.plural.as_str() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use crate::checker::{Checker, RECORD, Violation};
+use crate::checker::{Checker, RECORD, Rest, Violation};
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, NAMESPACES, ObjectKind, bundle_name};
 use crate::logs;
 use crate::network::Network;
@@ -219,6 +219,20 @@ async fn rest(world: &mut World) {
     quiet(world);
     settled(world);
     remembered(world);
+    left(world);
+}
+
+/// Nothing is there any more that nobody wants.
+fn left(world: &World) {
+    let rest = Rest {
+        live: &|id| world.local.get(id),
+        is_ready: &|bundle| is_ready(world, bundle),
+        remembered: &world.remembered(),
+    };
+    let found = world.checker().leftover(&rest);
+    if let Some(text) = found {
+        world.checker().violate("left behind", text);
+    }
 }
 
 /// Nothing is remembered but of bundles that upstream has, and of those whose removal is not over.

@@ -40,10 +40,70 @@ pub struct Faults {
     pub lag: u64,
 }
 
+/// Requests of one sort, which a server answers with 503: those of others succeed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Outage {
+    pub server: &'static str,
+    pub verb: Verb,
+    pub plural: &'static str,
+}
+
+/// What is asked of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    List,
+    Read,
+    Write,
+}
+
+impl Verb {
+    /// All of them, as they are told of.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::List, "lists"),
+        (Self::Read, "reads"),
+        (Self::Write, "writes"),
+    ];
+}
+
+impl Outage {
+    /// The kinds that may not be answered for, by server.
+    pub const PLURALS: [(&'static str, &'static [&'static str]); 2] = [
+        (
+            "upstream",
+            &["bundledeployments", "clusters", "contents", "secrets"],
+        ),
+        (
+            "local",
+            &[
+                "secrets",
+                "configmaps",
+                "namespaces",
+                "jobs",
+                "deployments",
+                "serviceaccounts",
+            ],
+        ),
+    ];
+
+    /// Whether a request is of this sort.
+    fn hits(&self, server: &str, request: &Request) -> bool {
+        let is_collection = request.path.last().is_some_and(|last| last == self.plural);
+        let verb = match (request.method.as_str(), is_collection) {
+            ("GET", true) => Verb::List,
+            ("GET", false) => Verb::Read,
+            _ => Verb::Write,
+        };
+        let is_of_kind = request.path.iter().any(|part| part == self.plural);
+        server == self.server && verb == self.verb && is_of_kind
+    }
+}
+
 /// The state of the network.
 pub struct Traffic {
     random: Random,
     pub faults: Faults,
+    /// What servers do not answer.
+    pub outages: BTreeSet<Outage>,
     /// Servers nobody reaches, by name.
     pub down: BTreeSet<&'static str>,
     /// Lives that reach no server.
@@ -116,6 +176,7 @@ impl Network {
         let traffic = Traffic {
             random: Random::of(seed, "network"),
             faults: Faults::default(),
+            outages: BTreeSet::new(),
             down: BTreeSet::new(),
             cut: BTreeSet::new(),
             alive: BTreeSet::new(),
@@ -246,6 +307,15 @@ pub struct Connection {
     pub life: u32,
 }
 
+fn unavailable() -> Answer {
+    Answer::failure(
+        503,
+        "ServiceUnavailable",
+        "apiserver is shutting down",
+        &serde_json::Value::Null,
+    )
+}
+
 fn broken() -> BoxError {
     std::io::Error::new(
         std::io::ErrorKind::ConnectionReset,
@@ -293,9 +363,12 @@ impl Connection {
         if request.is_watch() {
             return self.watch(request).await;
         }
-        let answer = match self.network.chance(|faults| faults.errors) {
-            true => self.server_error(),
-            false => self.server.ask(&request),
+        let answer = if self.is_out(&request) {
+            unavailable()
+        } else if self.network.chance(|faults| faults.errors) {
+            self.server_error()
+        } else {
+            self.server.ask(&request)
         };
         self.network.counted(&request, self.to, &answer);
         sleep(self.network.latency()).await;
@@ -307,6 +380,12 @@ impl Connection {
             return Err(broken());
         }
         respond(&answer)
+    }
+
+    fn is_out(&self, request: &Request) -> bool {
+        let traffic = self.network.lock();
+        let mut outages = traffic.outages.iter();
+        outages.any(|outage| outage.hits(self.to, request))
     }
 
     fn is_down(&self) -> bool {
@@ -324,12 +403,7 @@ impl Connection {
                 "etcdserver: request timed out",
                 &nothing,
             ),
-            1 => Answer::failure(
-                503,
-                "ServiceUnavailable",
-                "apiserver is shutting down",
-                &nothing,
-            ),
+            1 => unavailable(),
             _ => Answer::failure(429, "TooManyRequests", "too many requests", &nothing),
         }
     }

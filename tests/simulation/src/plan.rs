@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::desired::{ACCOUNTS, BUNDLES, Desired, Manifest, NAMESPACES, ObjectKind, bundle_name};
-use crate::network::Faults;
+use crate::network::{Faults, Outage, Verb};
 use crate::random::Random;
 use crate::world::Trouble;
 
@@ -17,8 +17,11 @@ pub enum Action {
     Unwant(usize),
     /// Upstream is backed up.
     Backup,
-    /// Upstream is restored from its last backup.
-    Restore,
+    /// Upstream is restored from its last backup; versions go back with it, or not.
+    Restore(bool),
+    /// The local cluster is backed up, and restored under the agent.
+    BackupLocal,
+    RestoreLocal(bool),
     /// All BundleDeployments vanish, by mistake, one after the other.
     Empty,
     /// What vanished is created anew.
@@ -30,6 +33,8 @@ pub enum Action {
     ChangeSource(u8),
     /// Nobody reaches a server.
     Down(&'static str),
+    /// A server does not answer requests of one sort.
+    Out(Outage),
     Up,
     /// Requests fail.
     Faults(Faults),
@@ -53,7 +58,9 @@ pub enum Action {
     HelmRollback(usize, u8),
     HelmUninstall(usize, u8),
     /// A tenant writes a record of a release that looks like the agent's.
-    Forge(usize, u8, Manifest),
+    Forge(Forgery, usize, u8, Manifest),
+    /// He writes over the status in the labels of the newest record.
+    Relabel(usize, u8, &'static str),
     /// Admission refuses objects, and stops doing so.
     Refuse(usize, Manifest),
     Accept,
@@ -83,6 +90,35 @@ pub enum Action {
     /// Nothing happens for so many seconds.
     Wait(u64),
 }
+
+/// What a forged record is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// The next revision, deployed.
+    Next,
+    /// The next one, with which somebody's helm removed the release and kept its history.
+    Removal,
+    /// The next one, which somebody's helm is just writing.
+    AtWork,
+    /// One so high that none can follow.
+    Highest,
+    /// The next one, deployed, without labels and type.
+    Bare,
+}
+
+impl Forgery {
+    /// All of them, with what a script says.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Next, ""),
+        (Self::Removal, " that says it is removed"),
+        (Self::AtWork, " that says helm is at work"),
+        (Self::Highest, " of the highest number"),
+        (Self::Bare, " without labels"),
+    ];
+}
+
+/// Statuses that are written over a record's own.
+pub const RELABELLED: [&str; 2] = ["uninstalled", "superseded"];
 
 /// An action and the pause before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -239,7 +275,7 @@ fn upstream(random: &mut Random) -> Action {
         9 => Action::Permit,
         10 => Action::Empty,
         0 => Action::Backup,
-        1 => Action::Restore,
+        1 => Action::Restore(random.chance(70)),
         2 => Action::Empty,
         3 | 4 => Action::Recreate,
         5 => Action::LoseContent(random.index(BUNDLES)),
@@ -250,7 +286,15 @@ fn upstream(random: &mut Random) -> Action {
 }
 
 fn faults(random: &mut Random) -> Action {
-    match random.below(12) {
+    match random.below(14) {
+        12 | 13 => {
+            let (server, plurals) = *random.pick(&Outage::PLURALS);
+            Action::Out(Outage {
+                server,
+                verb: random.pick(&Verb::ALL).0,
+                plural: plurals[random.index(plurals.len())],
+            })
+        }
         8 => Action::ExpireToken,
         9 | 10 => Action::Repository(Some(random.pick(&Trouble::ALL).0)),
         11 => Action::Repository(None),
@@ -334,17 +378,20 @@ fn person(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
 fn helm(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, name) = release(random, desired_state);
     let (_, manifest) = manifest(random, desired_state);
-    match random.below(6) {
+    match random.below(7) {
         0..=2 => Action::HelmInstall(namespace, name, manifest),
         3 => Action::HelmRollback(namespace, name),
         4 => Action::HelmUninstall(namespace, name),
-        _ => Action::Forge(namespace, name, manifest),
+        5 => Action::Relabel(namespace, name, RELABELLED[random.index(RELABELLED.len())]),
+        _ => Action::Forge(random.pick(&Forgery::ALL).0, namespace, name, manifest),
     }
 }
 
 fn cluster(random: &mut Random, desired_state: &[Option<Desired>]) -> Action {
     let (namespace, manifest) = manifest(random, desired_state);
-    match random.below(10) {
+    match random.below(12) {
+        10 => Action::BackupLocal,
+        11 => Action::RestoreLocal(random.chance(70)),
         8 => Action::Quota(namespace, manifest.kind),
         9 => Action::Autoscale(namespace, manifest.name),
         0 | 1 => Action::Refuse(namespace, manifest),
@@ -386,7 +433,18 @@ impl fmt::Display for Action {
             }
             Self::Unwant(bundle) => write!(f, "upstream deletes {}", bundle_name(*bundle)),
             Self::Backup => write!(f, "upstream is backed up"),
-            Self::Restore => write!(f, "upstream is restored from its backup"),
+            Self::Restore(true) => write!(f, "upstream is restored from its backup"),
+            Self::Restore(false) => {
+                write!(f, "upstream is restored from its backup, with new versions")
+            }
+            Self::BackupLocal => write!(f, "the local cluster is backed up"),
+            Self::RestoreLocal(true) => write!(f, "the local cluster is restored from its backup"),
+            Self::RestoreLocal(false) => {
+                write!(
+                    f,
+                    "the local cluster is restored from its backup, with new versions"
+                )
+            }
             Self::Empty => write!(f, "all bundles vanish from upstream, by mistake"),
             Self::Recreate => write!(f, "what vanished from upstream is created anew"),
             Self::LoseContent(bundle) => {
@@ -395,6 +453,16 @@ impl fmt::Display for Action {
             Self::ReturnContents => write!(f, "contents that vanished are there again"),
             Self::ChangeSource(number) => write!(f, "the secret pull{number} upstream changes"),
             Self::Down(server) => write!(f, "nobody reaches the {server} server"),
+            Self::Out(outage) => {
+                let verb = Verb::ALL.iter().find(|(verb, _)| *verb == outage.verb);
+                write!(
+                    f,
+                    "the {} server answers no {} of {}",
+                    outage.server,
+                    verb.map_or("", |(_, text)| text),
+                    outage.plural
+                )
+            }
             Self::Up => write!(f, "all servers are reached again"),
             Self::Repository(None) => write!(f, "the repository is well"),
             Self::Repository(Some(trouble)) => {
@@ -459,12 +527,20 @@ impl fmt::Display for Action {
                     release(namespace, name)
                 )
             }
-            Self::Forge(namespace, name, manifest) => write!(
-                f,
-                "a tenant forges a record of {} with {}",
-                release(namespace, name),
-                object_name(manifest)
-            ),
+            Self::Forge(forgery, namespace, name, manifest) => {
+                let known = Forgery::ALL.iter().find(|(known, _)| known == forgery);
+                write!(
+                    f,
+                    "a tenant forges a record of {} with {}{}",
+                    release(namespace, name),
+                    object_name(manifest),
+                    known.map_or("", |(_, text)| text)
+                )
+            }
+            Self::Relabel(namespace, name, status) => {
+                let release = release(namespace, name);
+                write!(f, "a tenant labels the newest record of {release} {status}")
+            }
             Self::Refuse(namespace, manifest) => {
                 write!(f, "admission refuses {}", place(namespace, manifest))
             }

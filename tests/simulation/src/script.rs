@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::desired::{ACCOUNTS, Behaviour, Desired, Manifest, NAMESPACES, ObjectKind, Origin};
 use crate::history::Outcome;
-use crate::network::Faults;
-use crate::plan::{Action, Plan, Setting, Step};
+use crate::network::{Faults, Outage, Verb};
+use crate::plan::{Action, Forgery, Plan, RELABELLED, Setting, Step};
 use crate::world::Trouble;
 
 /// A history as a script, with what it broke.
@@ -94,7 +94,14 @@ fn action_of(text: &str) -> Option<Action> {
     Some(match words.as_slice() {
         ["upstream", "deletes", bundle] => Action::Unwant(bundle_of(bundle)?),
         ["upstream", "is", "backed", ..] => Action::Backup,
-        ["upstream", "is", "restored", ..] => Action::Restore,
+        ["upstream", "is", "restored", rest @ ..] => Action::Restore(!rest.contains(&"new")),
+        ["the", "local", "cluster", "is", "backed", ..] => Action::BackupLocal,
+        ["the", "local", "cluster", "is", "restored", rest @ ..] => {
+            Action::RestoreLocal(!rest.contains(&"new"))
+        }
+        ["the", server, "server", "answers", "no", verb, "of", plural] => {
+            Action::Out(outage_of(server, verb, plural)?)
+        }
         ["all", "bundles", "vanish", ..] => Action::Empty,
         ["what", "vanished", ..] => Action::Recreate,
         ["the", "content", "of", bundle, "vanishes"] => Action::LoseContent(bundle_of(bundle)?),
@@ -146,9 +153,29 @@ fn action_of(text: &str) -> Option<Action> {
         ["somebody", "runs", "helm", "uninstall", .., release] => {
             released(Action::HelmUninstall, release)?
         }
-        ["a", "tenant", .., release, "with", manifest] => {
+        [
+            "a",
+            "tenant",
+            "forges",
+            "a",
+            "record",
+            "of",
+            release,
+            "with",
+            manifest,
+            like @ ..,
+        ] => {
             let (namespace, number) = release_of(release)?;
-            Action::Forge(namespace, number, manifest_of(manifest)?)
+            let like = like.join(" ");
+            let (forgery, _) = Forgery::ALL
+                .into_iter()
+                .find(|(_, text)| text.trim_start() == like)?;
+            Action::Forge(forgery, namespace, number, manifest_of(manifest)?)
+        }
+        ["a", "tenant", "labels", .., release, status] => {
+            let (namespace, number) = release_of(release)?;
+            let known = RELABELLED.into_iter().find(|known| known == status)?;
+            Action::Relabel(namespace, number, known)
         }
         ["admission", "refuses", "nothing"] => Action::Accept,
         ["admission", "refuses", place] => placed(Action::Refuse, place)?,
@@ -176,6 +203,19 @@ fn action_of(text: &str) -> Option<Action> {
         ["the", "clock", "jumps", "by", seconds, _] => Action::Jump(seconds.parse().ok()?),
         ["nothing", "happens", "for", seconds, _] => Action::Wait(seconds.parse().ok()?),
         _ => return None,
+    })
+}
+
+fn outage_of(server: &str, verb: &str, plural: &str) -> Option<Outage> {
+    let (server, plurals) = Outage::PLURALS
+        .into_iter()
+        .find(|(known, _)| *known == server)?;
+    let (verb, _) = Verb::ALL.into_iter().find(|(_, text)| *text == verb)?;
+    let plural = plurals.iter().find(|known| **known == plural)?;
+    Some(Outage {
+        server,
+        verb,
+        plural,
     })
 }
 

@@ -100,6 +100,9 @@ pub struct Backup {
     version: u64,
 }
 
+/// By how much versions grow with a restore that does not take them back.
+const BUMP: u64 = 1_000_000_000;
+
 type Handled = Result<Answer, Answer>;
 
 impl Server {
@@ -169,7 +172,7 @@ impl Server {
     pub fn act(&self, actor: Actor, method: &str, uri: &str, body: Value) -> Answer {
         let mut request = Request::new(Who::is(actor), method, uri, body);
         request.user_agent = match actor {
-            Actor::Helm => "helm",
+            Actor::Helm => "Helm",
             Actor::Upstream => "fleetcontroller",
             Actor::Go => "fleetagent",
             Actor::Fighter => "fighter",
@@ -256,13 +259,16 @@ impl Server {
         }
     }
 
-    /// Becomes what it was: versions go back too, and all watches end.
-    pub fn restore(&self, backup: &Backup) {
+    /// Becomes what it was, and all watches end: versions go back too, or go on above all that there were, as etcd's restore can have it.
+    pub fn restore(&self, backup: &Backup, goes_back: bool) {
         let mut state = self.lock();
         state.objects = backup.objects.clone();
-        state.version = backup.version;
+        state.version = match goes_back {
+            true => backup.version,
+            false => state.version.max(backup.version) + BUMP,
+        };
         state.log.clear();
-        state.forgotten = backup.version;
+        state.forgotten = state.version;
         state.discovery = Discovery::default();
         state.break_watches();
         drop(state);

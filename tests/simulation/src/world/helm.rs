@@ -12,7 +12,7 @@ use super::{World, id, path};
 use crate::apiserver::{Actor, Id};
 use crate::checker::FORGED;
 use crate::desired::{Manifest, NAMESPACES};
-use crate::plan::object_name;
+use crate::plan::{Forgery, object_name};
 
 impl World {
     pub(super) fn records(&self, namespace: usize, name: u8) -> Vec<(Id, Arc<Value>)> {
@@ -45,18 +45,10 @@ impl World {
     }
 
     pub(super) fn write_record(&self, actor: Actor, release: &Release, before: Option<i64>) {
-        let Ok(payload) = storage::encode(release) else {
+        let Some(body) = record(release) else {
             return;
         };
         let namespace = &release.namespace;
-        let name = storage::key(&release.name, release.revision);
-        let body = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
-            "metadata": {"name": name, "labels": {
-                "name": release.name, "owner": "helm", "status": release.status().as_str(),
-                "version": release.revision.to_string()}},
-            "data": {"release": STANDARD.encode(payload)},
-        });
         let path = format!("/api/v1/namespaces/{namespace}/secrets");
         self.local.act(actor, "POST", &path, body);
         if let Some(before) = before {
@@ -176,7 +168,7 @@ impl World {
     }
 
     /// A record that copies everything the agent's own has, but for the manifest.
-    pub(super) fn forge(&self, namespace: usize, name: u8, manifest: &Manifest) {
+    pub(super) fn forge(&self, forgery: Forgery, namespace: usize, name: u8, manifest: &Manifest) {
         let Some((newest, mut release)) = self.newest(namespace, name) else {
             return;
         };
@@ -186,14 +178,53 @@ impl World {
             "---\n# Source: shop/templates/x.yaml\n{}",
             golib::yaml::encode(&object).unwrap_or_default()
         );
-        release.revision = newest + 1;
+        release.revision = match forgery {
+            Forgery::Highest => HIGHEST,
+            _ => newest + 1,
+        };
         release.namespace = NAMESPACES[namespace].to_owned();
-        release.set_status(Status::Deployed, "Upgrade complete");
-        self.write_record(Actor::Tenant, &release, Some(newest));
+        match forgery {
+            Forgery::Removal => release.set_status(Status::Uninstalled, "Uninstallation complete"),
+            Forgery::AtWork => release.set_status(Status::PendingUpgrade, "Preparing upgrade"),
+            _ => release.set_status(Status::Deployed, "Upgrade complete"),
+        }
+        let actor = Actor::Tenant;
+        match forgery {
+            Forgery::Next | Forgery::Highest => self.write_record(actor, &release, Some(newest)),
+            Forgery::Removal => self.write_record(actor, &release, None),
+            Forgery::AtWork | Forgery::Bare => {
+                let Some(mut body) = record(&release) else {
+                    return;
+                };
+                let mut path = format!("/api/v1/namespaces/{}/secrets", release.namespace);
+                if forgery == Forgery::AtWork {
+                    path += "?fieldManager=Helm";
+                } else {
+                    body["type"] = "Opaque".into();
+                    body["metadata"]["labels"] = json!({});
+                }
+                self.local.act(actor, "POST", &path, body);
+            }
+        }
     }
 }
 
-fn revision_of(name: &str) -> i64 {
+/// A release as Helm stores it.
+fn record(release: &Release) -> Option<Value> {
+    let payload = storage::encode(release).ok()?;
+    Some(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {"name": storage::key(&release.name, release.revision), "labels": {
+            "name": release.name, "owner": "helm", "status": release.status().as_str(),
+            "version": release.revision.to_string()}},
+        "data": {"release": STANDARD.encode(payload)},
+    }))
+}
+
+/// The highest revision that is believed.
+const HIGHEST: i64 = i64::MAX / 2;
+
+pub(super) fn revision_of(name: &str) -> i64 {
     let number = name.rsplit_once(".v").map(|(_, number)| number);
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }

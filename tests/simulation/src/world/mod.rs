@@ -46,6 +46,7 @@ pub struct World {
     lives: u32,
     clock: Clock,
     backup: Option<(Backup, BTreeMap<usize, Desired>)>,
+    local_backup: Option<Backup>,
     /// When upstream last lost all bundles.
     emptied: Option<Instant>,
     /// Bundles that are to be upstream, and with which generation of copies.
@@ -83,6 +84,7 @@ impl World {
             lives: 0,
             clock,
             backup: None,
+            local_backup: None,
             emptied: None,
             generations: BTreeMap::new(),
             specs: BTreeMap::new(),
@@ -102,6 +104,7 @@ impl World {
     /// Puts back everything that is in the way of rest.
     pub fn settle(&mut self) {
         self.network.lock().faults = Faults::default();
+        self.network.lock().outages.clear();
         self.network.lock().down.clear();
         self.local.lock().refusals.clear();
         self.local.lock().denied.clear();
@@ -169,13 +172,21 @@ impl World {
                 let desired_state = self.checker().desired_state.now.clone();
                 self.backup = Some((self.upstream.backup(), desired_state));
             }
-            Action::Restore => {
+            Action::Restore(goes_back) => {
                 if let Some((backup, _)) = self.backup.clone() {
-                    self.upstream.restore(&backup);
+                    self.upstream.restore(&backup, *goes_back);
                     self.checker().sources_changed.clear();
                     // What was deleted since is there again, and somebody wants it until it is deleted again.
                     self.rediscover();
                     self.note_lost();
+                }
+            }
+            Action::BackupLocal => self.local_backup = Some(self.local.backup()),
+            Action::RestoreLocal(goes_back) => {
+                if let Some(backup) = &self.local_backup {
+                    self.local.restore(backup, *goes_back);
+                    let there = self.local.all(|_| true);
+                    self.checker().restored(&there);
                 }
             }
             Action::Empty => {
@@ -229,7 +240,11 @@ impl World {
                 self.network.lock().down.insert(server);
             }
             Action::Cut => self.cut(),
+            Action::Out(outage) => {
+                self.network.lock().outages.insert(*outage);
+            }
             Action::Up => {
+                self.network.lock().outages.clear();
                 self.network.lock().down.clear();
                 self.network.lock().cut.clear();
                 self.renew_token();

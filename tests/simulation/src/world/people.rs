@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::helm::revision_of;
 use super::{World, id, path};
 use crate::apiserver::{Actor, Id};
 use crate::desired::{NAMESPACES, ObjectKind, SYSTEM};
@@ -104,7 +105,16 @@ impl World {
                     local.act(Actor::Helm, "DELETE", &path(&id), Value::Null);
                 }
             }
-            Action::Forge(namespace, name, manifest) => self.forge(*namespace, *name, manifest),
+            Action::Forge(forgery, namespace, name, manifest) => {
+                self.forge(*forgery, *namespace, *name, manifest);
+            }
+            Action::Relabel(namespace, name, status) => {
+                let records = self.records(*namespace, *name).into_iter();
+                if let Some((id, _)) = records.max_by_key(|(id, _)| revision_of(&id.name)) {
+                    let body = json!({"metadata": {"labels": {"status": status}}});
+                    local.act(Actor::Tenant, "PATCH", &path(&id), body);
+                }
+            }
             _ => {}
         }
     }

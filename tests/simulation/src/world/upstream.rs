@@ -1,6 +1,7 @@
 //! The upstream cluster: what is wanted of bundles there, and what disasters do to it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{BUNDLES_PATH, WORKSPACE, World, bundle_id};
 use crate::apiserver::{Actor, Id};
+use crate::checker::ReleaseKey;
 use crate::desired::{BUNDLES, CANARY, CLUSTER, Desired, Origin, SYSTEM, bundle_name};
 
 /// How long it takes at most until a removal is judged.
@@ -66,8 +68,7 @@ impl World {
     /// The releases, each by its bundle, of bundles that upstream has not and that are held by the agent, or being removed: by its own word, as
     /// they may be gone.
     pub fn held(&self) -> Vec<usize> {
-        let id = Id::new("", "configmaps", SYSTEM, "fleet-agent-ledger");
-        let ledger = self.local.get(&id).unwrap_or_default();
+        let ledger = self.ledger();
         let entries = ledger["data"].as_object().into_iter().flatten();
         let held = entries.filter_map(|(_, text)| {
             let entry: Value = serde_json::from_str(text.as_str()?).ok()?;
@@ -78,6 +79,21 @@ impl World {
             (is_held && !self.present(bundle)).then_some(bundle)
         });
         held.collect()
+    }
+
+    fn ledger(&self) -> Arc<Value> {
+        let id = Id::new("", "configmaps", SYSTEM, "fleet-agent-ledger");
+        self.local.get(&id).unwrap_or_default()
+    }
+
+    /// Releases that the agent remembers.
+    pub fn remembered(&self) -> BTreeSet<ReleaseKey> {
+        let ledger = self.ledger();
+        let entries = ledger["data"].as_object().into_iter().flatten();
+        let releases = entries.filter_map(|(key, _)| key.split_once('_'));
+        releases
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+            .collect()
     }
 
     pub(super) fn note_lost(&self) {

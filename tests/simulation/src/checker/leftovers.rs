@@ -1,0 +1,105 @@
+//! What is left of what nobody wants any more, once everything is at rest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Checker, ReleaseKey, adoption, release_of};
+use crate::apiserver::{Actor, Id};
+use crate::desired::{Desired, NAMESPACES, bundle_name};
+
+/// How it stands with the bundles at rest.
+pub struct Rest<'w> {
+    /// An object of the local cluster.
+    pub live: &'w dyn Fn(&Id) -> Option<Arc<Value>>,
+    /// Whether upstream is told that a bundle is ready.
+    pub is_ready: &'w dyn Fn(usize) -> bool,
+    /// Releases that the agent remembers.
+    pub remembered: &'w BTreeSet<ReleaseKey>,
+}
+
+impl Checker {
+    /// An object that the agent created and that nothing wants any more: no version of a bundle that is ready, no bundle at all, no
+    /// removal that is under way or held, no record.
+    pub fn leftover(&self, rest: &Rest<'_>) -> Option<String> {
+        let objects = self.made.iter().filter(|(id, release)| {
+            (rest.live)(id).is_some_and(|live| self.is_own(&live, release))
+        });
+        let mut left = objects.filter_map(|(id, release)| {
+            let why = self.left_of(id, release, rest)?;
+            Some(format!("{id} of {release:?} is there: {why}"))
+        });
+        left.next().or_else(|| self.copy_left(rest))
+    }
+
+    /// Whether an object is one that the agent made, has the marks of its release and was neither kept nor there before.
+    fn is_own(&self, live: &Value, release: &ReleaseKey) -> bool {
+        let origin = self.origins.get(&Self::uid(live));
+        let is_made = origin.is_some_and(|origin| matches!(origin.actor, Actor::Agent(_)));
+        let is_marked = Self::owner(live).as_ref() == Some(release);
+        is_made && is_marked && adoption(live).is_none() && !Self::is_hook(live)
+    }
+
+    fn left_of(&self, id: &Id, release: &ReleaseKey, rest: &Rest<'_>) -> Option<String> {
+        if self.forgotten.contains(release) {
+            return None;
+        }
+        let is_its = |desired: &Desired| release_of(desired) == *release;
+        let bundles = self.desired_state.of_release(&release.0, &release.1);
+        let mut ever = bundles
+            .iter()
+            .flat_map(|bundle| &self.desired_state.ever[bundle]);
+        // What was left on purpose is nobody's to take away, whoever has the release next.
+        if ever.any(|desired| is_its(desired) && desired.keep_resources) {
+            return None;
+        }
+        let mut wanting = self.desired_state.now.iter();
+        let wanting = wanting.by_ref().filter(|(_, desired)| is_its(desired));
+        match wanting.collect::<Vec<_>>().as_slice() {
+            [] => {
+                let has_records = self.records.get(release).is_some_and(|all| !all.is_empty());
+                (!has_records && !rest.remembered.contains(release))
+                    .then(|| "no bundle wants the release, and nothing remembers it".to_owned())
+            }
+            [(bundle, desired)] => {
+                let wants = desired.is_missing || desired.ids().any(|wanted| wanted == *id);
+                (!wants && (rest.is_ready)(**bundle))
+                    .then(|| format!("{} is ready and does not want it", bundle_name(**bundle)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A copy in a namespace where no bundle needed one that is still wanted: what a bundle needs no more goes with it.
+    fn copy_left(&self, rest: &Rest<'_>) -> Option<String> {
+        let places = NAMESPACES
+            .iter()
+            .flat_map(|namespace| (0..2_u8).map(move |number| (number, *namespace)));
+        let mut left = places.filter(|(number, namespace)| {
+            let id = Id::new("", "secrets", namespace, &format!("pull{number}"));
+            let live = (rest.live)(&id);
+            let origin = live.and_then(|live| self.origins.get(&Self::uid(&live)).cloned());
+            let is_made = origin.is_some_and(|origin| origin.actor.deploys_bundles());
+            let needed = |desired: &Desired| {
+                desired.copies.contains(number) && desired.release_namespace() == *namespace
+            };
+            let ever = self.desired_state.ever.iter();
+            let mut needing = ever.filter(|(_, desired)| desired.iter().any(needed));
+            // Kept on purpose, or with a release whose removal is not over.
+            let stays = |(bundle, desired): (&usize, &Vec<Desired>)| {
+                let mut releases = desired.iter().map(release_of);
+                self.desired_state.now.contains_key(bundle)
+                    || desired.iter().any(|desired| desired.keep_resources)
+                    || releases.any(|release| {
+                        rest.remembered.contains(&release) || self.forgotten.contains(&release)
+                    })
+            };
+            is_made && !needing.any(stays)
+        });
+        let (number, namespace) = left.next()?;
+        Some(format!(
+            "the copy pull{number} is in {namespace}, and no bundle needs it"
+        ))
+    }
+}
