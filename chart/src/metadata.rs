@@ -176,10 +176,10 @@ impl Draft {
         at.object(value, KNOWN, |name, at, value| match name {
             "name" => at.string(value, &mut md.name),
             "home" => at.string(value, &mut md.home),
-            "sources" => at.strings(value, "[]string", &mut md.sources),
+            "sources" => read_texts(value, at, &mut md.sources),
             "version" => at.string(value, &mut md.version),
             "description" => at.string(value, &mut md.description),
-            "keywords" => at.strings(value, "[]string", &mut md.keywords),
+            "keywords" => read_texts(value, at, &mut md.keywords),
             "icon" => at.string(value, &mut md.icon),
             "apiVersion" => at.string(value, &mut md.api_version),
             "condition" => at.string(value, &mut md.condition),
@@ -190,14 +190,14 @@ impl Draft {
             "type" => at.string(value, &mut md.chart_type),
             "annotations" => read_annotations(value, at, &mut md.annotations),
             "maintainers" => {
-                let items = at.list(value, "[]*v2.Maintainer")?;
+                let items = at.at_most(MOST, value, "[]*v2.Maintainer")?;
                 let at = at.within("Maintainer", "v2.Maintainer");
                 read_pointers(items, maintainers, |item, out| {
                     read_maintainer(item, &at, out)
                 })
             }
             "dependencies" => {
-                let items = at.list(value, "[]*v2.Dependency")?;
+                let items = at.at_most(MOST, value, "[]*v2.Dependency")?;
                 let at = at.within("Dependency", "v2.Dependency");
                 if items.is_none() {
                     *dependencies = None;
@@ -220,6 +220,14 @@ impl Draft {
         }
         metadata
     }
+}
+
+/// Elements that a list of `Chart.yaml` may have. Each chart is copied several times while it is deployed, and once for each of its aliases.
+const MOST: usize = 10_000;
+
+fn read_texts(value: &Value, at: &At<'_>, out: &mut Vec<String>) -> Result<(), DecodeError> {
+    at.at_most(MOST, value, "[]string")?;
+    at.strings(value, "[]string", out)
 }
 
 /// Go's decoding of a list of pointers: elements that were there before are read over.
@@ -286,11 +294,13 @@ fn read_dependency(value: &Value, at: &At<'_>, out: &mut Dependency) -> Result<(
         "version" => at.string(value, &mut out.version),
         "repository" => at.string(value, &mut out.repository),
         "condition" => at.string(value, &mut out.condition),
-        "tags" => at.strings(value, "[]string", &mut out.tags),
+        "tags" => read_texts(value, at, &mut out.tags),
         "enabled" => at.boolean(value, &mut out.enabled),
         "alias" => at.string(value, &mut out.alias),
         _ => {
-            let items = at.list(value, "[]interface {}")?.unwrap_or_default();
+            let items = at
+                .at_most(MOST, value, "[]interface {}")?
+                .unwrap_or_default();
             out.import_values = items.iter().cloned().map(golib::json::floats).collect();
             Ok(())
         }
@@ -320,7 +330,7 @@ impl Lock {
                 "generated" => json::time(value, &mut lock.generated),
                 "digest" => at.string(value, &mut lock.digest),
                 _ => {
-                    if let Some(items) = at.list(value, "[]*v2.Dependency")? {
+                    if let Some(items) = at.at_most(MOST, value, "[]*v2.Dependency")? {
                         let mut found = Vec::new();
                         let at = at.within("Dependency", "v2.Dependency");
                         read_pointers(Some(items), &mut found, |item, out| {
@@ -379,5 +389,41 @@ impl<'de> Deserialize<'de> for Metadata {
         let value = Value::deserialize(deserializer)?;
         Self::from_json_at(&value, &At::new("Metadata", "v2.Metadata", ""))
             .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::loader::load_files;
+    use crate::{File, Warnings};
+
+    #[test]
+    fn lists_of_chart_yaml_have_an_end() {
+        for (field, element) in [
+            ("sources", "a"),
+            ("keywords", "a"),
+            ("maintainers", "{}"),
+            ("dependencies", "{}"),
+            ("dependencies", "{name: x, version: 1.0.0, tags: [...]}"),
+            (
+                "dependencies",
+                "{name: x, version: 1.0.0, import-values: [...]}",
+            ),
+        ] {
+            let many = |element: &str| vec![element; 10_001].join(", ");
+            let list = match element.split_once("...") {
+                Some((before, after)) => format!("{before}{}{after}", many("a")),
+                None => many(element),
+            };
+            let text = format!("apiVersion: v2\nname: web\nversion: 1.0.0\n{field}: [{list}]\n");
+            let files = vec![File::new("Chart.yaml", text)];
+            let failed = load_files(files, &mut Warnings::default()).unwrap_err();
+            let told =
+                std::iter::successors(Some(&failed as &dyn std::error::Error), |e| e.source());
+            let told: Vec<String> = told.map(ToString::to_string).collect();
+            let told = told.join(": ");
+            assert!(told.contains(field), "{told}");
+            assert!(told.contains("more than 10000 elements"), "{told}");
+        }
     }
 }

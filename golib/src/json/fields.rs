@@ -78,6 +78,14 @@ pub enum FieldError {
     /// A byte field is not base64.
     #[error(transparent)]
     Base64(#[from] CorruptInputError),
+    /// A list has more elements than anybody needs. Not Go's: it reads as many as there are.
+    #[error("{place}: more than {most} elements")]
+    TooMany {
+        /// The field.
+        place: Cow<'static, str>,
+        /// How many it may have.
+        most: usize,
+    },
     /// A time field is no RFC 3339 time. Of a long text the beginning is told.
     #[error(transparent)]
     Time(#[from] ParseError),
@@ -275,6 +283,26 @@ impl<'a> At<'a> {
             Value::Null => Ok(None),
             Value::Array(items) => Ok(Some(items)),
             other => Err(self.mismatch(other, wanted)),
+        }
+    }
+
+    /// As [`At::list`], of at most so many elements: what each is read into may take many times what it takes in the document.
+    ///
+    /// # Errors
+    /// [`FieldError::Type`], [`FieldError::TooMany`].
+    pub fn at_most<'v>(
+        &self,
+        most: usize,
+        value: &'v Value,
+        wanted: &'static str,
+    ) -> Result<Option<&'v [Value]>, FieldError> {
+        match self.list(value, wanted)? {
+            Some(items) if items.len() > most => {
+                let place = Mismatch::new(value, wanted).of(self.owner, self.path.as_str());
+                let place = place.place().into_owned().into();
+                Err(FieldError::TooMany { place, most })
+            }
+            items => Ok(items),
         }
     }
 
