@@ -4,7 +4,8 @@
 //! Most errors name places and never content. Some texts are not ours, though: a chart's
 //! `fail`, the API server's "Invalid value", a YAML parser that quotes what it stumbled over. So
 //! everything that may be secret in a deployment is collected, and any of it that stands in the
-//! text is replaced.
+//! text is replaced. The forms in which it may be quoted are many for each value: they are made one by one while a text is told, are looked up
+//! in what the text has, and none is kept.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -25,6 +26,9 @@ const SHORTEST: usize = 6;
 
 /// Go's YAML decoder quotes so much of what it cannot use.
 const GO_QUOTED: usize = 7;
+
+/// So much of an error is told at most, in bytes: more than a condition takes. What comes after it is cut before it is redacted.
+const MOST_TOLD: usize = 32 << 10;
 
 /// An error as it may leave the process: only [`SensitiveData`] makes one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +59,7 @@ impl From<Redacted> for PublicText {
 /// What may be secret in one deployment. Cannot be printed.
 #[derive(Default)]
 pub struct SensitiveData {
-    texts: BTreeSet<String>,
+    texts: Vec<Secret>,
     /// What users gave a chart, which is no secret as far as the chart says it itself.
     given: Vec<Given>,
     /// Documents that cannot be read: any of their words may be secret.
@@ -63,8 +67,55 @@ pub struct SensitiveData {
 }
 
 struct Given {
-    texts: BTreeSet<String>,
+    texts: Vec<Secret>,
+    /// What of it everybody reads.
+    shown: Vec<Secret>,
     chart: Chart,
+}
+
+/// Something that may be secret, as it came.
+enum Secret {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+impl Secret {
+    /// All forms that it may be quoted in, one by one.
+    fn each_form(&self, mut take: impl FnMut(&str)) {
+        let mut add = |form: &str| {
+            if form.chars().nth(SHORTEST - 1).is_none() {
+                return;
+            }
+            take(form);
+            if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
+                take(&format!("{}...", &form[..end]));
+            }
+        };
+        match self {
+            Self::Number(number) => {
+                add(&number.to_string());
+                // As templates print it.
+                if let Some(number) = number.as_f64() {
+                    add(&golib::strconv::format_float(number, b'g', -1, 64));
+                }
+            }
+            Self::Text(text) => {
+                add(&STANDARD.encode(text));
+                add(text);
+                for line in text.lines() {
+                    let line = line.trim();
+                    add(line);
+                    // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
+                    add(line.trim_matches(|c: char| !c.is_alphanumeric()));
+                    let quoted = golib::strconv::quote(line);
+                    add(quoted.trim_matches('"'));
+                }
+                // In an object that is quoted as JSON.
+                let encoded = golib::json::encode(&Value::String(text.clone()));
+                add(encoded.trim_matches('"'));
+            }
+        }
+    }
 }
 
 impl SensitiveData {
@@ -74,9 +125,10 @@ impl SensitiveData {
         let mut given = Self::default();
         values.values().for_each(|value| given.add_value(value));
         Self {
-            texts: BTreeSet::new(),
+            texts: Vec::new(),
             given: vec![Given {
                 texts: given.texts,
+                shown: Vec::new(),
                 chart: chart.clone(),
             }],
             unread: Vec::new(),
@@ -109,10 +161,10 @@ impl SensitiveData {
     /// What a user gave where everybody reads it is no secret.
     #[must_use]
     pub fn without(mut self, shown: &serde_json::Map<String, Value>) -> Self {
-        let mut known = Self::default();
-        shown.values().for_each(|value| known.add_value(value));
         for given in &mut self.given {
-            given.texts.retain(|text| !known.texts.contains(text));
+            let mut known = Self::default();
+            shown.values().for_each(|value| known.add_value(value));
+            given.shown.append(&mut known.texts);
         }
         self
     }
@@ -149,12 +201,12 @@ impl SensitiveData {
 
     /// A text without any of it, to be told.
     pub fn tell(&self, text: &str) -> PublicText {
-        PublicText::of_redacted(self.redact(text))
+        PublicText::of_redacted(self.redact_beginning(text))
     }
 
     /// An error and its causes, without any of it.
     pub fn redacted(&self, failed: &(dyn std::error::Error + 'static)) -> Redacted {
-        Redacted(self.redact(&error::chain(failed)))
+        Redacted(self.redact_beginning(&error::chain(failed)))
     }
 
     /// Facts of the cluster that may come from a Secret of its site.
@@ -210,44 +262,40 @@ impl SensitiveData {
     pub fn add_value(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
-            Value::Number(number) => {
-                self.add_form(&number.to_string());
-                // As templates print it.
-                if let Some(number) = number.as_f64() {
-                    self.add_form(&golib::strconv::format_float(number, b'g', -1, 64));
-                }
-            }
+            Value::Number(number) => self.texts.push(Secret::Number(number.clone())),
             Value::Array(items) => items.iter().for_each(|item| self.add_value(item)),
             Value::Object(fields) => fields.values().for_each(|field| self.add_value(field)),
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    /// A text, its lines, and the forms either may be quoted in.
+    /// A text and its lines.
     fn add_text(&mut self, text: &str) {
-        self.add_form(&STANDARD.encode(text));
-        self.add_form(text);
-        for line in text.lines() {
-            let line = line.trim();
-            self.add_form(line);
-            // Without the signs YAML reads as its own: `*anchor`, `&tag`, quotes.
-            self.add_form(line.trim_matches(|c: char| !c.is_alphanumeric()));
-            let quoted = golib::strconv::quote(line);
-            self.add_form(quoted.trim_matches('"'));
-        }
-        // In an object that is quoted as JSON.
-        let encoded = golib::json::encode(&Value::String(text.to_owned()));
-        self.add_form(encoded.trim_matches('"'));
+        self.texts.push(Secret::Text(text.to_owned()));
     }
 
-    fn add_form(&mut self, form: &str) {
-        if form.chars().count() < SHORTEST {
-            return;
+    /// As much of a text as may be told, without any of it, nor the beginning of any where the text is cut.
+    fn redact_beginning(&self, text: &str) -> String {
+        if text.len() <= MOST_TOLD {
+            return self.redact(text);
         }
-        self.texts.insert(form.to_owned());
-        if let Some((end, _)) = form.char_indices().nth(GO_QUOTED) {
-            self.texts.insert(format!("{}...", &form[..end]));
+        let mut text = &text[..text.floor_char_boundary(MOST_TOLD)];
+        if !self.unread.is_empty() {
+            text = &text[..text.rfind(char::is_whitespace).unwrap_or_default()];
         }
+        let mut end = text.len();
+        let mut ends_in = |form: &str| {
+            let from = text.len().saturating_sub(form.len());
+            let tail = &text.as_bytes()[from..];
+            let begun = (0..tail.len().saturating_sub(SHORTEST - 1))
+                .find(|at| form.as_bytes().starts_with(&tail[*at..]));
+            end = begun.map_or(end, |at| end.min(from + at));
+        };
+        let given = self.given.iter().flat_map(|given| &given.texts);
+        for secret in self.texts.iter().chain(given) {
+            secret.each_form(&mut ends_in);
+        }
+        self.redact(&text[..text.floor_char_boundary(end)])
     }
 
     /// The text without any of it.
@@ -266,28 +314,43 @@ impl SensitiveData {
     }
 
     /// What of it stands in a text.
-    fn found_in(&self, text: &str) -> Found<'_> {
-        // What stands in the text is looked for first: it is short, and a chart's templates are not.
-        let stands = |secret: &&String| text.contains(secret.as_str());
-        let given = self.given.iter().flat_map(|given| {
-            let found = given.texts.iter().filter(stands).collect();
-            unknown_to(&given.chart, found)
-        });
-        // Most words of a document have a beginning that the text does not have anywhere.
-        let beginnings: HashSet<&[u8]> = match self.unread.is_empty() {
-            true => HashSet::new(),
-            false => text.as_bytes().windows(SHORTEST).collect(),
+    fn found_in(&self, text: &str) -> Found {
+        // Most forms have a beginning that the text does not have anywhere.
+        let is_short = text.len() <= MOST_TOLD;
+        let beginnings: HashSet<&[u8]> = match is_short || !self.unread.is_empty() {
+            true => text.as_bytes().windows(SHORTEST).collect(),
+            false => HashSet::new(),
         };
         let may_stand = |word: &str| {
             let beginning = word.as_bytes().get(..SHORTEST);
-            beginning.is_some_and(|beginning| beginnings.contains(beginning))
+            let is_there = |beginning| beginnings.is_empty() || beginnings.contains(beginning);
+            beginning.is_some_and(is_there)
         };
+        let standing = |secrets: &[Secret]| {
+            let mut found = BTreeSet::<String>::new();
+            for secret in secrets {
+                secret.each_form(|form| {
+                    if may_stand(form) && !found.contains(form) && text.contains(form) {
+                        found.insert(form.to_owned());
+                    }
+                });
+            }
+            found
+        };
+        let mut all = standing(&self.texts);
+        for given in &self.given {
+            let mut found = standing(&given.texts);
+            if !found.is_empty() {
+                take_away(&given.shown, &mut found);
+                unknown_to(&given.chart, &mut found);
+            }
+            all.append(&mut found);
+        }
         let documents = self.unread.iter();
         let unread = documents.flat_map(|one| words(one).chain(one.split_whitespace()));
         let unread = unread.filter(|word| may_stand(word) && text.contains(word));
-        let unread: BTreeSet<&str> = unread.collect();
-        let known = self.texts.iter().filter(stands).chain(given);
-        let mut found: Vec<&str> = known.map(String::as_str).chain(unread).collect();
+        all.extend(unread.map(str::to_owned));
+        let mut found: Vec<String> = all.into_iter().collect();
         // The longest first: one may contain another.
         found.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Found(found)
@@ -295,9 +358,9 @@ impl SensitiveData {
 }
 
 /// The secrets that stand in a text.
-struct Found<'s>(Vec<&'s str>);
+struct Found(Vec<String>);
 
-impl Found<'_> {
+impl Found {
     fn redact(&self, text: &str) -> String {
         let secrets = self.0.iter();
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret, MASK))
@@ -370,20 +433,30 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| word.chars().count() >= SHORTEST)
 }
 
-/// Those texts that neither the chart's own values nor its templates say.
-fn unknown_to<'t>(chart: &Chart, mut texts: Vec<&'t String>) -> Vec<&'t String> {
+/// Takes away all forms of what is no secret.
+fn take_away(known: &[Secret], texts: &mut BTreeSet<String>) {
+    for known in known {
+        known.each_form(|form| {
+            texts.remove(form);
+        });
+    }
+}
+
+/// Leaves those texts that neither the chart's own values nor its templates say.
+fn unknown_to(chart: &Chart, texts: &mut BTreeSet<String>) {
     if texts.is_empty() {
-        return texts;
+        return;
     }
     let mut known = SensitiveData::default();
     known.add_value(&chart.values);
-    texts.retain(|text| !known.texts.contains(*text));
+    take_away(&known.texts, texts);
     for template in &chart.templates {
         let template = String::from_utf8_lossy(&template.data);
         texts.retain(|text| !template.contains(text.as_str()));
     }
-    let dependencies = chart.dependencies.iter();
-    dependencies.fold(texts, |texts, chart| unknown_to(chart, texts))
+    for chart in &chart.dependencies {
+        unknown_to(chart, texts);
+    }
 }
 
 #[cfg(test)]
@@ -487,6 +560,28 @@ mod tests {
         let told = format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
         assert_eq!(without_quotes(text), told);
         assert_eq!(without_quotes("a \"canary"), format!("a {MASK}"));
+    }
+
+    /// A chart may fail with all that fits into memory, and have as many values.
+    #[test]
+    fn what_is_told_is_cut_before_it_is_redacted_and_nothing_is_kept_of_values() {
+        let many: Vec<_> = (0..20_000).map(|n| format!("{n:07}")).collect();
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!(many));
+        assert_eq!(secrets.texts.len(), 20_000);
+        let endless = "a".repeat(8 << 20);
+        assert_eq!(secrets.tell(&endless).len(), MOST_TOLD);
+        let told = secrets.tell(&("0000042 ".repeat(3) + &endless));
+        assert!(told.starts_with(&format!("{MASK} {MASK} {MASK} aaa")));
+        // Cut in the middle of a secret, none of that is told.
+        let secret = "a canary line that is long";
+        let mut secrets = SensitiveData::default();
+        secrets.add_value(&json!(secret));
+        for begun in SHORTEST..secret.len() {
+            let cut = "x".repeat(MOST_TOLD - begun) + secret;
+            let told = secrets.tell(&(cut + "y"));
+            assert_eq!(told.trim_matches('x'), "", "{begun}");
+        }
     }
 
     #[test]

@@ -437,23 +437,34 @@ impl Deployer {
                 deployed => break deployed,
             }
         };
-        let deployed = deployed.map_err(|cause| {
-            let was_rendering = matches!(cause, DeployError::Render(_));
-            if was_rendering && superseded.is_cancelled() {
-                return superseded_halt();
+        let deployed = match deployed {
+            Ok(deployed) => deployed,
+            Err(DeployError::Render(_)) if superseded.is_cancelled() => {
+                return Err(superseded_halt());
             }
-            let mut secrets = sensitive.secrets(&values, &chart);
-            // An undo, or a refused change, may quote what is there.
-            if let Some(known) = known {
-                secrets.add_release(known);
+            Err(cause) => {
+                let is_failed_hook = cause.is_failed_hook();
+                // An undo, or a refused change, may quote what is there.
+                let known = known.cloned();
+                let telling = move || {
+                    let mut secrets = sensitive.secrets(&values, &chart);
+                    if let Some(known) = &known {
+                        secrets.add_release(known);
+                    }
+                    halt(cause, &secrets)
+                };
+                // Who has much to say, and much that is secret, holds nobody up.
+                let told = impersonated.cluster().host().work(telling).await;
+                let mut halt = told.map_err(|aborted| {
+                    let aborted = DeployError::RenderAborted(aborted);
+                    halt(aborted, &SensitiveData::default())
+                })?;
+                if has_run_hooks.load(Ordering::Relaxed) {
+                    halt.cause = halt.cause.after_hooks(is_failed_hook);
+                }
+                return Err(halt);
             }
-            let is_failed_hook = cause.is_failed_hook();
-            let mut halt = halt(cause, &secrets);
-            if has_run_hooks.load(Ordering::Relaxed) {
-                halt.cause = halt.cause.after_hooks(is_failed_hook);
-            }
-            halt
-        })?;
+        };
         report.fields_settled(&deployed.conflicts);
         if let Some(text) = chart_poll::downgrade(known, &deployed.release) {
             report.event(Reason::OlderChart, text);
