@@ -71,6 +71,8 @@ pub struct DeployFacts {
     pub overwritten: bool,
     /// The release was filled in with other facts than there are now.
     pub facts_changed: bool,
+    /// Another deployment ID was deployed since the status was written: upstream was restored from a backup.
+    pub status_is_outdated: bool,
 }
 
 /// Whether an object listed under `overwrites` was last found missing: it was deleted along with
@@ -103,7 +105,7 @@ pub fn deploy_reason(bundle: &BundleDeployment, facts: DeployFacts) -> Option<De
         None
     } else if facts.downstream_resources_changed {
         Some(DeployReason::DownstreamResourcesChanged)
-    } else if spec.deployment_id != status.applied_deployment_id {
+    } else if spec.deployment_id != status.applied_deployment_id || facts.status_is_outdated {
         Some(DeployReason::Changed)
     } else if status.condition(INSTALLED) == "False" || status.release.is_empty() {
         Some(DeployReason::Unfinished)
@@ -197,6 +199,7 @@ mod tests {
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
+            status_is_outdated: false,
         };
         let mut bundle = bundle(json!({"metadata": {}, "spec": {"deploymentID": "id"},
             "status": {"appliedDeploymentID": applied, "release": release}}));
@@ -208,6 +211,15 @@ mod tests {
         assert_eq!(
             deploy_reason(&bundle, copied),
             Some(DeployReason::DownstreamResourcesChanged)
+        );
+        let outdated = DeployFacts {
+            status_is_outdated: true,
+            ..facts
+        };
+        assert_eq!(
+            deploy_reason(&bundle, outdated),
+            Some(DeployReason::Changed),
+            "the status is of before a restore"
         );
         let facts_changed = DeployFacts {
             facts_changed: true,
@@ -230,6 +242,7 @@ mod tests {
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: false,
+            status_is_outdated: false,
         };
         let reason = deploy_reason(&bundle, facts);
         assert_eq!(reason, Some(DeployReason::Unfinished));
@@ -282,6 +295,7 @@ mod tests {
             downstream_resources_changed: false,
             overwritten: false,
             facts_changed: true,
+            status_is_outdated: false,
         };
         assert_eq!(deploy_reason(&bundle, facts), reason);
     }

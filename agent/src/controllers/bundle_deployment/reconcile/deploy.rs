@@ -49,6 +49,7 @@ impl ReconcileState {
         stored: Option<&Release>,
         downstream_resources_changed: bool,
         overwritten: bool,
+        status_is_outdated: bool,
     ) -> DeployFacts {
         let bundle = &self.bundle;
         DeployFacts {
@@ -57,6 +58,7 @@ impl ReconcileState {
             overwritten: overwritten
                 || plan::is_overwritten(&bundle.spec, &bundle.status.modified_status),
             facts_changed: stored.is_some_and(|stored| filled.is_outdated(stored)),
+            status_is_outdated,
         }
     }
 }
@@ -74,7 +76,8 @@ impl Reconciler {
         let stored = stored.map_err(Halt::at(Cause::ReadHeldRelease, &state.facts))?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
-        let facts = state.deploy_facts(filled, wanted, false, overwritten);
+        let outdated = self.is_outdated(&state.bundle);
+        let facts = state.deploy_facts(filled, wanted, false, overwritten, outdated);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
             tracing::info!(bundle = state.bundle.name(), ?reason, %hold, "not deploying");
             state.report.deploy_held(hold);
@@ -102,7 +105,8 @@ impl Reconciler {
         })?;
         let overwritten = self.is_overwritten(state.bundle.name());
         let wanted = wanted(stored.as_ref(), &state.bundle);
-        let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten);
+        let outdated = self.is_outdated(&state.bundle);
+        let facts = state.deploy_facts(filled, wanted, resources_changed, overwritten, outdated);
         let reason = match plan::deploy_reason(&state.bundle, facts) {
             None => self.changed_source(state, impersonated, wanted).await,
             reason => reason,
@@ -385,6 +389,7 @@ impl Reconciler {
             }
         };
         self.forget(bundle.name());
+        self.note_deployed(&bundle);
         self.deploy_succeeded(state, reason).await;
         self.note_overwritten(bundle.name(), false);
         let id = ReleaseId::new(&key, deployed.release.revision);

@@ -76,6 +76,8 @@ pub struct Reconciler {
     corrections: Mutex<HashMap<String, Attempts>>,
     /// The releases that upstream's statuses name and the ledger does not know, once they were looked at, by bundle.
     looked_at: Mutex<HashMap<String, String>>,
+    /// The deployment ID that was deployed last, by bundle: after a restore upstream's status may tell of an earlier one.
+    deployed: Mutex<HashMap<String, String>>,
     /// Objects of bundles that another release has, all of them, as the last look found them. Nothing of a bundle that is not looked at.
     taken: Mutex<HashMap<String, BTreeSet<ObjectKey>>>,
     /// Bundles an object of which was last found missing that they overwrite: the status names ten objects at most.
@@ -144,6 +146,7 @@ impl Reconciler {
             waiting: Mutex::default(),
             corrections: Mutex::default(),
             looked_at: Mutex::default(),
+            deployed: Mutex::default(),
             taken: Mutex::default(),
             overwritten: Mutex::default(),
             release_locks: ReleaseLocks::default(),
@@ -317,6 +320,7 @@ impl Reconciler {
         let mut entries = vec![
             ("bundles_waiting_for_upstream", len(&self.waiting)),
             ("corrected_bundles", len(&self.corrections)),
+            ("deployed_bundles", len(&self.deployed)),
             ("looked_up_releases", len(&self.looked_at)),
             ("bundles_without_their_objects", len(&self.taken)),
             ("locked_releases", self.release_locks.count()),
@@ -405,6 +409,18 @@ impl Reconciler {
         };
     }
 
+    /// Whether another deployment ID was deployed since a bundle's status was written.
+    fn is_outdated(&self, bundle: &BundleDeployment) -> bool {
+        let deployed = self.deployed.lock();
+        let last = deployed.get(bundle.name());
+        last.is_some_and(|last| *last != bundle.status.applied_deployment_id)
+    }
+
+    fn note_deployed(&self, bundle: &BundleDeployment) {
+        let (name, id) = (bundle.name(), &bundle.spec.deployment_id);
+        self.deployed.lock().insert(name.to_owned(), id.clone());
+    }
+
     /// How long a bundle has waited for upstream, since the first call.
     fn waited(&self, name: &str) -> Duration {
         let mut waiting = self.waiting.lock();
@@ -428,6 +444,7 @@ impl Reconciler {
         self.note_overwritten(name, false);
         self.corrections.lock().remove(name);
         self.looked_at.lock().remove(name);
+        self.deployed.lock().remove(name);
     }
 
     /// Nothing is waited for any more. How often corrections did not help is another matter.
