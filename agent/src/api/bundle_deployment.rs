@@ -101,6 +101,28 @@ pub struct BundleDeploymentSpec {
     pub off_schedule: bool,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub waiting_for_values: bool,
+    /// Why only names are left of [`Self::options`], and nothing of [`Self::staged_options`], where that is so.
+    #[serde(skip)]
+    pub left_out: Option<LeftOut>,
+}
+
+/// Why most of the options are not there. With the SHA-256 of what was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// They are too large to be kept, and are asked for when they are needed.
+    Large([u8; 32]),
+    /// They are not worked on.
+    Refused([u8; 32], TooMany),
+}
+
+/// More of something than is worked on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} has more than {most} elements")]
+pub struct TooMany {
+    /// Its path from the object on, `[]` behind lists.
+    pub field: String,
+    /// What is allowed, of all lists of that path together.
+    pub most: usize,
 }
 
 impl BundleDeploymentSpec {

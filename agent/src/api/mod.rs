@@ -11,7 +11,9 @@ mod content;
 mod options;
 mod status;
 
-pub use bundle_deployment::{BundleDeployment, BundleDeploymentSpec, BundleHelmOptions, BundleRef};
+pub use bundle_deployment::{
+    BundleDeployment, BundleDeploymentSpec, BundleHelmOptions, BundleRef, LeftOut, TooMany,
+};
 pub use cluster::{AgentStatus, Cluster, ClusterSpec, ClusterStatus};
 pub use cluster_registration::{ClusterRegistration, ClusterRegistrationSpec};
 pub use content::Content;

@@ -4,6 +4,7 @@
 mod account_records;
 pub mod health;
 pub mod identity;
+pub mod listed;
 pub mod requests;
 #[cfg(test)]
 pub(crate) mod scripted;

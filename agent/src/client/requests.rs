@@ -83,6 +83,22 @@ impl LastContact {
 /// ([`AnswerLimit`]).
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// Objects of a page of a list that is asked for again with fewer where it is too large.
+pub const PAGE: u32 = 64;
+
+/// The largest such page, in bytes.
+const MAX_PAGE: u64 = 16 << 20;
+
+/// The largest answer to a request that says nothing of it.
+fn most(uri: &http::Uri) -> u64 {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    let limit = parameters.find_map(|parameter| parameter.strip_prefix("limit="));
+    match limit.and_then(|limit| limit.parse().ok()) {
+        Some(2..=PAGE) => MAX_PAGE,
+        _ => MAX_ANSWER,
+    }
+}
+
 /// A server took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer within {0:?}")]
@@ -275,8 +291,8 @@ where
         let path = request.uri().path().to_owned();
         let Common { host, last_contact } = self.common.clone();
         let (limit, is_watch) = (patience(request.method()), is_watch(request.uri()));
-        let most = request.extensions().get::<AnswerLimit>();
-        let most = most.map_or(MAX_ANSWER, |most| most.0);
+        let asked = request.extensions().get::<AnswerLimit>();
+        let most = asked.map_or_else(|| most(request.uri()), |asked| asked.0);
         let answer = tokio::time::timeout(limit, self.inner.call(request));
         async move {
             let answer = answer
@@ -500,7 +516,7 @@ mod tests {
         };
         let (mut names, mut largest) = (Vec::new(), 0);
         release::kube::Cluster::new(client)
-            .list_pages(&resource, Some("ns"), "a=b", |page| {
+            .list_pages(&resource, Some("ns"), "a=b", |page, _| {
                 largest = largest.max(page.len());
                 let found = page.iter().map(|one| one["metadata"]["name"].as_str());
                 names.extend(found.map(|name| name.unwrap().parse::<usize>().unwrap()));

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -10,6 +11,8 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use super::health;
+use super::listed::{is_too_large, smaller_page};
+use super::requests::PAGE;
 
 /// What a watch does when its connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +22,6 @@ pub enum Broken {
     /// Begins with a list: a server that was restored from a backup may not have reached the version to resume from.
     Relist,
 }
-
-/// Objects a page of a list: a page is there as a whole before the first of it is seen, with all that its managers noted.
-const PAGE: u32 = 100;
 
 /// Watches for ever. When the server ends or refuses a watch, it begins anew with a list once it has backed off. kube's watcher
 /// resumes even after `410 Gone` before the first event, for ever, and starts its back-off over with each attempt to list.
@@ -33,16 +33,27 @@ pub fn watch<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let config = config.page_size(PAGE);
-    let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let state = (None, Backoff::default(), None);
-    stream::unfold(state, move |(current, mut backoff, pause)| {
-        let mut current = current.unwrap_or_else(&begin);
+    // A page is there as a whole before the first of it is seen.
+    let begin = Arc::new(move |page| watcher(api.clone(), config.clone().page_size(page)).boxed());
+    let state = (None, Backoff::default(), None, PAGE);
+    stream::unfold(state, move |(current, mut backoff, pause, mut page)| {
+        let begin = Arc::clone(&begin);
+        let mut current = current.unwrap_or_else(|| begin(page));
         async move {
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;
             }
-            let event = current.next().await?;
+            let event = loop {
+                match current.next().await? {
+                    Err(watcher::Error::InitialListFailed(failed))
+                        if page > 1 && is_too_large(&failed) =>
+                    {
+                        page = smaller_page(page);
+                        current = begin(page);
+                    }
+                    event => break event,
+                }
+            };
             let (current, pause) = match &event {
                 Err(failed) if broken == Broken::Resume && is_broken(failed) => {
                     (Some(current), backoff.next())
@@ -55,7 +66,7 @@ where
                     (Some(current), None)
                 }
             };
-            Some((event, (current, backoff, pause)))
+            Some((event, (current, backoff, pause, page)))
         }
     })
     .boxed()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::Identities;
+use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
@@ -93,8 +94,7 @@ pub struct CrdWatch {
     changed: Notify,
 }
 
-type Changes =
-    BoxStream<'static, watcher::Result<watcher::Event<PartialObjectMeta<DynamicObject>>>>;
+type Changes = BoxStream<'static, watcher::Result<watcher::Event<Metadata<DynamicObject>>>>;
 
 impl CrdWatch {
     /// Nobody waits yet.

@@ -7,6 +7,7 @@ pub mod drift_watch;
 pub mod facts;
 pub mod garbage;
 pub mod queue;
+pub mod received;
 pub mod signature_policy;
 pub mod source_hosts;
 pub mod store;

@@ -1,12 +1,12 @@
 //! The watch of BundleDeployments: keeps the store like upstream and wakes bundles.
 
 use futures_util::StreamExt as _;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{Health, Side};
+use crate::client::listed::Unread;
 use crate::client::watch::{self, Broken};
 use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{Queue, ReconcileKind};
@@ -43,7 +43,7 @@ impl BundleWatch<'_> {
     async fn watch(&self) {
         let api = self
             .upstream
-            .bundle_deployments::<DeserializeGuard<BundleDeployment>>();
+            .bundle_deployments::<Unread<BundleDeployment>>();
         let mut events = watch::watch(api, watcher::Config::default(), Broken::Resume);
         while let Some(event) = events.next().await {
             let event = match event {
@@ -75,21 +75,18 @@ impl BundleWatch<'_> {
     }
 
     /// Brings the store up to an event. Which bundles it wakes.
-    async fn take(&self, event: watcher::Event<DeserializeGuard<BundleDeployment>>) -> Wake {
+    async fn take(&self, event: watcher::Event<Unread<BundleDeployment>>) -> Wake {
         match event {
             watcher::Event::Init => {
                 self.store.relist();
                 Wake::default()
             }
-            watcher::Event::InitApply(bundle) => self.applied(bundle),
+            watcher::Event::InitApply(bundle) => self.applied(&bundle),
             watcher::Event::Apply(bundle) => {
                 // Not while listing: the version of a list is first compared with the one seen before.
-                let version = match &bundle.0 {
-                    Ok(bundle) => &bundle.metadata.resource_version,
-                    Err(invalid) => &invalid.metadata.resource_version,
-                };
+                let version = &bundle.metadata.resource_version;
                 self.ledger.saw_version(version.as_deref());
-                self.applied(bundle)
+                self.applied(&bundle)
             }
             watcher::Event::InitDone => {
                 let mut wake = self.store.relisted();
@@ -102,11 +99,7 @@ impl BundleWatch<'_> {
                 wake.names.extend(self.collector.orphans());
                 wake
             }
-            watcher::Event::Delete(DeserializeGuard(object)) => {
-                let metadata = match object {
-                    Ok(bundle) => bundle.metadata,
-                    Err(invalid) => invalid.metadata,
-                };
+            watcher::Event::Delete(Unread { metadata, .. }) => {
                 self.ledger
                     .saw_version(metadata.resource_version.as_deref());
                 let name = metadata.name.unwrap_or_default();
@@ -117,8 +110,8 @@ impl BundleWatch<'_> {
         }
     }
 
-    fn applied(&self, DeserializeGuard(object): DeserializeGuard<BundleDeployment>) -> Wake {
-        match object {
+    fn applied(&self, received: &Unread<BundleDeployment>) -> Wake {
+        match received.kept() {
             Ok(bundle) => {
                 let name = bundle.name().to_owned();
                 let old = self.store.get(&name);
@@ -130,10 +123,10 @@ impl BundleWatch<'_> {
                 wake
             }
             Err(invalid) => {
-                let name = invalid.metadata.name.unwrap_or_default();
+                let name = received.metadata.name.clone().unwrap_or_default();
                 tracing::error!(
                     name,
-                    error = redact::without_quotes(&invalid.error),
+                    error = redact::without_quotes(&invalid.to_string()),
                     "a bundledeployment cannot be read"
                 );
                 self.store.malformed(&name);

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::api::BundleDeployment;
 use crate::client::health::{self, Health, Side};
+use crate::client::listed::Metadata;
 use crate::client::watch;
 use crate::error;
 use crate::ledger::Ledger;
@@ -77,10 +78,12 @@ impl ClusterChecks<'_> {
     }
 
     async fn check_upstream(&self) -> kube::Result<()> {
-        let bundles = self.upstream.bundle_deployments::<BundleDeployment>();
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Metadata<BundleDeployment>>();
         let seen = self.ledger.seen_version();
         let one = ListParams::default().limit(1);
-        let listed = bundles.list_metadata(&one).await?;
+        let listed = bundles.list(&one).await?;
         let version = listed.metadata.resource_version.as_deref();
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {

@@ -24,6 +24,7 @@ use crate::api::{
     BundleDeployment, Cluster, ClusterRegistration, ClusterRegistrationSpec,
     LABEL_CREATED_BY_AGENT_POD, LABEL_REGISTRATION_TOKEN,
 };
+use crate::client::listed::Metadata;
 use crate::client::requests::{self, Clients, LastContact};
 use crate::config::{AGENT_NAME, AgentConfig, AgentConfigError, BOOTSTRAP_NAME, Timing, TlsMode};
 use crate::error;
@@ -543,9 +544,9 @@ impl Registrar {
         let namespace = config.default_namespace.clone();
         let server = requests::shown(&config.cluster_url);
         let client = self.client(config)?;
-        let bundles = Api::<BundleDeployment>::namespaced(client.clone(), &namespace);
+        let bundles = Api::<Metadata<BundleDeployment>>::namespaced(client.clone(), &namespace);
         bundles
-            .list_metadata(&ListParams::default().limit(1))
+            .list(&ListParams::default().limit(1))
             .await
             .map_err(RegisterError::List)?;
         Ok(Upstream {

@@ -39,6 +39,9 @@ fn unquoted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(ApiError::Refused(status)) = error.downcast_ref() {
         return Some(answered(status));
     }
+    if let Some(ApiError::Unreadable(_)) = error.downcast_ref() {
+        return Some("the answer of the API server cannot be read".to_owned());
+    }
     if let Some(kube::Error::Api(status)) = error.downcast_ref() {
         return Some(answered(status));
     }

@@ -22,8 +22,8 @@ use super::lock::{ReleaseLock, ReleaseLocks};
 use super::ownership::{ADOPTED_ANNOTATION, Deletable, Owner, OwnershipError};
 use super::record_lists::{BatchedLists, RecordMetadata};
 use super::transport::{
-    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, escape, forget_managers,
-    found, object_path, path, send,
+    ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_METADATA_LIST, Connection, Verb, Watched, escape, found,
+    get_page, object_path, path, send,
 };
 use crate::host::Host;
 use crate::state::ownership::Adoption;
@@ -216,7 +216,8 @@ impl Cluster {
         .await
     }
 
-    /// Hands over all objects of a kind with a label, of one namespace or of all, page by page, without `managedFields`.
+    /// Hands over all objects of a kind with a label, of one namespace or of all, page by page, without `managedFields`; and, apart from them, the
+    /// metadata of those that are nested too deep to be read.
     ///
     /// # Errors
     /// The API server refused a page, or there was no answer; the pages before were handed over.
@@ -225,7 +226,7 @@ impl Cluster {
         resource: &Resource,
         namespace: Option<&str>,
         selector: &str,
-        mut take: impl FnMut(Vec<Value>),
+        mut take: impl FnMut(Vec<Value>, Vec<Value>),
     ) -> Result<(), ApiError> {
         let mut next = String::new();
         let mut limit = match resource.is_definition() {
@@ -239,18 +240,15 @@ impl Cluster {
                 query = format!("{query}&continue={}", escape(&next));
             }
             let path = path(resource, namespace, None, &query);
-            let mut page = match self.send(Verb::page(), path, None).await {
+            let page = match get_page(&self.connection, path).await {
                 Err(error) if error.is_too_large() && limit > 1 => {
                     limit = smaller_page(limit);
                     continue;
                 }
                 page => page?,
             };
-            next = text(&page, "/metadata/continue").to_owned();
-            if let Some(Value::Array(mut items)) = page.get_mut("items").map(Value::take) {
-                items.iter_mut().for_each(forget_managers);
-                take(items);
-            }
+            next = page.next;
+            take(page.items, page.unreadable);
             if next.is_empty() {
                 return Ok(());
             }
@@ -267,7 +265,7 @@ impl Cluster {
             namespaced: true,
         };
         let mut pods = Vec::new();
-        let listed = self.list_pages(&resource, namespace, "", |page| pods.extend(page));
+        let listed = self.list_pages(&resource, namespace, "", |page, _| pods.extend(page));
         match listed.await {
             Err(error) if error.is_forbidden() => return Ok(Vec::new()),
             listed => listed?,
@@ -287,7 +285,7 @@ impl Cluster {
         &self,
         object: &Object,
         version: &str,
-    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>, ApiError> {
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Watched>>> + use<>, ApiError> {
         let query = format!(
             "?watch=true&fieldSelector=metadata.name%3D{}&resourceVersion={}",
             escape(&object.name),

@@ -15,6 +15,9 @@ pub enum ApiError {
     /// There was no answer.
     #[error("kubernetes cluster unreachable")]
     Unreachable(#[source] kube::Error),
+    /// There is an answer, and it is no JSON, or nested deeper than anything that is worked on here.
+    #[error("the answer of the kubernetes cluster cannot be read")]
+    Unreadable(#[source] golib::json::Error),
     /// The answer took too long.
     #[error("no answer from the kubernetes cluster within {0:?}")]
     Timeout(Duration),
@@ -35,6 +38,12 @@ pub struct AnswerLimit(pub u64);
 #[error("the answer of the API server takes more than {0} bytes")]
 pub struct AnswerTooLarge(pub u64);
 
+/// Whether a request failed for an [`AnswerTooLarge`].
+pub fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| cause.is::<AnswerTooLarge>())
+}
+
 /// A refusal without what it may quote of an object.
 pub(crate) fn answered(status: &Status) -> String {
     format!("the API server answered {} {}", status.code, status.reason)
@@ -52,9 +61,7 @@ impl From<kube::Error> for ApiError {
 impl ApiError {
     /// Whether the answer was an [`AnswerTooLarge`].
     pub(crate) fn is_too_large(&self) -> bool {
-        let causes =
-            std::iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
-        causes.into_iter().any(|cause| cause.is::<AnswerTooLarge>())
+        is_too_large(self)
     }
 
     /// HTTP status code, if the API server answered.
@@ -73,6 +80,7 @@ impl ApiError {
             Self::Refused(status) => &status.reason,
             Self::Unreachable(_) | Self::Timeout(_) => "Unreachable",
             Self::NotServed(_) => "NotServed",
+            Self::Unreadable(_) => "Unreadable",
             Self::Request(_) => "BadRequest",
         }
     }
@@ -93,7 +101,7 @@ impl ApiError {
                     || ["Timeout", "ServerTimeout"].contains(&status.reason.as_str())
                     || (status.code == 500 && status.reason.is_empty() && is_etcds())
             }
-            Self::Unreachable(_) | Self::Timeout(_) => true,
+            Self::Unreachable(_) | Self::Unreadable(_) | Self::Timeout(_) => true,
             Self::NotServed(_) | Self::Request(_) => false,
         }
     }

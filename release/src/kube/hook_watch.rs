@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::client::Cluster;
+use super::transport::Watched;
 use super::wait::{WaitError, line, wait_until_ready};
 use objects::Object;
 use objects::readiness::Status;
@@ -116,11 +117,11 @@ impl Seen {
         }
     }
 
-    fn is_over_with(&mut self, event: WatchEvent<Value>, now: Timestamp) -> bool {
+    fn is_over_with(&mut self, event: WatchEvent<Watched>, now: Timestamp) -> bool {
         let (live, is_gone) = match event {
-            WatchEvent::Added(live) | WatchEvent::Modified(live) => (live, false),
+            WatchEvent::Added(Watched(live)) | WatchEvent::Modified(Watched(live)) => (live, false),
             // The last state goes with the news that it is gone.
-            WatchEvent::Deleted(live) => (live, true),
+            WatchEvent::Deleted(Watched(live)) => (live, true),
             WatchEvent::Bookmark(_) => return false,
             // What happened since is not known any more: what is there now has to do.
             WatchEvent::Error(_) => {
@@ -159,13 +160,17 @@ mod tests {
     }
 
     #[rstest]
-    #[case::runs(WatchEvent::Modified(job("Suspended")), false, Status::InProgress)]
-    #[case::complete(WatchEvent::Modified(job("Complete")), true, Status::Current)]
-    #[case::gone_when_complete(WatchEvent::Deleted(job("Complete")), true, Status::Current)]
-    #[case::gone_when_failed(WatchEvent::Deleted(job("Failed")), true, Status::Failed)]
-    #[case::taken_away(WatchEvent::Deleted(job("Suspended")), false, Status::NotFound)]
+    #[case::runs(WatchEvent::Modified(Watched(job("Suspended"))), false, Status::InProgress)]
+    #[case::complete(WatchEvent::Modified(Watched(job("Complete"))), true, Status::Current)]
+    #[case::gone_when_complete(
+        WatchEvent::Deleted(Watched(job("Complete"))),
+        true,
+        Status::Current
+    )]
+    #[case::gone_when_failed(WatchEvent::Deleted(Watched(job("Failed"))), true, Status::Failed)]
+    #[case::taken_away(WatchEvent::Deleted(Watched(job("Suspended"))), false, Status::NotFound)]
     fn a_hook_is_judged_by_its_last_state(
-        #[case] event: WatchEvent<Value>,
+        #[case] event: WatchEvent<Watched>,
         #[case] is_over: bool,
         #[case] status: Status,
     ) {

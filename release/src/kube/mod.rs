@@ -37,7 +37,7 @@ pub use client::Cluster;
 pub(crate) use client::RecordRequest;
 pub use delete::{DeleteError, Removal, Removed};
 pub use dry_run::{DryRun, dry_run};
-pub use error::{AnswerLimit, AnswerTooLarge, ApiError};
+pub use error::{AnswerLimit, AnswerTooLarge, ApiError, is_too_large};
 pub use lookup::{ClusterLookup, LookupError};
 pub use ownership::{Owner, OwnershipError, unnote};
 pub use wait::WaitError;

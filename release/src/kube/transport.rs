@@ -3,11 +3,16 @@
 //! Any kind can be sent this way, byte for byte as Go would print it. What is sent again is the
 //! client's own business.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use golib::budget::Budget;
+use golib::json;
 use http::Request;
 use objects::{Object, Resource};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::error::{AnswerLimit, ApiError};
 
@@ -83,6 +88,20 @@ pub(super) async fn send(
     path: String,
     body: Option<String>,
 ) -> Result<Value, ApiError> {
+    decode(&send_for_text(connection, verb, path, body).await?)
+}
+
+/// Asks for a page of a list.
+pub(super) async fn get_page(connection: &Connection, path: String) -> Result<Page, ApiError> {
+    Page::read(&send_for_text(connection, Verb::page(), path, None).await?)
+}
+
+async fn send_for_text(
+    connection: &Connection,
+    verb: Verb<'_>,
+    path: String,
+    body: Option<String>,
+) -> Result<String, ApiError> {
     let body = body.map(String::into_bytes).unwrap_or_default();
     let mut request = Request::builder()
         .method(verb.method)
@@ -107,14 +126,101 @@ pub(super) async fn get_json(
         .header(http::header::ACCEPT, accept)
         .body(Vec::new())
         .map_err(ApiError::Request)?;
-    answer(connection, request).await
+    decode(&answer(connection, request).await?)
 }
 
-async fn answer(connection: &Connection, request: Request<Vec<u8>>) -> Result<Value, ApiError> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, connection.request(request)).await {
+async fn answer(connection: &Connection, request: Request<Vec<u8>>) -> Result<String, ApiError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, connection.request_text(request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ApiError::Timeout(REQUEST_TIMEOUT)),
     }
+}
+
+/// Reads JSON however deep it is, up to [`MAX_DEPTH`](golib::budget::MAX_DEPTH) levels: serde stops at 128, and an object that an API server takes may
+/// have more, its `managedFields` as well.
+fn decode(text: &str) -> Result<Value, ApiError> {
+    json::decode_within(text.as_bytes(), &mut Budget::new(usize::MAX)).map_err(ApiError::Unreadable)
+}
+
+/// An object of a watch, read as any other.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched(pub(crate) Value);
+
+impl<'de> Deserialize<'de> for Watched {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let mut budget = Budget::new(usize::MAX);
+        let value = json::decode_within(text.get().as_bytes(), &mut budget);
+        value.map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A page of a list. What is wrong with one object costs none of the others.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Page {
+    /// Without who wrote which field.
+    pub(super) items: Vec<Value>,
+    /// The metadata of those that are nested too deep to be read, as objects.
+    pub(super) unreadable: Vec<Value>,
+    /// Where the next page begins, if there is one.
+    pub(super) next: String,
+}
+
+impl Page {
+    fn read(text: &str) -> Result<Self, ApiError> {
+        #[derive(Deserialize)]
+        struct Outline<'a> {
+            #[serde(default)]
+            metadata: Position,
+            #[serde(borrow, default)]
+            items: Option<Vec<&'a RawValue>>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Position {
+            #[serde(default, rename = "continue")]
+            next: Option<String>,
+        }
+        let Ok(outline) = serde_json::from_str::<Outline<'_>>(text) else {
+            // For the error.
+            return decode(text).map(|_| Self::default());
+        };
+        let mut page = Self {
+            next: outline.metadata.next.unwrap_or_default(),
+            ..Self::default()
+        };
+        for item in outline.items.into_iter().flatten() {
+            match decode(item.get()) {
+                Ok(mut item) => {
+                    forget_managers(&mut item);
+                    page.items.push(item);
+                }
+                Err(failed) => match metadata_of(item.get()) {
+                    Some(metadata) => page.unreadable.push(metadata),
+                    None => return Err(failed),
+                },
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// An object with nothing but its metadata, without who wrote which field.
+fn metadata_of(object: &str) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Outline<'a> {
+        #[serde(borrow)]
+        metadata: BTreeMap<&'a str, &'a RawValue>,
+    }
+    let Outline { metadata } = serde_json::from_str(object).ok()?;
+    let fields = metadata
+        .into_iter()
+        .filter(|(name, _)| *name != "managedFields");
+    let fields = fields.map(|(name, value)| Some((name.to_owned(), decode(value.get()).ok()?)));
+    let metadata = fields.collect::<Option<Map<_, _>>>()?;
+    Some(Value::Object(Map::from_iter([(
+        "metadata".to_owned(),
+        Value::Object(metadata),
+    )])))
 }
 
 /// Lets go of who wrote which field: often more than the object itself.
@@ -181,6 +287,41 @@ pub(super) fn escape(segment: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a custom resource, for one, that keeps unknown fields.
+    #[test]
+    fn an_object_that_is_too_deep_costs_itself_alone() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        let object = |name: &str, levels: usize| {
+            let deep = nested(levels);
+            format!(
+                r#"{{"metadata":{{"name":"{name}","uid":"u","managedFields":[{deep}]}},"spec":{deep}}}"#
+            )
+        };
+        let items = [object("a", 1), object("b", 900), object("c", 100_000)].join(",");
+        let text = format!(r#"{{"metadata":{{"continue":"x"}},"items":[{items}]}}"#);
+        let page = Page::read(&text).unwrap();
+        let names = |items: &[Value]| -> Vec<String> {
+            let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+            items.iter().map(name).collect()
+        };
+        assert_eq!(names(&page.items), ["a", "b"]);
+        assert_eq!(
+            page.items[0],
+            serde_json::json!({"metadata": {"name": "a", "uid": "u"}, "spec": [1]})
+        );
+        assert_eq!(
+            page.unreadable,
+            [serde_json::json!({"metadata": {"name": "c", "uid": "u"}})]
+        );
+        assert_eq!(page.next, "x");
+        assert!(Page::read("{").is_err() && Page::read("<html>").is_err());
+        let event = |levels| {
+            let text = format!(r#"{{"type":"ADDED","object":{}}}"#, nested(levels));
+            serde_json::from_str::<kube::core::WatchEvent<Watched>>(&text)
+        };
+        assert!(event(900).is_ok() && event(1_100).is_err());
+    }
 
     #[test]
     fn names_cannot_leave_their_segment() {

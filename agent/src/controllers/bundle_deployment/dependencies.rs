@@ -2,7 +2,8 @@
 //!
 //! Mirrors `internal/cmd/agent/deployer` (`checkDependency`); the texts are upstream's.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashSet};
 
 use kube::core::{Expression, Selector, SelectorExt as _};
 
@@ -36,28 +37,29 @@ impl Problem {
 /// What stands in the way.
 pub fn check<'a>(
     bundle: &BundleDeployment,
-    others: impl Iterator<Item = &'a BundleDeployment> + Clone,
+    others: impl Iterator<Item = &'a BundleDeployment>,
 ) -> Result<(), Problem> {
-    let mut waiting = Vec::new();
+    let others: Vec<_> = others.map(|other| (other, OnceCell::new())).collect();
+    let mut waiting = Waiting::default();
     for dependency in &bundle.spec.depends_on {
         let Some(selector) = selector(bundle, dependency).transpose() else {
             continue;
         };
         let selector = selector.map_err(Problem::Unknown)?;
         let mut found = false;
-        for other in others.clone() {
+        for (other, state) in &others {
             let none = BTreeMap::new();
             if !selector.matches(other.metadata.labels.as_ref().unwrap_or(&none)) {
                 continue;
             }
             found = true;
-            let state = status::state(other);
+            let state = *state.get_or_init(|| status::state(other));
             let accepted = match dependency.accepted_states.as_slice() {
                 [] => state == "Ready",
                 states => states.iter().any(|accepted| accepted == state),
             };
             if !accepted {
-                waiting.push(other.name().to_owned());
+                waiting.add(other.name());
             }
         }
         if !found {
@@ -68,9 +70,36 @@ pub fn check<'a>(
             )));
         }
     }
-    match waiting.is_empty() {
+    match waiting.names.is_empty() {
         true => Ok(()),
-        false => Err(Problem::NotReady(waiting)),
+        false => Err(Problem::NotReady(waiting.told())),
+    }
+}
+
+/// How many of those that are waited for are told.
+const MOST_TOLD: usize = 100;
+
+/// Bundles that are waited for, each once however many entries ask for it, in the order they were found.
+#[derive(Default)]
+struct Waiting<'a> {
+    names: Vec<&'a str>,
+    known: HashSet<&'a str>,
+}
+
+impl<'a> Waiting<'a> {
+    fn add(&mut self, name: &'a str) {
+        if self.known.insert(name) {
+            self.names.push(name);
+        }
+    }
+
+    fn told(self) -> Vec<String> {
+        let told = self.names.iter().take(MOST_TOLD);
+        let mut told: Vec<String> = told.map(|name| (*name).to_owned()).collect();
+        if self.names.len() > MOST_TOLD {
+            told.push(format!("and {} more", self.names.len() - MOST_TOLD));
+        }
+        told
     }
 }
 
@@ -133,6 +162,20 @@ mod tests {
         );
         let bundle = dependent(json!([{"name": "two", "acceptedStates": ["NotReady"]}]));
         assert_eq!(check(&bundle, others.iter()), Ok(()));
+    }
+
+    /// Each entry may select them all.
+    #[test]
+    fn whom_many_entries_wait_for_is_told_once() {
+        let names: Vec<_> = (0..150).map(|at| format!("b{at}")).collect();
+        let others: Vec<_> = names.iter().map(|name| other(name, false)).collect();
+        let all = vec![json!({"selector": {}, "acceptedStates": ["x"]}); 1_000];
+        let problem = check(&dependent(json!(all)), others.iter()).unwrap_err();
+        let wanted = names[..100].join(" ");
+        assert_eq!(
+            problem.message(),
+            format!("dependent bundle(s) are not ready: [{wanted} and 50 more]")
+        );
     }
 
     #[test]

@@ -33,6 +33,12 @@ use crate::summary::{self, ErrorMapping};
 pub enum ObserveError {
     #[error("failed to list {kind}")]
     List { kind: String, source: ApiError },
+    #[error("{kind} {namespace}/{name} is nested too deep to be compared")]
+    TooDeep {
+        kind: String,
+        namespace: String,
+        name: String,
+    },
     #[error("failed to get {kind} {namespace}/{name}")]
     Get {
         kind: String,
@@ -122,13 +128,17 @@ impl Live {
         for (resource, objects) in by_kind(desired) {
             let namespaces: BTreeSet<_> = objects.iter().map(|o| o.namespace.as_deref()).collect();
             for namespace in namespaces {
-                let take = |items| match resource.is_definition() {
-                    true => live.add_definitions(&resource, items, &objects),
-                    false => live.add(&resource, items),
+                let mut unreadable = Vec::new();
+                let take = |items, deep: Vec<Value>| {
+                    unreadable.extend(deep.into_iter().map(|item| whole(&resource, item)));
+                    match resource.is_definition() {
+                        true => live.add_definitions(&resource, items, &objects),
+                        false => live.add(&resource, items),
+                    }
                 };
                 let listed = cluster.list_pages(&resource, namespace, &selector, take);
                 match listed.await {
-                    Ok(()) => {}
+                    Ok(()) => live.add_unreadable(unreadable, &objects)?,
                     Err(error) if error.is_forbidden() => {
                         let here = objects
                             .iter()
@@ -217,6 +227,26 @@ impl Live {
             let item = whole(resource, item);
             self.objects.insert(ObjectKey::of(&item), item);
         }
+    }
+
+    /// Takes in what is known of objects that are nested too deep to be read: of what is not wanted that is enough.
+    fn add_unreadable(
+        &mut self,
+        items: Vec<Value>,
+        desired: &[&Object],
+    ) -> Result<(), ObserveError> {
+        for item in items {
+            let key = ObjectKey::of(&item);
+            if desired.iter().any(|object| object.key() == key) {
+                return Err(ObserveError::TooDeep {
+                    kind: key.kind,
+                    namespace: key.namespace,
+                    name: key.name,
+                });
+            }
+            self.objects.insert(key, item);
+        }
+        Ok(())
     }
 
     /// Takes in definitions: of one that visibly is what is wanted nothing but what it says of itself, as its schemas may be a mebibyte.

@@ -38,6 +38,8 @@ pub struct Halt {
 /// What a step could not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// Work on a spec that has more of something than is worked on.
+    TooMany,
     /// Fill in the bundle's `${ }`.
     FillIn,
     /// Read values, content or credentials, which upstream delivers after the BundleDeployment.
@@ -249,6 +251,7 @@ impl Halt {
             reason != Reason::SignatureRefused && SHOWN_AS_NOT_READY.is_match(&self.message)
         };
         let (status, event, what) = match self.cause {
+            Cause::TooMany => (deployed, Reason::ValuesFailed, "cannot work on the spec"),
             Cause::FillIn => (deployed, Reason::ValuesFailed, "cannot fill in values"),
             Cause::WaitForUpstream => (
                 deployed_if_late,
@@ -823,6 +826,7 @@ mod tests {
     }
 
     #[rstest]
+    #[case(Cause::TooMany, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot work on the spec: m")), Requeue::RETRY)]
     #[case(Cause::FillIn, &["Deployed=False m"], Some((Reason::ValuesFailed, "cannot fill in values: m")), Requeue::RETRY)]
     #[case(Cause::WaitForUpstream, &[], Some((Reason::WaitingForUpstream, "waiting for upstream: m")), Requeue::RETRY)]
     #[case(Cause::CopyResources, &[], Some((Reason::WaitingForUpstream, "cannot copy resources from upstream: m")), Requeue::RETRY)]

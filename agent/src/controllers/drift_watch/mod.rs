@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::watcher;
 use objects::ObjectKey;
 use parking_lot::{Mutex, MutexGuard};
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::queue::{Queue, ReconcileKind};
 use crate::api::LABEL_OBJECT_SET_HASH;
 use crate::client::identity::AgentClient;
+use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
@@ -200,7 +201,7 @@ impl Shared {
 }
 
 async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
-    let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(agent.client(), &resource);
+    let api = Api::<Metadata<DynamicObject>>::all_with(agent.client(), &resource);
     let config = watcher::Config::default().labels(LABEL_OBJECT_SET_HASH);
     let mut events = watch::watch(api, config, Broken::Relist);
     let mut listed = HashSet::new();

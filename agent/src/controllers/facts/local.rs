@@ -9,6 +9,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::client::listed::{Metadata, Unread};
 use crate::error;
 use crate::values::{LocalFact, LocalState, NodeState};
 
@@ -101,18 +102,27 @@ fn state_of(metadata: ObjectMeta, pod_cidrs: Vec<String>) -> NodeState {
     }
 }
 
+/// An object without who wrote which field.
+fn whole(object: &Unread<DynamicObject>) -> kube::Result<Value> {
+    let mut value = golib::json::decode(object.text().as_bytes())
+        .map_err(|failed| kube::Error::SerdeError(serde::de::Error::custom(failed)))?;
+    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
+        metadata.remove("managedFields");
+    }
+    Ok(value)
+}
+
 /// The Cluster of Cluster API that lives here: the one named like this cluster, else the only one.
 async fn cluster(client: &Client, name: &str) -> kube::Result<Option<Value>> {
     for version in CLUSTER_API_VERSIONS {
         let kind = GroupVersionKind::gvk("cluster.x-k8s.io", version, "Cluster");
         let resource = ApiResource::from_gvk_with_plural(&kind, "clusters");
-        let all = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        let Some(found) = tolerant(all.list_metadata(&ListParams::default()).await)? else {
+        let all = Api::<Metadata<DynamicObject>>::all_with(client.clone(), &resource);
+        let Some(found) = tolerant(all.list(&ListParams::default()).await)? else {
             continue;
         };
-        let named = |object: &&kube::core::PartialObjectMeta<DynamicObject>| {
-            object.metadata.name.as_deref() == Some(name)
-        };
+        let named =
+            |object: &&Metadata<DynamicObject>| object.metadata.name.as_deref() == Some(name);
         let chosen = match (found.items.iter().find(named), found.items.as_slice()) {
             (Some(named), _) => named,
             (None, [only]) => only,
@@ -122,14 +132,10 @@ async fn cluster(client: &Client, name: &str) -> kube::Result<Option<Value>> {
         let (Some(namespace), Some(name)) = (namespace, name) else {
             return Ok(None);
         };
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+        let api =
+            Api::<Unread<DynamicObject>>::namespaced_with(client.clone(), namespace, &resource);
         let object = tolerant(api.get_opt(name).await)?.flatten();
-        return object
-            .map(|mut object| {
-                object.metadata.managed_fields = None;
-                serde_json::to_value(object).map_err(kube::Error::SerdeError)
-            })
-            .transpose();
+        return object.map(|object| whole(&object)).transpose();
     }
     Ok(None)
 }

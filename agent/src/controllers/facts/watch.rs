@@ -1,16 +1,14 @@
 //! One metadata watch per source, each of one object by its name.
 
-use std::fmt::Debug;
-
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::api::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 
 use super::{Facts, HOLD_ANNOTATION};
 use crate::api::Cluster;
+use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::values::AGENT_MAP;
@@ -35,7 +33,7 @@ impl<'o> Seen<'o> {
 impl Facts {
     /// The Cluster upstream. Its status changes with every heartbeat and is no fact.
     pub(super) async fn watch_cluster(&self) {
-        let api = Api::<PartialObjectMeta<Cluster>>::namespaced(
+        let api = Api::<Metadata<Cluster>>::namespaced(
             self.reader.upstream.client.clone(),
             &self.reader.upstream.cluster_namespace,
         );
@@ -62,15 +60,14 @@ impl Facts {
 
     pub(super) async fn watch_agent_map(&self) {
         let client = self.reader.agent.client();
-        let api = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &self.reader.namespace);
+        let api = Api::<Metadata<ConfigMap>>::namespaced(client, &self.reader.namespace);
         self.follow(api, AGENT_MAP, |_| self.changed()).await;
     }
 
     /// The site's ConfigMap, for its annotation and its facts.
     pub(super) async fn watch_site_map(&self) {
         let client = self.reader.agent.client();
-        let api =
-            Api::<PartialObjectMeta<ConfigMap>>::namespaced(client, &self.reader.site.namespace);
+        let api = Api::<Metadata<ConfigMap>>::namespaced(client, &self.reader.site.namespace);
         self.follow(api, &self.reader.site.name, |found| {
             match found {
                 Seen::Forbidden => self.site_is_hidden(),
@@ -89,21 +86,16 @@ impl Facts {
 
     pub(super) async fn watch_site_secret(&self) {
         let client = self.reader.agent.client();
-        let api = Api::<PartialObjectMeta<Secret>>::namespaced(client, &self.reader.site.namespace);
+        let api = Api::<Metadata<Secret>>::namespaced(client, &self.reader.site.namespace);
         self.follow(api, &self.reader.site.name, |_| self.changed())
             .await;
     }
 
     /// Calls `changed` with what is seen of one object whenever that changes. Never ends. Where watching is forbidden it is tried again after a
     /// long pause.
-    async fn follow<K>(
-        &self,
-        api: Api<PartialObjectMeta<K>>,
-        name: &str,
-        mut changed: impl FnMut(Seen<'_>),
-    ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
-        PartialObjectMeta<K>: Resource<DynamicType = ()> + DeserializeOwned,
+    async fn follow<K>(&self, api: Api<Metadata<K>>, name: &str, mut changed: impl FnMut(Seen<'_>))
+    where
+        K: Resource<DynamicType = ()> + 'static,
     {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         loop {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kube::ResourceExt as _;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::RemovalError;
 use crate::api::{AGENT_BUNDLE_PREFIX, BundleDeployment};
 use crate::client::health::Health;
+use crate::client::listed::{self, Metadata};
 use crate::controllers::store::Store;
 use crate::error;
 use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
@@ -159,10 +159,17 @@ impl Lister {
         {
             return Ok(Arc::clone(list));
         }
-        let bundles = self.upstream.bundle_deployments::<BundleDeployment>();
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Metadata<BundleDeployment>>();
         let at = Instant::now();
         let seen_version = self.ledger.seen_version();
-        let answer = bundles.list_metadata(&ListParams::default()).await;
+        let mut found = Vec::new();
+        let names = |item: Metadata<BundleDeployment>| {
+            let is_alive = item.metadata.deletion_timestamp.is_none();
+            (item.metadata.name.unwrap_or_default(), is_alive)
+        };
+        let answer = listed::list(&bundles, |page| found.extend(page.into_iter().map(names))).await;
         let answer = answer.map_err(|failed| {
             if [401, 403, 404]
                 .iter()
@@ -173,19 +180,12 @@ impl Lister {
             }
             RemovalError::List(failed)
         })?;
-        let version = answer.metadata.resource_version.as_deref();
-        let version = version.and_then(|text| text.parse().ok());
-        let is_alive = |metadata: &ObjectMeta| metadata.deletion_timestamp.is_none();
+        let version = answer.and_then(|text| text.parse().ok());
+        let alive = || found.iter().filter(|(_, is_alive)| *is_alive);
         let list = Arc::new(UpstreamList {
-            own_is_listed: answer.items.iter().any(|item| {
-                item.name_any().starts_with(AGENT_BUNDLE_PREFIX) && is_alive(&item.metadata)
-            }),
-            has_live_bundles: answer.items.iter().any(|item| is_alive(&item.metadata)),
-            listed: answer
-                .items
-                .into_iter()
-                .filter_map(|item| item.metadata.name)
-                .collect(),
+            own_is_listed: alive().any(|(name, _)| name.starts_with(AGENT_BUNDLE_PREFIX)),
+            has_live_bundles: alive().next().is_some(),
+            listed: found.into_iter().map(|(name, _)| name).collect(),
         });
         let now = UpstreamState {
             server: self.upstream.server.clone(),

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chart::source::Reservation;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use objects::ObjectKey;
 use parking_lot::Mutex;
@@ -30,10 +29,11 @@ use super::outcome::{Cause, Halt, InputError, Report};
 use super::ownership::OwnershipConflicts;
 use super::plan;
 use super::status;
-use crate::api::BundleDeployment;
+use crate::api::{BundleDeployment, LeftOut, TooMany};
 use crate::bundle::SetId;
 use crate::client::health::{Health, Side};
 use crate::client::identity::Identities;
+use crate::client::listed::Unread;
 use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
@@ -56,6 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the status of what was just deployed waits for it to be ready.
 const HOLD: Duration = Duration::from_millis(1_500);
+
+/// What is made of large options while they are read, in bytes, before it is known; most come to less.
+const LARGE_OPTIONS: u64 = 8 << 20;
 
 /// How soon what somebody else has is looked at again.
 const FOREIGN_LOOK: Duration = Duration::from_secs(5 * 60);
@@ -113,6 +116,8 @@ struct ReconcileState {
     facts: Arc<SensitiveData>,
     /// What the release that was read takes of the memory that all reconciles share.
     turn: Option<Reservation>,
+    /// The same of options that the store leaves out.
+    options: Option<Reservation>,
 }
 
 /// The release that live objects are compared with, as far as it was read by now.
@@ -201,12 +206,14 @@ impl Reconciler {
             hold,
             facts: Arc::default(),
             turn: None,
+            options: None,
         };
         let set = SetId::new(name, &self.scope);
         self.context.drift.begin(name, set.hash());
-        let outcome = match kind {
-            ReconcileKind::Full => self.full(&mut state).await,
-            ReconcileKind::Drift => self.drift(&mut state).await,
+        let outcome = match (self.complete(&mut state).await, kind) {
+            (Ok(()), ReconcileKind::Full) => self.full(&mut state).await,
+            (Ok(()), ReconcileKind::Drift) => self.drift(&mut state).await,
+            (Err(halt), _) => Err(halt),
         };
         self.note(&mut state, outcome);
         self.context.drift.end(name);
@@ -232,6 +239,38 @@ impl Reconciler {
             self.context.events.emit(reason, name, text);
         }
         requeue
+    }
+
+    /// Asks for a BundleDeployment whose options are too large to be kept.
+    async fn complete(&self, state: &mut ReconcileState) -> Result<(), Halt> {
+        let refused = |too_many: &TooMany| {
+            let why = PublicText::nothing_secret_in(too_many);
+            Err(Halt::new(Cause::TooMany, why))
+        };
+        match &state.bundle.spec.left_out {
+            None => return Ok(()),
+            Some(LeftOut::Refused(_, too_many)) => return refused(too_many),
+            Some(LeftOut::Large(_)) => {}
+        }
+        let mut turn = self.context.deployer.memory().reserve(LARGE_OPTIONS).await;
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Unread<BundleDeployment>>();
+        let received = bundles.get(state.bundle.name()).await.map_err(|failed| {
+            // Where it is gone, the watch says so.
+            Halt::at(Cause::WaitForUpstream, &state.facts)(failed)
+        })?;
+        let (bundle, weight) = received
+            .whole()
+            .map_err(Halt::at(Cause::FillIn, &state.facts))?;
+        if let Some(LeftOut::Refused(_, too_many)) = &bundle.spec.left_out {
+            return refused(too_many);
+        }
+        turn.hold(weight as u64);
+        turn.rest();
+        state.options = Some(turn);
+        state.bundle = Arc::new(bundle);
+        Ok(())
     }
 
     /// The steps of a full reconcile.
@@ -465,15 +504,17 @@ impl Reconciler {
         let Some(patch) = status::patch(&known.status, status) else {
             return Ok(());
         };
-        let bundles = Api::<BundleDeployment>::namespaced(
-            self.upstream.client.clone(),
-            state.bundle.namespace(),
-        );
+        let bundles = self
+            .upstream
+            .bundle_deployments::<Unread<BundleDeployment>>();
         self.context.store.writing(name, status);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         match bundles.patch_status(name, &parameters, &patch).await {
             Ok(answer) => {
-                self.context.store.wrote(name, answer);
+                // What cannot be read the watch brings as well.
+                if let Ok(answer) = answer.kept() {
+                    self.context.store.wrote(name, answer);
+                }
                 // Whoever has what this one wants says so too.
                 let told = |status| OwnershipConflicts::read(name, status).owners();
                 for owner in told(&known.status).symmetric_difference(&told(status)) {
