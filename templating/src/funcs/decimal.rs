@@ -1,24 +1,18 @@
 //! Decimal arithmetic as shopspring/decimal 1.4.0 does it for Sprig's `addf` and its siblings: exact, but for division,
 //! which keeps 16 places.
 
-use std::cmp::Ordering;
+use num_bigint::{BigInt, Sign};
 
 use crate::error::Error;
 
 /// Places after the point that a quotient keeps.
 const DIVISION_PLACES: i32 = 16;
-/// The base of a limb.
-const BASE: u128 = 1_000_000_000;
 
-/// A number: sign, whole number, power of ten.
+/// A whole number and a power of ten.
 #[derive(Debug, Clone)]
 pub(super) struct Decimal {
-    negative: bool,
-    /// Limbs of nine digits, the least first; none for zero.
-    limbs: Vec<u32>,
+    value: BigInt,
     exponent: i32,
-    /// The whole number, if the value came from a float and so has at most 17 digits.
-    small: u64,
 }
 
 impl Decimal {
@@ -33,193 +27,87 @@ impl Decimal {
                 "Cannot create a Decimal from {value}"
             )));
         }
-        let text = format!("{:e}", value.abs());
+        let text = format!("{value:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        let small: u64 = format!("{whole}{fraction}").parse().unwrap_or(0);
-        let exponent = exponent.parse::<i32>().unwrap_or(0) - fraction.len() as i32;
-        let mut limbs = Vec::new();
-        let mut rest = u128::from(small);
-        while rest > 0 {
-            limbs.push((rest % BASE) as u32);
-            rest /= BASE;
-        }
-        let exponent = if small == 0 { 0 } else { exponent };
-        Ok(Self {
-            negative: value < 0.0,
-            limbs,
-            exponent,
-            small,
-        })
+        let value: BigInt = format!("{whole}{fraction}").parse().unwrap_or_default();
+        let exponent = match value.sign() {
+            Sign::NoSign => 0,
+            _ => exponent.parse::<i32>().unwrap_or(0) - fraction.len() as i32,
+        };
+        Ok(Self { value, exponent })
     }
 
     /// The nearest float.
     pub(super) fn to_float(&self) -> f64 {
-        let mut text = String::from(if self.negative { "-" } else { "" });
-        if self.limbs.is_empty() {
-            return 0.0;
-        }
-        for limb in self.limbs.iter().rev() {
-            text.push_str(&format!("{limb:09}"));
-        }
-        text.push_str(&format!("e{}", self.exponent));
+        let text = format!("{}e{}", self.value, self.exponent);
         text.parse().unwrap_or(0.0)
     }
 
     pub(super) fn add(self, other: &Self) -> Self {
         let exponent = self.exponent.min(other.exponent);
-        let a = scale(&self.limbs, (self.exponent - exponent) as u32);
-        let b = scale(&other.limbs, (other.exponent - exponent) as u32);
-        let (negative, limbs) = if self.negative == other.negative {
-            (self.negative, add(&a, &b))
-        } else if compare(&a, &b) == Ordering::Less {
-            (other.negative, subtract(&b, &a))
-        } else {
-            (self.negative, subtract(&a, &b))
-        };
         Self {
-            negative,
-            limbs,
+            value: self.scaled(exponent) + other.scaled(exponent),
             exponent,
-            small: 0,
         }
     }
 
     pub(super) fn sub(self, other: &Self) -> Self {
-        self.add(&Self {
-            negative: !other.negative,
-            ..other.clone()
-        })
-    }
-
-    /// The product; `other` comes straight from a float.
-    pub(super) fn mul(self, other: &Self) -> Self {
+        let exponent = self.exponent.min(other.exponent);
         Self {
-            negative: self.negative != other.negative,
-            limbs: multiply(&self.limbs, u128::from(other.small)),
-            exponent: self.exponent.saturating_add(other.exponent),
-            small: 0,
+            value: self.scaled(exponent) - other.scaled(exponent),
+            exponent,
         }
     }
 
-    /// The quotient to [`DIVISION_PLACES`], halves away from zero; `other` comes straight from a float.
+    pub(super) fn mul(self, other: &Self) -> Self {
+        Self {
+            value: self.value * &other.value,
+            exponent: self.exponent.saturating_add(other.exponent),
+        }
+    }
+
+    /// Half away from zero, as `DivRound` does.
     ///
     /// # Errors
-    /// When `other` is zero.
+    /// Division by zero, in the words of the Go library.
     pub(super) fn div(self, other: &Self) -> Result<Self, Error> {
-        if other.small == 0 {
+        if other.value.sign() == Sign::NoSign {
             return Err(Error::message("decimal division by 0"));
         }
         let shift = self
             .exponent
             .saturating_sub(other.exponent)
             .saturating_add(DIVISION_PLACES);
-        // floor(a / d + 1/2) = floor((2a + d) / 2d), where d is the divisor with its share of tens.
-        let (a, d) = if shift >= 0 {
-            (scale(&self.limbs, shift as u32), from_u64(other.small))
-        } else {
-            (
-                self.limbs.clone(),
-                scale(&from_u64(other.small), shift.unsigned_abs()),
-            )
+        let scale = ten_to(shift.unsigned_abs());
+        let (dividend, divisor) = match shift >= 0 {
+            true => (self.value * scale, other.value.clone()),
+            false => (self.value, &other.value * scale),
         };
-        let mut limbs = add(&multiply(&a, 2), &d);
-        if shift < 0 {
-            limbs = divide_by_ten_power(limbs, shift.unsigned_abs());
-        }
-        let limbs = divide(limbs, u128::from(other.small) * 2);
-        let negative = self.negative != other.negative;
+        let is_negative = dividend.sign() != divisor.sign();
+        let (dividend, divisor) = (dividend.magnitude(), divisor.magnitude());
+        let quotient = (dividend * 2_u32 + divisor) / (divisor * 2_u32);
+        let sign = match is_negative {
+            true => Sign::Minus,
+            false => Sign::Plus,
+        };
         Ok(Self {
-            negative,
-            limbs,
+            value: BigInt::from_biguint(sign, quotient),
             exponent: -DIVISION_PLACES,
-            small: 0,
         })
     }
-}
 
-fn from_u64(value: u64) -> Vec<u32> {
-    multiply(&[1], u128::from(value))
-}
-
-fn trim(mut limbs: Vec<u32>) -> Vec<u32> {
-    while limbs.last() == Some(&0) {
-        limbs.pop();
+    /// The whole number by a power of ten that is no higher.
+    fn scaled(&self, exponent: i32) -> BigInt {
+        match self.value.sign() {
+            Sign::NoSign => BigInt::ZERO,
+            _ => &self.value * ten_to(self.exponent.abs_diff(exponent)),
+        }
     }
-    limbs
 }
 
-fn add(a: &[u32], b: &[u32]) -> Vec<u32> {
-    let mut carry = 0;
-    let mut sum = Vec::with_capacity(a.len().max(b.len()) + 1);
-    for index in 0..a.len().max(b.len()) {
-        let limb = |limbs: &[u32]| u128::from(limbs.get(index).copied().unwrap_or(0));
-        carry += limb(a) + limb(b);
-        sum.push((carry % BASE) as u32);
-        carry /= BASE;
-    }
-    sum.push(carry as u32);
-    trim(sum)
-}
-
-/// `a - b`, where `a` is not smaller.
-fn subtract(a: &[u32], b: &[u32]) -> Vec<u32> {
-    let mut borrow = 0;
-    let mut difference = Vec::with_capacity(a.len());
-    for (index, &limb) in a.iter().enumerate() {
-        let mut value = i64::from(limb) - i64::from(b.get(index).copied().unwrap_or(0)) - borrow;
-        borrow = i64::from(value < 0);
-        value += borrow * BASE as i64;
-        difference.push(value as u32);
-    }
-    trim(difference)
-}
-
-fn compare(a: &[u32], b: &[u32]) -> Ordering {
-    a.len()
-        .cmp(&b.len())
-        .then_with(|| a.iter().rev().cmp(b.iter().rev()))
-}
-
-fn multiply(limbs: &[u32], factor: u128) -> Vec<u32> {
-    let mut carry = 0;
-    let mut product = Vec::with_capacity(limbs.len() + 3);
-    for &limb in limbs {
-        carry += u128::from(limb) * factor;
-        product.push((carry % BASE) as u32);
-        carry /= BASE;
-    }
-    while carry > 0 {
-        product.push((carry % BASE) as u32);
-        carry /= BASE;
-    }
-    trim(product)
-}
-
-fn scale(limbs: &[u32], tens: u32) -> Vec<u32> {
-    if limbs.is_empty() {
-        return Vec::new();
-    }
-    let mut scaled = vec![0; (tens / 9) as usize];
-    scaled.extend(multiply(limbs, 10_u128.pow(tens % 9)));
-    scaled
-}
-
-fn divide(limbs: Vec<u32>, divisor: u128) -> Vec<u32> {
-    let mut rest = 0;
-    let mut quotient = limbs;
-    for limb in quotient.iter_mut().rev() {
-        rest = rest * BASE + u128::from(*limb);
-        *limb = (rest / divisor) as u32;
-        rest %= divisor;
-    }
-    trim(quotient)
-}
-
-fn divide_by_ten_power(mut limbs: Vec<u32>, tens: u32) -> Vec<u32> {
-    let whole = ((tens / 9) as usize).min(limbs.len());
-    limbs.drain(..whole);
-    divide(limbs, 10_u128.pow(tens % 9))
+fn ten_to(power: u32) -> BigInt {
+    BigInt::from(10).pow(power)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use num_bigint::BigUint;
 use serde_json::Number;
 
 /// Digits beyond which two numbers are not brought to a common exponent.
@@ -90,61 +91,33 @@ impl Decimal {
         span.min(MAX_DIGITS).pow(2) / 64
     }
 
-    /// Whether dividing by `divisor` leaves nothing.
+    /// Whether dividing by `divisor`, which is not zero, leaves nothing.
     pub(super) fn is_multiple_of(&self, divisor: &Self) -> bool {
-        if self.digits.is_empty() {
-            return true;
-        }
-        let (Some(dividend), Some(divisor)) = (self.scaled(self.exponent.min(divisor.exponent)), {
-            divisor.scaled(self.exponent.min(divisor.exponent))
-        }) else {
-            return false;
+        let exponent = self.exponent.min(divisor.exponent);
+        let divided = match (self.scaled(exponent), divisor.scaled(exponent)) {
+            (Some(dividend), Some(divisor)) => {
+                (divisor != BigUint::ZERO).then(|| dividend % divisor)
+            }
+            _ => None,
         };
-        let mut remainder: Vec<u8> = Vec::new();
-        for digit in dividend {
-            if !(remainder.is_empty() && digit == 0) {
-                remainder.push(digit);
-            }
-            while at_least(&remainder, &divisor) {
-                subtract(&mut remainder, &divisor);
-            }
-        }
-        remainder.is_empty()
+        self.digits.is_empty() || divided.is_some_and(|rest| rest == BigUint::ZERO)
     }
 
-    /// The digits of `self / 10^exponent`, an integer.
-    fn scaled(&self, exponent: i64) -> Option<Vec<u8>> {
+    /// `self / 10^exponent` without its sign, an integer.
+    fn scaled(&self, exponent: i64) -> Option<BigUint> {
         let zeros = usize::try_from(self.exponent - exponent).ok()?;
         if self.digits.len() + zeros > MAX_DIGITS {
             return None;
         }
         let mut digits = self.digits.clone();
         digits.resize(digits.len() + zeros, 0);
-        Some(digits)
+        BigUint::from_radix_be(&digits, 10)
     }
 
     /// Position of the first digit: the number is `0.digits × 10^magnitude`.
     fn magnitude(&self) -> i64 {
         self.exponent + i64::try_from(self.digits.len()).unwrap_or(i64::MAX)
     }
-}
-
-/// Both without leading zeros.
-fn at_least(a: &[u8], b: &[u8]) -> bool {
-    a.len().cmp(&b.len()).then_with(|| a.cmp(b)).is_ge()
-}
-
-/// `a -= b`, where `a` is at least `b`.
-fn subtract(a: &mut Vec<u8>, b: &[u8]) {
-    let mut borrow = 0;
-    let offset = a.len() - b.len();
-    for at in (0..a.len()).rev() {
-        let take = borrow + at.checked_sub(offset).map_or(0, |at| b[at]);
-        borrow = u8::from(a[at] < take);
-        a[at] = a[at] + 10 * borrow - take;
-    }
-    let zeros = a.iter().take_while(|digit| **digit == 0).count();
-    a.drain(..zeros);
 }
 
 impl PartialOrd for Decimal {
