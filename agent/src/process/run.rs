@@ -61,7 +61,7 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
 async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    // Heard, it does not end the process: the write fails as on a full disk, and the chart is not kept.
+    // A signal that is handled does not end the process: the write fails as on a full disk, and the chart is not kept.
     let _file_too_large =
         signal(SignalKind::from_raw(FILE_TOO_LARGE)).context("cannot listen for SIGXFSZ")?;
     let stop = CancellationToken::new();

@@ -92,7 +92,7 @@ pub(super) const GLANCE: Duration = Duration::from_secs(10);
 /// The longest pause between two looks while nothing changes. Watches tell of what does; this is for what they miss.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// When held removals are looked at, which is a question to each side: at the first glance that sees another state than the one before, and
+/// When held removals are looked at, which is a question to each side: at the first look that sees another state than the one before, and
 /// then after pauses that double.
 pub(super) struct Looks<S> {
     seen: Option<S>,
