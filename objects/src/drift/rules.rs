@@ -3,12 +3,18 @@
 //! Mirrors Fleet's normalisers: `jsonPointers`, `operations` and `ignore` of
 //! `spec.options.diff.comparePatches`, and the ones that always apply (aggregated roles).
 
+use std::collections::BTreeMap;
+
+use golib::glob::Glob;
 use golib::regexp::Regexp;
 use serde_json::{Value, json};
 
 use crate::fields::text;
 use crate::merge::operations;
 use crate::object::ObjectKey;
+
+/// Elements of lists that may close up behind what the pointers of all rules take out of one object; beyond it no more is taken out of lists.
+const MAX_MOVES: usize = 16 << 20;
 
 /// One step of an RFC 6902 patch, or Fleet's `ignore`. Values are texts, as in Fleet's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,33 +61,57 @@ pub enum RulesError {
     },
 }
 
-/// The rules of one release, compiled.
+/// The rules of one release, compiled: each pattern once, and nothing that is searched for one by one but patterns.
 #[derive(Debug, Default)]
 pub struct Rules {
     pointers: Vec<PointerRule>,
-    edits: Vec<EditRule>,
-    ignored: Vec<IgnoreRule>,
+    /// By `apiVersion` and object.
+    edits: BTreeMap<(String, ObjectKey), Vec<Value>>,
+    /// By `apiVersion`, kind and namespace: names, and what each stands for.
+    ignored: BTreeMap<(String, String, String), BTreeMap<String, Name>>,
 }
 
 #[derive(Debug)]
 struct PointerRule {
-    /// Group and kind are patterns; an empty namespace or name is any.
+    /// An empty namespace or name is any.
     key: ObjectKey,
-    path: String,
+    group: Option<Glob>,
+    kind: Option<Glob>,
+    paths: Vec<String>,
 }
 
+/// What a name of `ignore` stands for besides itself.
 #[derive(Debug)]
-struct EditRule {
-    api_version: String,
-    key: ObjectKey,
-    edits: Vec<Value>,
+enum Name {
+    Any,
+    /// A pattern without signs: what contains it.
+    Part,
+    Pattern(Regexp),
 }
 
-#[derive(Debug)]
-struct IgnoreRule {
-    api_version: String,
-    key: ObjectKey,
-    pattern: Option<Regexp>,
+impl Name {
+    fn compile(name: &str) -> Result<Self, golib::regexp::Error> {
+        if name.is_empty() {
+            return Ok(Self::Any);
+        }
+        match name.bytes().all(is_plain) {
+            true => Ok(Self::Part),
+            false => Regexp::compile(name).map(Self::Pattern),
+        }
+    }
+
+    fn fits(&self, name: &str, found: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Part => found.contains(name),
+            Self::Pattern(pattern) => name == found || pattern.is_match(found.as_bytes()),
+        }
+    }
+}
+
+/// Whether a byte is only itself in every kind of pattern.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
 impl Rule {
@@ -93,17 +123,24 @@ impl Rule {
 impl PointerRule {
     fn fits(&self, object: &ObjectKey) -> bool {
         let Self { key, .. } = self;
-        matches(&key.group, &object.group)
-            && matches(&key.kind, &object.kind)
-            && (key.namespace.is_empty() || key.namespace == object.namespace)
+        (key.namespace.is_empty() || key.namespace == object.namespace)
             && (key.name.is_empty() || key.name == object.name)
+            && fits(&key.group, self.group.as_ref(), &object.group)
+            && fits(&key.kind, self.kind.as_ref(), &object.kind)
     }
 }
 
-impl EditRule {
-    fn fits(&self, api_version: &str, object: &ObjectKey) -> bool {
-        self.api_version == api_version && self.key == *object
-    }
+/// Fleet's patterns have no separator; no group or kind holds this one.
+const GLOB_SEPARATOR: char = '\0';
+
+/// A pattern that says more than itself; one that does not compile is only itself.
+fn glob(pattern: &str) -> Option<Glob> {
+    let is_text = pattern.bytes().all(|byte| is_plain(byte) || byte == b'.');
+    (!is_text).then(|| Glob::compile(pattern, GLOB_SEPARATOR).ok())?
+}
+
+fn fits(pattern: &str, glob: Option<&Glob>, text: &str) -> bool {
+    pattern == text || glob.is_some_and(|glob| glob.matches(text))
 }
 
 impl Rules {
@@ -121,64 +158,55 @@ impl Rules {
     }
 
     fn add_pointers(&mut self, rule: &Rule) {
-        for pointer in &rule.json_pointers {
-            self.pointers.push(PointerRule {
-                key: rule.key(),
-                path: pointer.clone(),
-            });
+        if rule.json_pointers.is_empty() {
+            return;
         }
+        let key = rule.key();
+        self.pointers.push(PointerRule {
+            group: glob(&key.group),
+            kind: glob(&key.kind),
+            key,
+            paths: rule.json_pointers.clone(),
+        });
     }
 
     fn add_operations(&mut self, rule: &Rule) -> Result<(), RulesError> {
-        let key = rule.key();
-        let mut edits = Vec::new();
-        for operation in &rule.operations {
-            if operation.op == "ignore" {
-                let pattern =
-                    Regexp::compile(&rule.name).map_err(|source| RulesError::Pattern {
-                        pattern: rule.name.clone(),
-                        source,
-                    })?;
-                let pattern = (!rule.name.is_empty()).then_some(pattern);
-                self.ignored.push(IgnoreRule {
-                    api_version: rule.api_version.clone(),
-                    key: key.clone(),
-                    pattern,
-                });
-                continue;
+        let (ignores, edits): (Vec<_>, Vec<_>) =
+            rule.operations.iter().partition(|one| one.op == "ignore");
+        if !ignores.is_empty() {
+            let place = (
+                rule.api_version.clone(),
+                rule.kind.clone(),
+                rule.namespace.clone(),
+            );
+            let names = self.ignored.entry(place).or_default();
+            if !names.contains_key(&rule.name) {
+                let name = Name::compile(&rule.name).map_err(|source| RulesError::Pattern {
+                    pattern: rule.name.clone(),
+                    source,
+                })?;
+                names.insert(rule.name.clone(), name);
             }
-            edits.push(json!({
-                "op": operation.op, "path": operation.path, "value": operation.value,
-            }));
         }
         if !edits.is_empty() {
-            let api_version = rule.api_version.clone();
-            let is_same = |known: &&mut EditRule| known.fits(&api_version, &key);
-            match self.edits.iter_mut().find(is_same) {
-                Some(known) => known.edits.extend(edits),
-                None => self.edits.push(EditRule {
-                    api_version,
-                    key,
-                    edits,
-                }),
-            }
+            let edit =
+                |one: &Operation| json!({"op": one.op, "path": one.path, "value": one.value});
+            let known = self.edits.entry((rule.api_version.clone(), rule.key()));
+            known.or_default().extend(edits.into_iter().map(edit));
         }
         Ok(())
     }
 
     /// Whether a missing object, desired in this `apiVersion`, is left out of the report.
     pub fn ignores_missing(&self, api_version: &str, key: &ObjectKey) -> bool {
-        self.ignored.iter().any(|rule| {
-            (
-                rule.api_version.as_str(),
-                &rule.key.kind,
-                &rule.key.namespace,
-            ) == (api_version, &key.kind, &key.namespace)
-                && (rule.key.name == key.name
-                    || rule
-                        .pattern
-                        .as_ref()
-                        .is_none_or(|p| p.is_match(key.name.as_bytes())))
+        let place = (
+            api_version.to_owned(),
+            key.kind.clone(),
+            key.namespace.clone(),
+        );
+        self.ignored.get(&place).is_some_and(|names| {
+            names.contains_key(&key.name)
+                || names.iter().any(|(name, one)| one.fits(name, &key.name))
         })
     }
 
@@ -187,33 +215,19 @@ impl Rules {
         ignore_aggregated_rules(object);
         let api_version = text(object, "/apiVersion").to_owned();
         let key = ObjectKey::of(object);
-        for rule in &self.pointers {
-            if rule.fits(&key) {
-                let remove = json!({"op": "remove", "path": rule.path});
+        let mut moves = MAX_MOVES;
+        for rule in self.pointers.iter().filter(|rule| rule.fits(&key)) {
+            for path in &rule.paths {
                 // A pointer to nothing is skipped on its own.
-                if let Ok(rest) = operations::patch(object, &[remove]) {
-                    *object = rest;
-                }
+                operations::take_out(object, path, &mut moves);
             }
         }
-        for rule in self
-            .edits
-            .iter()
-            .filter(|rule| rule.fits(&api_version, &key))
+        if let Some(edits) = self.edits.get(&(api_version, key))
+            && let Ok(edited) = operations::patch(object, edits)
         {
-            if let Ok(edited) = operations::patch(object, &rule.edits) {
-                *object = edited;
-            }
+            *object = edited;
         }
     }
-}
-
-/// Fleet's patterns have no separator; no group or kind holds this one.
-const GLOB_SEPARATOR: char = '\0';
-
-fn matches(pattern: &str, text: &str) -> bool {
-    pattern == text
-        || golib::glob::Glob::compile(pattern, GLOB_SEPARATOR).is_ok_and(|glob| glob.matches(text))
 }
 
 /// Rules of an aggregated role belong to the controller that aggregates them.
@@ -278,6 +292,43 @@ mod tests {
         let mut object = config_map("a");
         rules.normalise(&mut object);
         assert_eq!(object["data"], json!({"y": "2"}));
+    }
+
+    #[test]
+    fn pointers_into_a_list_count_from_what_those_before_them_left() {
+        let (rules, _) = Rules::compile(&[Rule {
+            json_pointers: vec!["/data/list/0".to_owned(); 2],
+            ..rule("")
+        }]);
+        let mut object = config_map("a");
+        object["data"]["list"] = json!([1, 2, 3]);
+        rules.normalise(&mut object);
+        assert_eq!(object["data"]["list"], json!([3]));
+    }
+
+    #[test]
+    fn pointers_without_end_into_a_long_list_end() {
+        const LONG: usize = 10_000;
+        let (rules, _) = Rules::compile(&[Rule {
+            json_pointers: vec!["/data/list/0".to_owned(); LONG],
+            ..rule("")
+        }]);
+        let mut object = config_map("a");
+        object["data"]["list"] = vec![0; LONG].into();
+        rules.normalise(&mut object);
+        let left = object["data"]["list"].as_array().unwrap().len();
+        assert!(left > LONG / 2, "{left}");
+    }
+
+    #[test]
+    fn a_rule_that_says_ignore_again_and_again_is_compiled_once() {
+        let (rules, errors) = Rules::compile(&[Rule {
+            operations: vec![operation("ignore", ""); 1000],
+            ..rule("[a-c].*")
+        }]);
+        assert!(errors.is_empty());
+        let names: Vec<_> = rules.ignored.values().flatten().collect();
+        assert_eq!(names.len(), 1);
     }
 
     #[test]

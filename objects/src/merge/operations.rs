@@ -45,6 +45,22 @@ pub fn patch(document: &Value, operations: &[Value]) -> Result<Value, OperationE
     Ok(document)
 }
 
+/// Takes what a pointer names out of a document, in place; whether it named anything. `moves` says how many elements of lists may
+/// still close up behind what is taken out of them: beyond it nothing is taken out of a list.
+pub(crate) fn take_out(document: &mut Value, pointer: &str, moves: &mut usize) -> bool {
+    let Some((container, key)) = container(document, pointer) else {
+        return false;
+    };
+    if let Value::Array(list) = &*container {
+        let behind = index(&key, list.len()).map_or(0, |at| list.len() - at);
+        match moves.checked_sub(behind) {
+            Some(left) => *moves = left,
+            None => return false,
+        }
+    }
+    remove(container, &key).is_ok()
+}
+
 fn apply(
     document: &mut Value,
     operation: &Map<String, Value>,

@@ -534,8 +534,9 @@ pub fn rules(options: &BundleDeploymentOptions) -> Rules {
         })
         .collect();
     let (rules, problems) = Rules::compile(&rules);
-    for problem in problems {
-        tracing::warn!(error = %error::chain(&problem), "a compare patch is left out");
+    if let Some(first) = problems.first() {
+        let (count, error) = (problems.len(), error::chain(first));
+        tracing::warn!(count, %error, "compare patches are left out");
     }
     rules
 }
