@@ -27,7 +27,7 @@ pub struct BundleDeploymentStatus {
     pub non_ready_status: Vec<NonReadyStatus>,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub modified_status: Vec<ModifiedStatus>,
-    /// One of the two lists above was cut.
+    /// One of the two lists above was cut, or that of all objects.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub incomplete_state: bool,
     #[serde(deserialize_with = "null_as_default")]

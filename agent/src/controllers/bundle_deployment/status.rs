@@ -16,7 +16,7 @@ use crate::api::{
     NonReadyStatus, ResourceCounts,
 };
 use crate::public;
-use crate::report::public::PublicText;
+use crate::report::public::{PublicText, cut};
 
 /// Condition types in the order of a first success.
 pub const INSTALLED: &str = "Installed";
@@ -32,6 +32,12 @@ pub const CORRECTIONS_POSTPONED: &str = "CorrectionsPostponed";
 
 /// Longest list of details in a status.
 const MAX_DETAILS: usize = 10;
+
+/// The most that one detail may take, in bytes: a patch, the messages of an object.
+const MAX_DETAIL_BYTES: usize = 16 << 10;
+
+/// The most that the list of objects may take, in bytes: an API server refuses what is above 1.5 MiB with the spec, and the former status would stay.
+const MAX_RESOURCES_BYTES: usize = 768 << 10;
 
 /// The only reason upstream knows for a condition that is False.
 const REASON_ERROR: &str = "Error";
@@ -148,12 +154,23 @@ impl BundleDeploymentStatus {
             format!("{api_version}/{kind}/{namespace}/{name}")
         });
         self.resource_counts = count(&resources, &non_ready, &modified);
-        self.resources = resources;
+        let all = resources.len();
+        self.resources = fitting(resources);
         self.ready = non_ready.is_empty();
         self.non_modified = modified.is_empty();
-        self.incomplete_state = non_ready.len() > MAX_DETAILS || modified.len() > MAX_DETAILS;
+        self.incomplete_state = non_ready.len() > MAX_DETAILS
+            || modified.len() > MAX_DETAILS
+            || self.resources.len() < all;
         non_ready.truncate(MAX_DETAILS);
         modified.truncate(MAX_DETAILS);
+        for entry in &mut non_ready {
+            cut_messages(&mut entry.summary.message);
+        }
+        for entry in &mut modified {
+            if entry.patch.len() > MAX_DETAIL_BYTES {
+                entry.patch = outline(&entry.patch);
+            }
+        }
         self.non_ready_status = non_ready;
         self.modified_status = modified;
         self.sync_generation = Some(sync_generation);
@@ -285,6 +302,56 @@ pub fn patch(old: &BundleDeploymentStatus, new: &BundleDeploymentStatus) -> Opti
         "status".to_owned(),
         difference,
     )])))
+}
+
+/// The first of the objects that fit into a status.
+fn fitting(mut resources: Vec<BundleDeploymentResource>) -> Vec<BundleDeploymentResource> {
+    /// Names of fields, quotes and the time.
+    const AROUND: usize = 110;
+    let mut left = MAX_RESOURCES_BYTES;
+    let size = |of: &BundleDeploymentResource| {
+        let texts = [&of.kind, &of.api_version, &of.namespace, &of.name];
+        AROUND + texts.iter().map(|text| text.len()).sum::<usize>()
+    };
+    let fits = resources.iter().take_while(|resource| {
+        let rest = left.checked_sub(size(resource));
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    let fits = fits.count();
+    resources.truncate(fits);
+    resources
+}
+
+/// Cuts the messages of an object to what they may take together.
+fn cut_messages(messages: &mut Vec<String>) {
+    let mut left = MAX_DETAIL_BYTES;
+    messages.retain_mut(|message| {
+        if left == 0 {
+            return false;
+        }
+        *message = cut(std::mem::take(message), left.max(3));
+        left = left.saturating_sub(message.len() + 1);
+        true
+    });
+}
+
+/// What stands for a patch that is too long: its fields, without what they are to be.
+fn outline(patch: &str) -> String {
+    const FIELDS: usize = 50;
+    let Ok(Value::Object(patch)) = serde_json::from_str(patch) else {
+        return "{}".to_owned();
+    };
+    let shape = |value: &Value| match value {
+        Value::Object(map) => {
+            let count = format!("{} fields", map.len());
+            Value::Object(Map::from_iter([("...".to_owned(), count.into())]))
+        }
+        _ => "...".into(),
+    };
+    let fields = patch.iter().take(FIELDS);
+    let fields = fields.map(|(name, value)| (cut(name.clone(), 100), shape(value)));
+    Value::Object(fields.collect()).to_string()
 }
 
 /// RFC 7396: what to merge into `old` to get `new`; `None` when they are equal.
@@ -432,6 +499,46 @@ mod tests {
         assert_eq!(status.sync_generation, Some(3));
         status.observe(Observation::default(), 3, at(0));
         assert!(!status.incomplete_state && status.ready);
+    }
+
+    #[test]
+    fn a_status_is_taken_however_much_there_is_to_tell() {
+        let keys: Map<_, _> = (0..9_000)
+            .map(|at| (format!("key-{at}"), Value::from("x".repeat(100))))
+            .collect();
+        let patch = serde_json::json!({"data": keys, "kind": "x"}).to_string();
+        let name = |at: usize| format!("{at}-{}", "n".repeat(240));
+        let found = Observation {
+            resources: (0..20_000).map(|at| resource(&name(at))).collect(),
+            non_ready: (0..10)
+                .map(|at| NonReadyStatus {
+                    summary: crate::api::Summary {
+                        message: vec!["m".repeat(1 << 20), "and".to_owned()],
+                        ..Default::default()
+                    },
+                    ..non_ready(&name(at), &name(at))
+                })
+                .collect(),
+            modified: (0..10)
+                .map(|at| ModifiedStatus {
+                    patch: patch.clone(),
+                    ..modified(&name(at))
+                })
+                .collect(),
+            ..Default::default()
+        };
+        let mut status = BundleDeploymentStatus::default();
+        status.observe(found, 0, at(0));
+        let size = serde_json::to_vec(&status).unwrap().len();
+        assert!((900 << 10) > size && size > 700 << 10, "{size}");
+        assert!(status.incomplete_state && status.resources.len() > 1_000);
+        assert_eq!(status.resource_counts.desired_ready, 20_000);
+        assert_eq!(
+            status.modified_status[0].patch,
+            r#"{"data":{"...":"9000 fields"},"kind":"..."}"#
+        );
+        let messages = &status.non_ready_status[0].summary.message;
+        assert_eq!(messages[0].len(), MAX_DETAIL_BYTES);
     }
 
     #[test]
