@@ -209,10 +209,11 @@ impl SensitiveData {
         Redacted(self.redact_beginning(&error::chain(failed)))
     }
 
-    /// Facts of the cluster that may come from a Secret of its site.
-    pub fn of_facts(facts: &serde_json::Map<String, Value>) -> Self {
+    /// Facts of the cluster that may come from a Secret of its site: all ClusterValues, and other texts that do.
+    pub fn of_facts(values: &serde_json::Map<String, Value>, texts: &[String]) -> Self {
         let mut secrets = Self::default();
-        facts.values().for_each(|value| secrets.add_value(value));
+        values.values().for_each(|value| secrets.add_value(value));
+        texts.iter().for_each(|text| secrets.add_text(text));
         secrets
     }
 

@@ -31,9 +31,12 @@ pub struct ClusterFacts {
 /// Facts that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    /// Not YAML.
-    #[error("cluster facts are no YAML")]
-    Yaml(#[source] golib::yaml::Error),
+    /// Not YAML. What a parser quotes of it may be secret, so its place alone is told.
+    #[error("cluster facts are no YAML{}", .line.map(|line| format!(": line {line}")).unwrap_or_default())]
+    Yaml {
+        /// From 1; it is not known of everything.
+        line: Option<usize>,
+    },
     /// A field that [`ClusterFacts`] does not have: a typing error would go unnoticed.
     #[error("unknown field {0:?}")]
     UnknownField(String),
@@ -46,6 +49,16 @@ pub enum FactsError {
     /// A list or a scalar.
     #[error("no map")]
     NoMap,
+}
+
+impl From<golib::yaml::Error> for FactsError {
+    fn from(failed: golib::yaml::Error) -> Self {
+        let line = match failed {
+            golib::yaml::Error::Syntax { line, .. } => line,
+            _ => None,
+        };
+        Self::Yaml { line }
+    }
 }
 
 impl ClusterFacts {
@@ -84,7 +97,7 @@ impl ClusterFacts {
     /// # Errors
     /// [`FactsError`]; unknown fields are refused, because a typing error would go unnoticed.
     pub fn from_yaml(text: &[u8]) -> Result<Self, FactsError> {
-        let table = match golib::yaml::decode_floats(text).map_err(FactsError::Yaml)? {
+        let table = match golib::yaml::decode_floats(text)? {
             Value::Null => return Ok(Self::default()),
             Value::Object(table) => table,
             _ => return Err(FactsError::NoMap),
@@ -108,7 +121,7 @@ impl ClusterFacts {
     /// # Errors
     /// [`FactsError`]: not a map.
     pub fn from_values(text: &[u8]) -> Result<Self, FactsError> {
-        match golib::yaml::decode_floats(text).map_err(FactsError::Yaml)? {
+        match golib::yaml::decode_floats(text)? {
             Value::Null => Ok(Self::default()),
             Value::Object(template_values) => Ok(Self {
                 template_values,

@@ -46,6 +46,8 @@ impl fmt::Display for Source {
 pub struct Gathered {
     pub facts: ClusterFacts,
     pub sources: Vec<Source>,
+    /// Texts that come from a Secret and are no ClusterValues, which are taken for secret wherever they come from.
+    pub secrets: Vec<String>,
 }
 
 impl Gathered {
@@ -55,6 +57,16 @@ impl Gathered {
         if let Some(nearer) = facts {
             self.facts = std::mem::take(&mut self.facts).overlaid(nearer);
         }
+    }
+
+    /// [`Self::add`], of a Secret.
+    pub fn add_secret(&mut self, name: String, answer: Answer, facts: Option<ClusterFacts>) {
+        if let Some(facts) = &facts {
+            let named = [&facts.name, &facts.namespace].into_iter();
+            let noted = facts.labels.values().chain(facts.annotations.values());
+            self.secrets.extend(named.chain(noted).cloned());
+        }
+        self.add(name, answer, facts);
     }
 
     /// The sources in a sentence, for the message about a key none of them has.

@@ -302,6 +302,43 @@ async fn a_missing_key_fails_that_bundle_alone() -> Result<()> {
         .await?;
     assert!(message.contains("**REDACTED**"), "{message}");
     assert!(!message.contains("hunter2"), "{message}");
+
+    // Nor does a chart that says so, whatever of the Secret it is.
+    let facts = "annotations: {token: hunter6-canary}\n";
+    agent
+        .secret("fleet-site", json!({ "facts": facts }))
+        .await?;
+    let failing = "${ fail .ClusterAnnotations.token }";
+    agent
+        .apply(&bundle("fails", json!({ "a": failing })))
+        .await?;
+    let message = agent
+        .wait_deploy_error("fails", |message| message.contains("error calling fail"))
+        .await?;
+    assert!(message.contains("**REDACTED**"), "{message}");
+    assert!(!message.contains("hunter6"), "{message}");
+
+    // And one that cannot be read is told by its place.
+    for broken in [
+        "values: 1\npassword: *hunter4-canary",
+        "a: 1\nb: !!int hunter7-canary",
+    ] {
+        agent
+            .secret("fleet-site", json!({ "values": broken }))
+            .await?;
+        let message = agent
+            .wait_deploy_error("fails", |message| message.contains("no YAML"))
+            .await?;
+        assert!(!message.contains("hunter"), "{message}");
+    }
+    agent
+        .secret("fleet-site", json!({ "facts": "hunter8-canary: 1" }))
+        .await?;
+    let message = agent
+        .wait_deploy_error("fails", |message| message.contains("that there is not"))
+        .await?;
+    assert!(!message.contains("hunter"), "{message}");
+    assert!(!agent.agent_log_tail(usize::MAX).contains("hunter"));
     Ok(())
 }
 

@@ -27,7 +27,7 @@ use crate::error;
 use crate::public;
 use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
-use crate::values::{self, Reference, ReferenceKind, TemplateError};
+use crate::values::{self, Gathered, Reference, ReferenceKind, TemplateError};
 
 /// The most ConfigMaps and Secrets that one bundle may read: each is watched, and read at each deploy.
 pub(super) const MAX_REFERENCES: usize = 100;
@@ -71,6 +71,11 @@ impl Filled {
         let deployed = annotations.and_then(|all| all.get(ANNOTATION_FACTS));
         self.digest.is_some() && self.digest.as_ref() != deployed
     }
+}
+
+/// What of the facts may be secret.
+fn secret_in(gathered: &Gathered) -> SensitiveData {
+    SensitiveData::of_facts(&gathered.facts.template_values, &gathered.secrets)
 }
 
 impl ValuesReader {
@@ -117,7 +122,7 @@ impl ValuesReader {
             .work(move || values::fill(&own, helm.as_ref(), &known.facts, &clock));
         let filled = filled.await.map_err(aborted)?;
         let (filled, values) = filled.map_err(|failed: TemplateError| {
-            let secrets = SensitiveData::of_facts(&gathered.facts.template_values);
+            let secrets = secret_in(&gathered);
             let message = secrets.tell(&failed.masked());
             // Names of sources, and what they answered.
             let asked = secrets.tell(&gathered.summary());
@@ -125,7 +130,7 @@ impl ValuesReader {
         })?;
         let values = fills_values.then(|| values.unwrap_or_default());
         let secrets = match fills_coordinates {
-            true => Arc::new(SensitiveData::of_facts(&gathered.facts.template_values)),
+            true => Arc::new(secret_in(&gathered)),
             false => Arc::default(),
         };
         Ok(Filled {

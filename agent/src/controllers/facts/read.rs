@@ -28,6 +28,9 @@ pub enum ReadError {
         what: String,
         source: UnknownLocalFact,
     },
+    /// In a Secret whatever stands in the place of a name may be secret.
+    #[error("{what} cannot be used: it has a field, or a local fact, that there is not")]
+    Unknown { what: String },
     #[error("cannot write the Cluster as JSON")]
     Encode(#[source] serde_json::Error),
 }
@@ -56,7 +59,7 @@ impl FactsReader {
         gathered.facts.namespace = self.upstream.cluster_namespace.clone();
         self.cluster(&mut gathered).await?;
         let mut requested = BTreeSet::new();
-        let mut add = |what: String, data: Data| {
+        let mut add = |what: String, data: Data, is_secret: bool| {
             let data = match data {
                 Ok(data) => data,
                 Err(answer) => {
@@ -64,26 +67,38 @@ impl FactsReader {
                     return Ok(());
                 }
             };
+            let unknown = || ReadError::Unknown { what: what.clone() };
             if let Some(words) = data.get(LOCAL_FACTS_KEY) {
                 let found = LocalFact::list(&String::from_utf8_lossy(words));
-                let what = what.clone();
-                requested.extend(found.map_err(|source| ReadError::Local { what, source })?);
+                requested.extend(found.map_err(|source| match is_secret {
+                    true => unknown(),
+                    false => ReadError::Local {
+                        what: what.clone(),
+                        source,
+                    },
+                })?);
             }
-            let facts = facts_of(&data).map_err(|source| ReadError::Content {
-                what: what.clone(),
-                source,
+            let facts = facts_of(&data).map_err(|source| match source {
+                FactsError::UnknownField(_) if is_secret => unknown(),
+                source => ReadError::Content {
+                    what: what.clone(),
+                    source,
+                },
             })?;
-            gathered.add(what, Answer::Read, facts);
+            match is_secret {
+                true => gathered.add_secret(what, Answer::Read, facts),
+                false => gathered.add(what, Answer::Read, facts),
+            }
             Ok(())
         };
         let (what, data) = self.config_map(&self.namespace, AGENT_MAP).await?;
-        add(what, data)?;
+        add(what, data, false)?;
         let (what, data) = self
             .config_map(&self.site.namespace, &self.site.name)
             .await?;
-        add(what, data)?;
+        add(what, data, false)?;
         let (what, data) = self.site_secret().await?;
-        add(what, data)?;
+        add(what, data, true)?;
         if requested.is_empty() {
             gathered.add("this cluster".to_owned(), Answer::NotRequested, None);
             return Ok(gathered);
