@@ -61,6 +61,27 @@ async fn helm_installs_the_agents_chart() -> Result<()> {
         bootstrap["systemRegistrationNamespace"].0,
         b"cattle-fleet-clusters-system"
     );
+
+    // As the agent does once it is registered.
+    let registered =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-agent"}});
+    let registered = serde_json::from_value(registered)?;
+    secrets.create(&Default::default(), &registered).await?;
+    secrets
+        .delete("fleet-agent-bootstrap", &Default::default())
+        .await?;
+    let upgrade = |token: &str| {
+        let token = format!("--set=token={token}");
+        let values = [token.as_str(), "--set=clusterNamespace=fleet-default"];
+        let upgrade = [&["upgrade"][..], &install[1..5], &values, &NEEDED].concat();
+        helm.run(&upgrade).map(drop)
+    };
+    upgrade("secret")?;
+    let bootstrap = secrets.get_opt("fleet-agent-bootstrap").await?;
+    ensure!(bootstrap.is_none(), "the same registration begins anew");
+    upgrade("another")?;
+    let bootstrap = secrets.get("fleet-agent-bootstrap").await?.data;
+    assert_eq!(bootstrap.context("data")?["token"].0, b"another");
     Ok(())
 }
 
