@@ -55,11 +55,6 @@ pub enum MergeError {
         /// As Go prints it.
         order: String,
     },
-    /// Two `$retainKeys` lists that differ.
-    #[error(
-        "{0} and {1} are not deep equal: this may happen when calculating the 3-way diff patch"
-    )]
-    RetainKeys(String, String),
     /// Elements of different types in one list.
     #[error("list element types are not identical: {0}")]
     MixedList(String),
@@ -86,9 +81,6 @@ pub enum MergeError {
     /// Fields below something that is no struct.
     #[error("merging an object in json but data type is not struct, instead is: {0}")]
     NotAStruct(&'static str),
-    /// A three-way JSON merge would change what identifies the object.
-    #[error("precondition failed for: {0}")]
-    Precondition(String),
 }
 
 impl MergeError {

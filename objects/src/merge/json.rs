@@ -2,9 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::MergeError;
-use crate::fields::go_text;
-
 /// The smallest merge patch from `original` to `modified`; `None` where they are equal.
 ///
 /// Lists are replaced as a whole. A null in `modified` is written as it is and so deletes.
@@ -98,71 +95,4 @@ fn without_nulls(value: Value) -> Value {
         Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
         other => other,
     }
-}
-
-/// The merge patch that brings `live` from `original` to `modified`: additions and changes against
-/// `live`, deletions against `original`; apimachinery's `CreateThreeWayJSONMergePatch`.
-///
-/// # Errors
-/// The patch would change apiVersion, kind or name.
-pub fn three_way(original: &Value, modified: &Value, live: &Value) -> Result<Value, MergeError> {
-    let changed = |from| match create(from, modified) {
-        Some(Value::Object(patch)) => patch,
-        _ => Map::new(),
-    };
-    let additions = keep(changed(live), Keep::Values);
-    let deletions = keep(changed(original), Keep::Nulls);
-    let patch = rounded(merge(Value::Object(deletions), &Value::Object(additions)));
-    let is_changed = patch.get("apiVersion").is_some()
-        || patch.get("kind").is_some()
-        || patch
-            .get("metadata")
-            .is_some_and(|metadata| metadata.get("name").is_some());
-    match is_changed {
-        true => Err(MergeError::Precondition(go_text(&patch))),
-        false => Ok(patch),
-    }
-}
-
-/// Go computes this patch on floats: integers beyond 2^53 lose digits.
-fn rounded(value: Value) -> Value {
-    match value {
-        Value::Number(number) => match number.as_i64() {
-            Some(integer) => Value::from(integer as f64 as i64),
-            None => Value::Number(number),
-        },
-        Value::Array(list) => Value::Array(list.into_iter().map(rounded).collect()),
-        Value::Object(map) => Value::Object(
-            map.into_iter()
-                .map(|(key, value)| (key, rounded(value)))
-                .collect(),
-        ),
-        other => other,
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Nulls,
-    Values,
-}
-
-fn keep(map: Map<String, Value>, part: Keep) -> Map<String, Value> {
-    map.into_iter()
-        .filter_map(|(key, value)| {
-            let kept = match value {
-                Value::Null => (part == Keep::Nulls).then_some(Value::Null),
-                // An empty map is a value, not an empty patch.
-                Value::Object(map) if map.is_empty() => {
-                    (part == Keep::Values).then_some(Value::Object(map))
-                }
-                Value::Object(map) => {
-                    let map = keep(map, part);
-                    (!map.is_empty()).then_some(Value::Object(map))
-                }
-                other => (part == Keep::Values).then_some(other),
-            };
-            Some((key, kept?))
-        })
-        .collect()
 }

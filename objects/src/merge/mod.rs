@@ -1,7 +1,8 @@
-//! Merging three states of an object: what the last manifest said, what this one says, what lives.
+//! Merge patches: what the last manifest said and this one does not is removed, and overlays of a
+//! bundle are applied.
 //!
-//! Needed where a release was not made by server-side apply (Helm 3, the Go agent's roll-backs) and
-//! for Fleet's overlay patches. Mirrors apimachinery's `strategicpatch` and `jsonmergepatch`, whose
+//! Removing is needed where a release was not made by server-side apply (Helm 3, the Go agent's
+//! roll-backs); what this manifest says is applied by the server. Mirrors apimachinery's `strategicpatch` and `jsonmergepatch`, whose
 //! rules depend on Go's types; those are data here ([`schema`]).
 
 mod error;
@@ -10,7 +11,7 @@ mod lists;
 pub mod operations;
 pub mod schema;
 mod strategic_apply;
-mod strategic_diff;
+mod strategic_removal;
 
 use std::sync::LazyLock;
 
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 pub use error::MergeError;
 pub use schema::{Builtin, builtin};
 
-/// How a patch computed by [`three_way`] has to be sent.
+/// How a patch computed by [`removal`] has to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Patch {
     /// `application/strategic-merge-patch+json`, for built-in kinds.
@@ -58,42 +59,26 @@ impl Patch {
     }
 }
 
-/// The patch that brings `live` from `original` (the last manifest's object) to `modified` (this
-/// manifest's), changes by others overwritten; Helm's client-side `createPatch`.
+/// The patch that removes from `live` what `original` (the last manifest's object) had and `modified`
+/// (this manifest's) has not: the deletions of Helm's client-side `createPatch`. Any owner of it counts:
+/// it came from the last manifest. `None` if `live` has nothing of it any more.
 ///
-/// Built-in kinds are merged three ways. For others, and for a `modified` that does not fit its Go
-/// type, the patch goes from `original` to `modified` and `live` is not looked at.
+/// For kinds that are not built in, and for a `modified` that does not fit its Go type, lists are left
+/// alone.
 ///
 /// # Errors
 /// The states cannot be merged: a list without its merge key, a map under a field that the type
 /// lacks, directives that contradict each other.
-pub fn three_way(original: &Value, modified: &Value, live: &Value) -> Result<Patch, MergeError> {
-    match builtin(modified).filter(|builtin| builtin.fits(modified)) {
-        Some(builtin) => {
-            three_way_strategic(original, modified, live, builtin).map(Patch::Strategic)
-        }
-        None => Ok(Patch::Merge(
-            json::create(original, modified).unwrap_or_else(|| Value::Object(Map::new())),
-        )),
-    }
-}
-
-/// The part of [`three_way`]'s patch that removes: what `original` had and `modified` has not.
-/// Any owner of it counts: it came from the last manifest. `None` if `live` has nothing of it any more.
-///
-/// # Errors
-/// As [`three_way`].
 pub fn removal(
     original: &Value,
     modified: &Value,
     live: &Value,
 ) -> Result<Option<Patch>, MergeError> {
-    use strategic_diff::{Part, diff_maps};
     let (patch, rest) = match builtin(modified).filter(|builtin| builtin.fits(modified)) {
         Some(builtin) => {
             let (original, modified) = (map(original)?, map(modified)?);
-            let deletions = diff_maps(original, modified, builtin.root(), Part::DELETIONS)?;
-            let patch = Value::Object(deletions);
+            let patch = strategic_removal::in_map(original, modified, builtin.root(), false)?;
+            let patch = Value::Object(patch);
             let rest = apply_strategic(live, &patch, builtin)?;
             (Patch::Strategic(patch), rest)
         }
@@ -106,41 +91,10 @@ pub fn removal(
     Ok((rest != *live).then_some(patch))
 }
 
-/// The strategic patch between two manifests and a live object of a built-in kind.
-///
-/// # Errors
-/// As [`three_way`].
-pub fn three_way_strategic(
-    original: &Value,
-    modified: &Value,
-    live: &Value,
-    builtin: Builtin,
-) -> Result<Value, MergeError> {
-    use strategic_diff::{Part, diff_maps};
-    let (original, modified, live) = (map(original)?, map(modified)?, map(live)?);
-    let additions = diff_maps(live, modified, builtin.root(), Part::ADDITIONS)?;
-    let deletions = diff_maps(original, modified, builtin.root(), Part::DELETIONS)?;
-    let merged = strategic_apply::combine(deletions, additions, builtin.root())?;
-    Ok(Value::Object(merged))
-}
-
-/// The strategic patch from one state of a built-in kind to another.
-///
-/// # Errors
-/// As [`three_way`].
-pub fn two_way_strategic(
-    original: &Value,
-    modified: &Value,
-    builtin: Builtin,
-) -> Result<Value, MergeError> {
-    use strategic_diff::{Part, diff_maps};
-    diff_maps(map(original)?, map(modified)?, builtin.root(), Part::ALL).map(Value::Object)
-}
-
 /// `original` with a strategic patch applied, as the API server does it.
 ///
 /// # Errors
-/// As [`three_way`].
+/// As [`removal`].
 pub fn apply_strategic(
     original: &Value,
     patch: &Value,

@@ -1,4 +1,4 @@
-//! Applying a strategic merge patch, and combining the two halves of a three-way one.
+//! Applying a strategic merge patch.
 
 use std::collections::BTreeSet;
 
@@ -16,38 +16,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
-/// What a patch is merged into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Into {
-    /// An object: directives take effect and nulls delete.
-    Object,
-    /// Another patch: directives and nulls are carried along.
-    Patch,
-}
-
 /// `original` with `patch` applied.
 pub(super) fn apply(
-    original: Map<String, Value>,
-    patch: Map<String, Value>,
-    shape: Shape,
-) -> Result<Map<String, Value>, MergeError> {
-    merge_map(original, patch, shape, Into::Object)
-}
-
-/// Two patches as one.
-pub(super) fn combine(
-    first: Map<String, Value>,
-    second: Map<String, Value>,
-    shape: Shape,
-) -> Result<Map<String, Value>, MergeError> {
-    merge_map(first, second, shape, Into::Patch)
-}
-
-fn merge_map(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
     shape: Shape,
-    into: Into,
 ) -> Result<Map<String, Value>, MergeError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -59,24 +32,18 @@ fn merge_map(
             _ => Err(MergeError::unknown_directive(directive, &patch)),
         };
     }
-    apply_retain_keys(&mut original, &mut patch, into)?;
-    apply_element_orders(&mut original, &mut patch, shape, into)?;
+    apply_retain_keys(&mut original, &mut patch)?;
+    apply_element_orders(&mut original, &mut patch, shape)?;
 
-    for (key, desired) in patch {
+    for (key, mut desired) in patch {
         let is_delete_list = key.starts_with(DELETE_FROM_LIST);
-        if is_delete_list && into == Into::Patch {
-            original.insert(key, desired);
-            continue;
-        }
         let key = match is_delete_list {
             true => directive_field(&key, DELETE_FROM_LIST)?.to_owned(),
             false => key,
         };
         if desired.is_null() {
             original.remove(&key);
-            if into == Into::Object {
-                continue;
-            }
+            continue;
         }
         let present = match original.remove(&key) {
             Some(present) if type_of(&present) == type_of(&desired) => present,
@@ -84,8 +51,9 @@ fn merge_map(
                 // Nothing there, or something of another type, which is replaced.
                 if is_delete_list {
                     original.extend(other.map(|other| (key, other)));
-                } else if let Some(value) = without_directives(with_nulls_for(desired, into)) {
-                    original.insert(key, value);
+                } else {
+                    discard_nulls(&mut desired);
+                    original.extend(without_directives(desired).map(|value| (key, value)));
                 }
                 continue;
             }
@@ -95,13 +63,12 @@ fn merge_map(
                 let (field, strategy) = shape.field(&key)?;
                 Some(Value::Object(match strategy.kind {
                     "replace" => desired,
-                    _ => merge_map(present, desired, field, into)?,
+                    _ => apply(present, desired, field)?,
                 }))
             }
             (Value::Array(present), Value::Array(desired)) => {
                 let (field, strategy) = shape.list_field(&key)?;
-                let merged =
-                    merge_list_field(present, desired, field, strategy, is_delete_list, into)?;
+                let merged = merge_list_field(present, desired, field, strategy, is_delete_list)?;
                 Some(Value::Array(merged))
             }
             (_, desired) => without_directives(desired),
@@ -123,23 +90,10 @@ fn directive_field<'a>(key: &'a str, directive: &'static str) -> Result<&'a str,
 fn apply_retain_keys(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
-    into: Into,
 ) -> Result<(), MergeError> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
     };
-    if into == Into::Patch {
-        match original.get(RETAIN_KEYS) {
-            Some(present) if *present != retained => {
-                return Err(MergeError::RetainKeys(go_text(present), go_text(&retained)));
-            }
-            Some(_) => {}
-            None => {
-                original.insert(RETAIN_KEYS.to_owned(), retained);
-            }
-        }
-        return Ok(());
-    }
     let malformed = MergeError::BadDirective("retainKeys");
     let Value::Array(retained) = retained else {
         return Err(malformed);
@@ -163,7 +117,6 @@ fn apply_element_orders(
     original: &mut Map<String, Value>,
     patch: &mut Map<String, Value>,
     shape: Shape,
-    into: Into,
 ) -> Result<(), MergeError> {
     let keys: Vec<String> = patch
         .keys()
@@ -174,17 +127,6 @@ fn apply_element_orders(
         let Some(order) = patch.remove(&key) else {
             continue;
         };
-        if into == Into::Patch {
-            match original.get(&key) {
-                Some(present) if *present != order => {
-                    return Err(MergeError::BadDirective("setElementOrder list"));
-                }
-                Some(_) => {}
-                None => {
-                    original.insert(key.clone(), order.clone());
-                }
-            }
-        }
         let Value::Array(order) = order else {
             return Err(MergeError::expected_list(&order));
         };
@@ -211,7 +153,7 @@ fn apply_element_orders(
             },
             (Some(present), Some(desired)) => {
                 server_order = order_left_behind(&present, desired, strategy.merge_key)?;
-                merge_list_field(present, desired.clone(), element, strategy, false, into)?
+                merge_list_field(present, desired.clone(), element, strategy, false)?
             }
         };
         let (in_patch, server_only) = partition(merged, &order, strategy.merge_key)?;
@@ -277,7 +219,6 @@ fn merge_list_field(
     shape: Shape,
     strategy: Strategy,
     is_delete_list: bool,
-    into: Into,
 ) -> Result<List, MergeError> {
     if strategy.kind != "merge" && !is_delete_list {
         return Ok(patch);
@@ -287,7 +228,7 @@ fn merge_list_field(
     }
     let key = strategy.merge_key;
     let elements = lists::elements(&[&original, &patch])?;
-    if elements == Elements::Scalars && is_delete_list && into == Into::Object {
+    if elements == Elements::Scalars && is_delete_list {
         return Ok(original
             .into_iter()
             .filter(|value| !patch.contains(value))
@@ -303,7 +244,7 @@ fn merge_list_field(
         }
         Elements::Maps => {
             let (original, patch) = apply_list_directives(original, patch, key)?;
-            let merged = merge_maps_by_key(original.clone(), patch.clone(), key, shape, into)?;
+            let merged = merge_maps_by_key(original.clone(), patch.clone(), key, shape)?;
             (merged, patch, original)
         }
     };
@@ -389,7 +330,6 @@ fn merge_maps_by_key(
     patch: List,
     key: &str,
     shape: Shape,
-    into: Into,
 ) -> Result<List, MergeError> {
     for element in patch {
         let found = find(&original, key, merge_key(&element, key)?)?;
@@ -399,7 +339,7 @@ fn merge_maps_by_key(
                     Value::Object(present) => present,
                     _ => Map::new(),
                 };
-                original[index] = Value::Object(merge_map(present, desired, shape, into)?);
+                original[index] = Value::Object(apply(present, desired, shape)?);
             }
             (_, element) => original.push(element),
         }
@@ -407,14 +347,7 @@ fn merge_maps_by_key(
     Ok(original)
 }
 
-/// A value about to be set: an object loses its nulls, a patch keeps them.
-fn with_nulls_for(mut value: Value, into: Into) -> Value {
-    if into == Into::Object {
-        discard_nulls(&mut value);
-    }
-    value
-}
-
+/// Nulls vanish from maps at any depth.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
