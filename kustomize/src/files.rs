@@ -143,12 +143,6 @@ impl<'a> MemoryFiles<'a> {
         self.files.get(&ByParts(path.to_owned()))
     }
 
-    /// Whether there is such a file.
-    pub fn contains(&self, path: &str) -> bool {
-        let path = format!("/{}", clean(path.trim_start_matches('/')));
-        self.get(&path).is_some()
-    }
-
     fn find(&self, path: &str) -> Result<String> {
         let query = clean(path.trim_start_matches('/'));
         let absolute = if query == "." {

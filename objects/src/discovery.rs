@@ -44,14 +44,6 @@ impl Resource {
         self.kind == "CustomResourceDefinition" && self.group == "apiextensions.k8s.io"
     }
 
-    /// Its kind, whatever the version.
-    pub fn group_kind(&self) -> GroupKind {
-        GroupKind {
-            group: self.group.clone(),
-            kind: self.kind.clone(),
-        }
-    }
-
     /// Whether it is this kind in this version.
     pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
         self.group == group && self.version == version && self.kind == kind

@@ -100,32 +100,3 @@ impl From<LoadError> for BundleError {
         Self::Load(Box::new(error))
     }
 }
-
-impl BundleError {
-    /// Whether waiting alone may help: the source is out of reach, or not everything was copied yet.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Missing { .. } | Self::Read { .. } => true,
-            Self::Fetch(error) => error.is_retryable(),
-            _ => false,
-        }
-    }
-
-    /// A fixed word for metrics.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NoHelmOptions => "InvalidChartSource",
-            Self::Missing { .. } => "NotFound",
-            Self::Read { .. } => "ReadFailed",
-            Self::Secret { .. } => "InvalidSecret",
-            Self::Content { .. } => "InvalidContent",
-            Self::Overlay { .. } => "InvalidOverlay",
-            Self::Fetch(error) => error.reason(),
-            Self::SignatureRule(_) => "InvalidSignatureRule",
-            Self::Refused(_) => "SignatureRefused",
-            Self::Archive { .. } => "InvalidArchive",
-            Self::Load(_) => "InvalidChart",
-            Self::Incomplete(_) => "DependenciesMissing",
-        }
-    }
-}

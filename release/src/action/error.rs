@@ -4,7 +4,7 @@ use objects::BuildError;
 
 use crate::error::{BoxError, error_chain};
 use crate::kube::{ApiError, ApplyError, DeleteError, OwnershipError, WaitError};
-use crate::storage::{RecordError, StorageError};
+use crate::storage::StorageError;
 
 /// A deployment failed.
 #[derive(Debug, thiserror::Error)]
@@ -262,87 +262,4 @@ fn hook_text(event: &str) -> String {
 fn joined(errors: &[DeleteError], separator: &str) -> String {
     let texts: Vec<String> = errors.iter().map(|error| error_chain(error)).collect();
     texts.join(separator)
-}
-
-impl DeployError {
-    /// Whether trying again can help without anybody changing anything. Trying again is never
-    /// harmful: it carries on where this attempt stopped.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Locked | Self::RenderAborted(_) => true,
-            Self::Name { .. } | Self::Render(_) => false,
-            Self::Discovery(source) | Self::Namespace { source, .. } => source.is_retryable(),
-            Self::Storage(source) => source.is_retryable(),
-            // A definition or an owner may come from another release.
-            Self::Build { source, .. } => source.is_no_match(),
-            Self::Ownership { source, .. } => source.is_retryable(),
-            Self::Crd { source, .. } => match source {
-                CrdError::Build(_) | CrdError::Empty(_) => false,
-                CrdError::Api(source) => source.is_retryable(),
-                CrdError::Wait(source) => source.is_retryable(),
-            },
-            Self::Hook { source, .. } => source.is_retryable(),
-            Self::Apply(source) => source.is_retryable(),
-            Self::Wait(source) => source.is_retryable(),
-            Self::Delete(all) => all.iter().all(DeleteError::is_retryable),
-            Self::Undone { source, .. } => source.is_retryable(),
-            Self::NotUndone { .. } => true,
-        }
-    }
-
-    /// A short fixed word for metrics and events.
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Name { .. } => "InvalidName",
-            Self::Locked => "Locked",
-            Self::Discovery(source) | Self::Namespace { source, .. } => source.reason(),
-            Self::Storage(StorageError::Api { source, .. }) => source.reason(),
-            Self::Storage(StorageError::Encode {
-                source: RecordError::DoesNotFit { .. } | RecordError::TooLarge(_),
-                ..
-            }) => "RecordTooLarge",
-            Self::Storage(_) => "Storage",
-            Self::Render(_) | Self::RenderAborted(_) => "Render",
-            Self::Build { source, .. } if source.is_no_match() => "NoMatch",
-            Self::Build { .. } => "Build",
-            Self::Ownership { .. } => "NotOwned",
-            Self::Crd { .. } => "Crd",
-            Self::Hook { .. } => "Hook",
-            Self::Apply(source) => source.reason(),
-            Self::Wait(_) => "NotReady",
-            Self::Delete(_) => "Delete",
-            Self::Undone { source, .. } => source.reason(),
-            Self::NotUndone { .. } => "NotUndone",
-        }
-    }
-}
-
-impl HookError {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Build { source, .. } => source.is_no_match(),
-            Self::Create { source, .. } => source.is_retryable(),
-            // The next attempt runs the hook anew, and it may end well then.
-            Self::Wait(_) | Self::Former(_) => true,
-            Self::Delete(source) => source.is_retryable(),
-            Self::Foreign { .. } => false,
-            Self::Storage(source) => source.is_retryable(),
-            Self::Observed(source) | Self::Discovery(source) => source.is_retryable(),
-        }
-    }
-}
-
-impl UninstallError {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Load { source, .. } | Self::Purge(source) => source.is_retryable(),
-            Self::Hook(source) => source.is_retryable(),
-            Self::Locked | Self::Awaits(_) => true,
-            Self::Corrupted(_) => false,
-            Self::Discovery(source) => source.is_retryable(),
-            Self::Delete { failures, .. } => failures.iter().all(DeleteError::is_retryable),
-        }
-    }
 }

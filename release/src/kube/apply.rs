@@ -96,11 +96,6 @@ impl ApplyError {
         answers.any(ApiError::is_in_doubt)
     }
 
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        self.failures.iter().all(ObjectFailure::is_retryable)
-    }
-
     /// The API server's reason for the first failure.
     pub fn reason(&self) -> &str {
         self.failures

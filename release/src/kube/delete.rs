@@ -73,16 +73,6 @@ pub struct DeleteError {
 }
 
 impl DeleteError {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        self.source.is_retryable()
-    }
-
-    /// The API server's reason.
-    pub fn reason(&self) -> &str {
-        self.source.reason()
-    }
-
     fn new(object: &Object, source: ApiError) -> Self {
         Self {
             namespace: object.namespace.clone().unwrap_or_default(),

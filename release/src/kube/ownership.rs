@@ -58,16 +58,6 @@ pub enum OwnershipError {
     },
 }
 
-impl OwnershipError {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Foreign { .. } => false,
-            Self::Unknown { source, .. } => source.is_retryable(),
-        }
-    }
-}
-
 /// What was found under an object's name, and in which version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {

@@ -43,16 +43,6 @@ pub enum WaitError {
     },
 }
 
-impl WaitError {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::NotReady { timed_out, .. } => *timed_out,
-            Self::Api { source, .. } => source.is_retryable(),
-        }
-    }
-}
-
 /// Waits until every object is what `mode` asks for, or nothing but failed ones is left.
 ///
 /// # Cancellation
@@ -302,6 +292,5 @@ mod tests {
             late.to_string(),
             "resource Job/n/a not ready. status: InProgress, message: m\ncontext deadline exceeded"
         );
-        assert!(late.is_retryable() && !failed.is_retryable());
     }
 }

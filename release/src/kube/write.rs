@@ -155,21 +155,6 @@ pub enum ObjectFailure {
 }
 
 impl ObjectFailure {
-    /// Whether trying again can help without anybody changing anything.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Apply { source, .. }
-            | Self::Create { source, .. }
-            | Self::Conflict { source, .. }
-            | Self::Migrate { source, .. }
-            | Self::Recreate { source, .. } => source.is_retryable(),
-            Self::Terminating { .. } => true,
-            Self::Irreplaceable { .. } => false,
-            Self::NotOurs(source) => source.is_retryable(),
-            Self::NotEstablished { source, .. } => source.is_retryable(),
-        }
-    }
-
     /// The API server's reason, for metrics and conditions.
     pub fn reason(&self) -> &str {
         match self {

@@ -84,7 +84,6 @@ async fn a_foreign_object_is_refused_in_helms_words_and_nothing_stays() -> Resul
             world.namespace
         )
     );
-    assert!(!error.is_retryable());
     assert_eq!(world.history().await?, [""; 0]);
     assert_eq!(
         world.config_map("a").await?.unwrap()["data"]["value"],
