@@ -9,6 +9,7 @@ use templating::Method;
 use templating::value::MapType;
 use templating::{Error, List, Map, Operand, State, Str, Type, Value};
 
+use super::values::{argument, receiver};
 use crate::chart::File;
 
 /// `engine.files`
@@ -17,36 +18,12 @@ static FILES: MapType = MapType {
     element: Type::Bytes,
     named: true,
     methods: &[
-        Method {
-            name: "Get",
-            params: &[Type::String],
-            call: get,
-        },
-        Method {
-            name: "GetBytes",
-            params: &[Type::String],
-            call: get_bytes,
-        },
-        Method {
-            name: "Glob",
-            params: &[Type::String],
-            call: glob,
-        },
-        Method {
-            name: "Lines",
-            params: &[Type::String],
-            call: lines,
-        },
-        Method {
-            name: "AsConfig",
-            params: &[],
-            call: as_config,
-        },
-        Method {
-            name: "AsSecrets",
-            params: &[],
-            call: as_secrets,
-        },
+        Method::new("Get", &[Type::String], get),
+        Method::new("GetBytes", &[Type::String], get_bytes),
+        Method::new("Glob", &[Type::String], glob),
+        Method::new("Lines", &[Type::String], lines),
+        Method::new("AsConfig", &[], as_config),
+        Method::new("AsSecrets", &[], as_secrets),
     ],
 };
 
@@ -59,17 +36,6 @@ pub(super) fn object(files: &[File]) -> Map {
     Map::typed(&FILES, files.collect())
 }
 
-fn files(value: &Value) -> Result<&Map, Error> {
-    value.as_map().ok_or_else(|| Error::message("not a map"))
-}
-
-fn argument(args: &[Operand]) -> Str {
-    args.first()
-        .and_then(|arg| arg.value.as_str())
-        .cloned()
-        .unwrap_or_default()
-}
-
 fn content(files: &Map, name: &Str) -> Str {
     match files.get(name) {
         Some(Value::Bytes(Some(bytes))) => (*bytes).clone(),
@@ -79,13 +45,13 @@ fn content(files: &Map, name: &Str) -> Str {
 
 fn get(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
     Ok(Operand::exact(Value::Str(content(
-        files(value)?,
+        receiver(value)?,
         &argument(args),
     ))))
 }
 
 fn get_bytes(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
-    let content = content(files(value)?, &argument(args));
+    let content = content(receiver(value)?, &argument(args));
     Ok(Operand::exact(Value::Bytes(Some(content.into()))))
 }
 
@@ -97,7 +63,7 @@ fn glob(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operan
             .as_ref()
             .is_none_or(|pattern| pattern.matches(&name.to_str_lossy()))
     };
-    let matching: BTreeMap<Str, Value> = files(value)?.with(|files| {
+    let matching: BTreeMap<Str, Value> = receiver(value)?.with(|files| {
         let matching = files.iter().filter(|(name, _)| matches(name));
         matching
             .map(|(name, content)| (name.clone(), content.clone()))
@@ -107,7 +73,7 @@ fn glob(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operan
 }
 
 fn lines(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
-    let text = content(files(value)?, &argument(args));
+    let text = content(receiver(value)?, &argument(args));
     if text.is_empty() {
         return Ok(Operand::exact(List::strings::<Str>([]).into()));
     }
@@ -118,11 +84,13 @@ fn lines(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Opera
 }
 
 fn as_config(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    as_yaml(files(value)?, |content| content.to_str_lossy().into_owned())
+    as_yaml(receiver(value)?, |content| {
+        content.to_str_lossy().into_owned()
+    })
 }
 
 fn as_secrets(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, Error> {
-    as_yaml(files(value)?, |content| BASE64_STANDARD.encode(content))
+    as_yaml(receiver(value)?, |content| BASE64_STANDARD.encode(content))
 }
 
 /// YAML of base name to text. Of files with one base name the last by path is kept; Helm keeps any.

@@ -10,39 +10,21 @@ pub(super) static VALUES: MapType = MapType {
     element: Type::Any,
     named: true,
     methods: &[
-        Method {
-            name: "AsMap",
-            params: &[],
-            call: as_map,
-        },
-        Method {
-            name: "YAML",
-            params: &[],
-            call: yaml,
-        },
-        Method {
-            name: "Table",
-            params: &[Type::String],
-            call: table_method,
-        },
-        Method {
-            name: "PathValue",
-            params: &[Type::String],
-            call: path_value_method,
-        },
-        Method {
-            name: "Encode",
-            params: &[Type::Object("io.Writer")],
-            call: encode,
-        },
+        Method::new("AsMap", &[], as_map),
+        Method::new("YAML", &[], yaml),
+        Method::new("Table", &[Type::String], table_method),
+        Method::new("PathValue", &[Type::String], path_value_method),
+        Method::new("Encode", &[Type::Object("io.Writer")], encode),
     ],
 };
 
-fn receiver(value: &Value) -> Result<&Map, Error> {
+/// The map that a method was called on.
+pub(super) fn receiver(value: &Value) -> Result<&Map, Error> {
     value.as_map().ok_or_else(|| Error::message("not a map"))
 }
 
-fn path(args: &[Operand]) -> Str {
+/// The first argument of a method, a text.
+pub(super) fn argument(args: &[Operand]) -> Str {
     args.first()
         .and_then(|arg| arg.value.as_str())
         .cloned()
@@ -68,7 +50,7 @@ fn yaml(_: &mut State<'_>, value: &Value, _: &mut [Operand]) -> Result<Operand, 
 }
 
 fn table_method(_: &mut State<'_>, value: &Value, args: &mut [Operand]) -> Result<Operand, Error> {
-    let table = table(receiver(value)?, &path(args).to_str_lossy())?;
+    let table = table(receiver(value)?, &argument(args).to_str_lossy())?;
     Ok(Operand::exact(table.into()))
 }
 
@@ -77,7 +59,7 @@ fn path_value_method(
     value: &Value,
     args: &mut [Operand],
 ) -> Result<Operand, Error> {
-    path_value(receiver(value)?, &path(args).to_str_lossy()).map(Operand::any)
+    path_value(receiver(value)?, &argument(args).to_str_lossy()).map(Operand::any)
 }
 
 /// No template has a writer to encode to; the call fails while its argument is checked.

@@ -122,7 +122,7 @@ fn to_json(
     encode: impl Fn(&serde_json::Value) -> String,
 ) -> Result<String, Error> {
     let mut nodes = 0;
-    let text = value.to_json_text_counted(&encode, &mut nodes);
+    let text = value.to_json_text(&encode, &mut nodes);
     state.spend_steps(nodes as u64 / NODES_A_STEP)?;
     let text = text?;
     if !text.contains(char::REPLACEMENT_CHARACTER) {

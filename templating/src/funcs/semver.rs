@@ -114,109 +114,54 @@ const VERSION: &[Type] = &[Type::Object(TYPE_NAME)];
 
 /// Go's methods that a template can call. Those that return a `Version` return a pointer here, whose methods are the same.
 const METHODS: &[Method] = &[
-    Method {
-        name: "Major",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.major()),
-    },
-    Method {
-        name: "Minor",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.minor()),
-    },
-    Method {
-        name: "Patch",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.patch()),
-    },
-    Method {
-        name: "Prerelease",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.prerelease()),
-    },
-    Method {
-        name: "Metadata",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.metadata()),
-    },
-    Method {
-        name: "Original",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.original()),
-    },
-    Method {
-        name: "String",
-        params: &[],
-        call: |_, v, _| exact(version_of(v)?.to_string()),
-    },
-    Method {
-        name: "Compare",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)?.cmp(&other_of(args)?) as i64),
-    },
-    Method {
-        name: "Equal",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)? == other_of(args)?),
-    },
-    Method {
-        name: "LessThan",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)? < other_of(args)?),
-    },
-    Method {
-        name: "LessThanEqual",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)? <= other_of(args)?),
-    },
-    Method {
-        name: "GreaterThan",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)? > other_of(args)?),
-    },
-    Method {
-        name: "GreaterThanEqual",
-        params: VERSION,
-        call: |_, v, args| exact(version_of(v)? >= other_of(args)?),
-    },
-    Method {
-        name: "IncMajor",
-        params: &[],
-        call: |_, v, _| next(version_of(v)?.inc_major(), "major"),
-    },
-    Method {
-        name: "IncMinor",
-        params: &[],
-        call: |_, v, _| next(version_of(v)?.inc_minor(), "minor"),
-    },
-    Method {
-        name: "IncPatch",
-        params: &[],
-        call: |_, v, _| next(version_of(v)?.inc_patch(), "patch"),
-    },
-    Method {
-        name: "SetPrerelease",
-        params: &[Type::String],
-        call: |_, v, args| {
-            let text = text_of(args)?;
-            let version = version_of(v)?
-                .with_prerelease(&text.to_str_lossy())
-                .map_err(message)?;
-            Ok(Operand::exact(Value::object(SemanticVersion(version))))
-        },
-    },
-    Method {
-        name: "SetMetadata",
-        params: &[Type::String],
-        call: |_, v, args| {
-            let text = text_of(args)?;
-            let version = version_of(v)?
-                .with_metadata(&text.to_str_lossy())
-                .map_err(message)?;
-            Ok(Operand::exact(Value::object(SemanticVersion(version))))
-        },
-    },
+    Method::new("Major", &[], |_, v, _| exact(version_of(v)?.major())),
+    Method::new("Minor", &[], |_, v, _| exact(version_of(v)?.minor())),
+    Method::new("Patch", &[], |_, v, _| exact(version_of(v)?.patch())),
+    Method::new("Prerelease", &[], |_, v, _| {
+        exact(version_of(v)?.prerelease())
+    }),
+    Method::new("Metadata", &[], |_, v, _| exact(version_of(v)?.metadata())),
+    Method::new("Original", &[], |_, v, _| exact(version_of(v)?.original())),
+    Method::new("String", &[], |_, v, _| exact(version_of(v)?.to_string())),
+    Method::new("Compare", VERSION, |_, v, args| {
+        exact(version_of(v)?.cmp(&other_of(args)?) as i64)
+    }),
+    Method::new("Equal", VERSION, |_, v, args| {
+        exact(version_of(v)? == other_of(args)?)
+    }),
+    Method::new("LessThan", VERSION, |_, v, args| {
+        exact(version_of(v)? < other_of(args)?)
+    }),
+    Method::new("LessThanEqual", VERSION, |_, v, args| {
+        exact(version_of(v)? <= other_of(args)?)
+    }),
+    Method::new("GreaterThan", VERSION, |_, v, args| {
+        exact(version_of(v)? > other_of(args)?)
+    }),
+    Method::new("GreaterThanEqual", VERSION, |_, v, args| {
+        exact(version_of(v)? >= other_of(args)?)
+    }),
+    Method::new("IncMajor", &[], |_, v, _| {
+        next(version_of(v)?.inc_major(), "major")
+    }),
+    Method::new("IncMinor", &[], |_, v, _| {
+        next(version_of(v)?.inc_minor(), "minor")
+    }),
+    Method::new("IncPatch", &[], |_, v, _| {
+        next(version_of(v)?.inc_patch(), "patch")
+    }),
+    Method::new("SetPrerelease", &[Type::String], |_, v, args| {
+        changed(version_of(v)?.with_prerelease(&text_of(args)?.to_str_lossy()))
+    }),
+    Method::new("SetMetadata", &[Type::String], |_, v, args| {
+        changed(version_of(v)?.with_metadata(&text_of(args)?.to_str_lossy()))
+    }),
 ];
+
+fn changed(version: Result<Version, golib::semver::Error>) -> Result<Operand, Error> {
+    let version = version.map_err(message)?;
+    Ok(Operand::exact(Value::object(SemanticVersion(version))))
+}
 
 fn next(version: Option<Version>, part: &str) -> Result<Operand, Error> {
     let overflow = || Error::message(format!("{part} version increment would overflow uint64"));

@@ -131,18 +131,11 @@ impl Value {
     }
 
     /// The JSON text of the value. `encode` prints data; structs stand in it with their fields in order.
+    /// Adds to `nodes` how many values were looked at.
     ///
     /// # Errors
     /// As [`Value::to_json`].
-    pub fn to_json_text(
-        &self,
-        encode: impl Fn(&serde_json::Value) -> String,
-    ) -> Result<String, Error> {
-        self.to_json_text_counted(encode, &mut 0)
-    }
-
-    /// As [`Value::to_json_text`]; adds to `nodes` how many values were looked at.
-    pub(crate) fn to_json_text_counted(
+    pub(crate) fn to_json_text(
         &self,
         encode: impl Fn(&serde_json::Value) -> String,
         nodes: &mut usize,

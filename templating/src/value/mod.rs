@@ -28,7 +28,7 @@ pub use object::Object;
 pub use operand::Operand;
 pub use text::Str;
 pub use types::{
-    BYTES_MAP, INTS, Kind, LIST, LISTS, ListType, MAP, MapType, Method, STRING_MAP, STRINGS, Type,
+    Call, INTS, Kind, LIST, LISTS, ListType, MAP, MapType, Method, STRING_MAP, STRINGS, Type,
 };
 
 /// A Go value.

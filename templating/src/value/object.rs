@@ -117,7 +117,7 @@ pub trait Object {
     }
 
     /// The fields that `encoding/json` writes for a struct, in their order, under their JSON names. Everything else it
-    /// writes is sorted, so only [`Value::to_json_text`] can show this order.
+    /// writes is sorted, so only the text of its JSON shows this order.
     fn json_fields(&self) -> Option<Vec<(&'static str, Value)>> {
         None
     }

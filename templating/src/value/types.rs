@@ -57,7 +57,17 @@ pub struct Method {
     /// The parameters after the receiver.
     pub params: &'static [Type],
     /// What it does; the arguments have the types of `params`.
-    pub call: fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>,
+    pub call: Call,
+}
+
+/// What a [`Method`] does with its receiver and its arguments.
+pub type Call = fn(&mut State<'_>, &Value, &mut [Operand]) -> Result<Operand, Error>;
+
+impl Method {
+    /// A method of this name, with these parameters after the receiver.
+    pub const fn new(name: &'static str, params: &'static [Type], call: Call) -> Self {
+        Self { name, params, call }
+    }
 }
 
 /// A list type such as `[]string`. Two lists have the same type when they refer to the same `ListType`.
@@ -128,8 +138,6 @@ pub static LISTS: ListType = ListType::plain("[][]interface {}", Type::List(&LIS
 pub static MAP: MapType = MapType::plain("map[string]interface {}", Type::Any);
 /// `map[string]string`
 pub static STRING_MAP: MapType = MapType::plain("map[string]string", Type::String);
-/// `map[string][]uint8`
-pub static BYTES_MAP: MapType = MapType::plain("map[string][]uint8", Type::Bytes);
 
 /// A static type: of a parameter, of the elements of a list or map.
 #[derive(Clone, Copy, Debug)]
