@@ -24,8 +24,8 @@ mod stored_revision;
 
 pub use action::{
     DeployError, DeployOptions, DeploySpec, Deployed, RenderRequest, Rendered, RollbackError,
-    RollbackSpec, UninstallError, UninstallSpec, Uninstalled, deploy, error_unquoted, get,
-    rollback, uninstall,
+    RollbackSpec, UninstallError, UninstallSpec, Uninstalled, Unquoted, deploy, error_unquoted,
+    get, rollback, uninstall,
 };
 pub use error::{BoxError, error_chain};
 pub use host::Host;

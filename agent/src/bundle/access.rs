@@ -95,7 +95,7 @@ pub fn helm_access(
     if let Some(kind) = secret.and_then(|secret| secret.type_.as_deref())
         && kind != HELM_OPS_TYPE
     {
-        tracing::debug!(kind, "credentials come from a secret of an unusual type");
+        logging::debug!(kind, "credentials come from a secret of an unusual type");
     }
     let credentials = pair(data)?;
     let bundle = |bytes: &ByteString| (!bytes.0.is_empty()).then(|| Arc::from(bytes.0.as_slice()));

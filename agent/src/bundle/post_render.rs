@@ -17,6 +17,7 @@ use super::names::SetId;
 use super::objects::{self, ObjectsError, text};
 use super::raw_yaml;
 use crate::api::{ANNOTATION_OBJECT_SET_ID, BundleDeploymentOptions, LABEL_OBJECT_SET_HASH};
+use crate::report::public::Name;
 
 const CRD_KIND: &str = "CustomResourceDefinition";
 const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
@@ -270,12 +271,15 @@ fn raw_objects(path: &str, content: &str) -> Result<Vec<Map<String, Value>>, Fle
     let mut found: Vec<Map<String, Value>> = match read() {
         Ok(found) => found,
         Err(ObjectsError::NoKind) => {
-            tracing::debug!(path, "a file with an object without kind is skipped");
+            logging::debug!(
+                path = Name(path),
+                "a file with an object without kind is skipped"
+            );
             return Ok(Vec::new());
         }
         Err(source) => {
             // What is wrong goes into the status, redacted: a parser quotes what it stumbles over.
-            tracing::warn!(path, "a file cannot be read");
+            logging::warn!(path = Name(path), "a file cannot be read");
             let problem = match source {
                 // Fleet reads raw files without converting them to JSON first.
                 ObjectsError::Yaml(error) => {

@@ -6,6 +6,7 @@
 //! its server and the status code are kept, and its path is logged at level `trace`. client-go has no time limit of its own: a
 //! server that takes a connection and never answers holds its caller for ever there.
 
+use crate::report::public::Name;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
@@ -302,7 +303,14 @@ where
                 |_| NO_ANSWER.to_owned(),
                 |answer| answer.status().as_u16().to_string(),
             );
-            tracing::trace!(method, host, path, code, "request");
+            let (told, server) = (Name(&method), Name(&host));
+            logging::trace!(
+                method = told,
+                host = server,
+                path = Name(&path),
+                code = Name(&code),
+                "request"
+            );
             REQUESTS.get_or_create(&Labels { code, method, host }).inc();
             let answer = answer?;
             last_contact.now();

@@ -77,7 +77,9 @@ impl AgentConfig {
                 Some(interval) if !interval.is_zero() => {
                     config.garbage_collection_interval = interval;
                 }
-                _ => tracing::info!("garbageCollectionInterval is no duration, using the default"),
+                _ => {
+                    ::logging::info!("garbageCollectionInterval is no duration, using the default")
+                }
             },
         }
         Ok(config)

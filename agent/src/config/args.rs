@@ -54,7 +54,7 @@ pub struct AgentArgs {
 
     /// Log level: debug, info, error, panic, or a number above 0
     #[arg(long, value_parser = zap_level)]
-    pub zap_log_level: Option<tracing::Level>,
+    pub zap_log_level: Option<::logging::Level>,
 
     /// Accepted and ignored: errors carry their causes instead of stack traces
     #[arg(long)]
@@ -70,9 +70,9 @@ impl AgentArgs {
     pub(crate) fn log_options(&self) -> LogOptions {
         let debug = self.debug || self.zap_devel == Some(true);
         let default_level = match (debug, self.debug_level) {
-            (false, _) => tracing::Level::INFO,
-            (true, ..=0) => tracing::Level::DEBUG,
-            (true, _) => tracing::Level::TRACE,
+            (false, _) => ::logging::Level::INFO,
+            (true, ..=0) => ::logging::Level::DEBUG,
+            (true, _) => ::logging::Level::TRACE,
         };
         LogOptions {
             level: self.zap_log_level.unwrap_or(default_level),
@@ -97,14 +97,14 @@ fn zap_encoder(text: &str) -> Result<Encoder, String> {
     }
 }
 
-fn zap_level(text: &str) -> Result<tracing::Level, String> {
+fn zap_level(text: &str) -> Result<::logging::Level, String> {
     match text.to_lowercase().as_str() {
-        "debug" => Ok(tracing::Level::DEBUG),
-        "info" => Ok(tracing::Level::INFO),
-        "error" | "panic" => Ok(tracing::Level::ERROR),
+        "debug" => Ok(::logging::Level::DEBUG),
+        "info" => Ok(::logging::Level::INFO),
+        "error" | "panic" => Ok(::logging::Level::ERROR),
         number => match number.parse::<u8>() {
-            Ok(1) => Ok(tracing::Level::DEBUG),
-            Ok(2..) => Ok(tracing::Level::TRACE),
+            Ok(1) => Ok(::logging::Level::DEBUG),
+            Ok(2..) => Ok(::logging::Level::TRACE),
             _ => Err(format!("invalid log level \"{text}\"")),
         },
     }
@@ -158,7 +158,7 @@ mod tests {
         let log = args.log_options();
         assert_eq!(
             (log.encoder, log.level),
-            (Encoder::Json, tracing::Level::TRACE)
+            (Encoder::Json, ::logging::Level::TRACE)
         );
         assert!(parse(&["--zap-encoder=xml"]).is_err());
     }

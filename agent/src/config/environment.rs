@@ -53,7 +53,7 @@ impl Environment {
         match value.parse::<i64>() {
             Ok(count) => usize::try_from(count).unwrap_or(1).max(1),
             Err(_) => {
-                tracing::error!(value, "failed to parse {name}");
+                ::logging::error!(name, "no number of workers");
                 default
             }
         }

@@ -12,6 +12,6 @@ pub enum Encoder {
 /// What to log and how.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
-    pub level: tracing::Level,
+    pub level: ::logging::Level,
     pub encoder: Encoder,
 }

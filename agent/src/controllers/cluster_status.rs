@@ -15,6 +15,7 @@ use crate::client::identity::AgentClient;
 use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
+use crate::report::public::PublicText;
 
 /// The first report comes once.
 const NEVER_AGAIN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -68,13 +69,16 @@ impl Heartbeat {
                 Ok(at) => {
                     self.health.contact(Side::Upstream);
                     if let Err(failed) = self.ledger.reported(at).await {
-                        let error = error::text(&failed);
-                        tracing::warn!(error, "cannot write the ledger");
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::warn!(error, "cannot write the ledger");
                     }
                 }
                 Err(failed) => {
                     self.health.failed(Side::Upstream, &failed);
-                    tracing::error!(error = %error::text(&failed), "failed to report cluster status");
+                    logging::error!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "failed to report cluster status"
+                    );
                 }
             }
         }

@@ -20,8 +20,8 @@ use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::Identities;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
-use crate::error;
 use crate::report::metrics::Entries;
+use crate::report::public::PublicText;
 
 /// When bundles are tried again after a change: a definition is established some time after it was made, and served a moment after that.
 const RETRIES: [Duration; 3] = [
@@ -152,7 +152,7 @@ impl CrdWatch {
                     Ok(watcher::Event::InitDone) => retries.list(Instant::now()),
                     Ok(_) => {}
                     Err(failed) => {
-                        tracing::debug!(error = %error::chain(&failed), "watching definitions");
+                        logging::debug!(error = PublicText::nothing_secret_in(&failed), "watching definitions");
                     }
                 },
                 () = until_retry => {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::client::identity::AgentClient;
 use crate::error;
+use crate::report::public::PublicText;
 
 /// Name of the ConfigMap.
 pub const SIGNATURE_POLICY: &str = "fleet-agent-signatures";
@@ -90,7 +91,10 @@ impl SignaturePolicy {
             _ => self.read(found.as_ref()),
         };
         if let Err(unusable) = &policy {
-            tracing::error!(error = %unusable, "nothing is deployed");
+            logging::error!(
+                error = PublicText::nothing_secret_in(unusable),
+                "nothing is deployed"
+            );
         }
         *known = Some(Known {
             at: Instant::now(),

@@ -17,7 +17,6 @@ use tokio::sync::Notify;
 use crate::bundle;
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
-use crate::error;
 use crate::public;
 use crate::report::events::{Events, Reason};
 use crate::report::public::{Name, PublicText};
@@ -128,8 +127,8 @@ impl SourceHosts {
                     }),
                     Err(failed) => {
                         let is_forbidden = watch::is_forbidden(&failed);
-                        let error = error::chain(&failed);
-                        tracing::warn!(error, "cannot read what is said of hosts of charts");
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::warn!(error, "cannot read what is said of hosts of charts");
                         if is_forbidden {
                             // What was known stays; where nothing was, nothing is said.
                             self.change(|_| {});
@@ -168,7 +167,7 @@ impl SourceHosts {
                 name,
                 error
             );
-            tracing::warn!("{text}");
+            logging::warn!("{}", text);
             self.events.emit_for_agent(Reason::SourceFailed, text);
         }
     }

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use super::queue::{Queue, ReconcileKind};
 use crate::client::identity::DeploymentClient;
 use crate::client::watch::{self, Broken};
-use crate::error;
 use crate::report::metrics::Entries;
+use crate::report::public::PublicText;
 use crate::values::{Reference, ReferenceKind};
 
 /// So long lies between two looks at one source that changes all the time.
@@ -275,8 +275,8 @@ impl Shared {
                     Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self.seen(key, ""),
                     Err(failed) => {
                         let is_forbidden = watch::is_forbidden(&failed);
-                        let error = error::chain(&failed);
-                        tracing::debug!(name, error, "a source of values");
+                        let error = PublicText::nothing_secret_in(&failed);
+                        logging::debug!(name, error, "a source of values");
                         if is_forbidden {
                             break;
                         }
@@ -321,7 +321,7 @@ impl Shared {
             at
         };
         for bundle in bundles {
-            tracing::debug!(
+            logging::debug!(
                 bundle,
                 namespace = key.1.1,
                 name = key.1.2,

@@ -22,21 +22,21 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
+pub use notes::{MAX_HISTORY, Notes};
+pub use postponed::{Pauses, Postponed, Tried, Wait};
+pub use proof::{OwnedRecords, Proof, named_bundle};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
+use state::{LedgerState, Pending};
 use tokio::sync::{Mutex, watch as tokio_watch};
+pub use upstream::{ContinuityBreak, UpstreamState};
 
 use crate::client::identity::AgentClient;
 use crate::client::watch::{self, Broken};
 use crate::error;
 use crate::report::metrics::Entries;
-use state::{LedgerState, Pending};
-
-pub use notes::{MAX_HISTORY, Notes};
-pub use postponed::{Pauses, Postponed, Tried, Wait};
-pub use proof::{OwnedRecords, Proof, named_bundle};
-pub use state::{Claim, Hold, LedgerEntry, ReleaseKey};
-pub use upstream::{ContinuityBreak, UpstreamState};
+use crate::report::public::PublicText;
 
 /// Name of the ConfigMap.
 pub const LEDGER_NAME: &str = "fleet-agent-ledger";
@@ -340,7 +340,10 @@ impl Ledger {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => map,
                 Ok(_) => return None,
                 Err(failed) => {
-                    tracing::debug!(error = %error::chain(&failed), "watching the ledger");
+                    logging::debug!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "watching the ledger"
+                    );
                     return None;
                 }
             };
@@ -696,7 +699,7 @@ impl Ledger {
                 };
             }
             if found != carried_out {
-                tracing::warn!("the ledger is not as it was written here: it is read anew");
+                logging::warn!("the ledger is not as it was written here: it is read anew");
                 self.replaced.send_replace(true);
                 return Err(is_replaced());
             }
@@ -757,7 +760,7 @@ fn entries(map: ConfigMap) -> BTreeMap<ReleaseKey, LedgerEntry> {
     let read = |(key, text): (String, String)| {
         let entry = ReleaseKey::from_data_key(&key).zip(serde_json::from_str(&text).ok());
         if entry.is_none() {
-            tracing::warn!(key, "an entry of the ledger cannot be read");
+            logging::warn!(name = key, "an entry of the ledger cannot be read");
         }
         entry
     };

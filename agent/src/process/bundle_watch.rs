@@ -11,9 +11,9 @@ use crate::client::watch::{self, Broken};
 use crate::controllers::garbage::Collector;
 use crate::controllers::queue::{Queue, ReconcileKind};
 use crate::controllers::store::{Store, Wake};
-use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
+use crate::report::public::PublicText;
 use crate::report::redact;
 
 /// What the watch reads from and writes to.
@@ -53,7 +53,10 @@ impl BundleWatch<'_> {
                         true => self.health.refused(Side::Upstream),
                         false => self.health.trouble(Side::Upstream),
                     }
-                    tracing::warn!(error = %error::chain(&failed), "watching bundledeployments");
+                    logging::warn!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "watching bundledeployments"
+                    );
                     if watch::is_credential_dead(&failed) {
                         return;
                     }
@@ -92,8 +95,8 @@ impl BundleWatch<'_> {
                 let mut wake = self.store.relisted();
                 if let Err(failed) = self.collector.check_continuity().await {
                     // Every removal lists again.
-                    let error = error::chain(&failed);
-                    tracing::warn!(error, "cannot compare upstream with what it was before");
+                    let error = PublicText::nothing_secret_in(&failed);
+                    logging::warn!(error, "cannot compare upstream with what it was before");
                 }
                 // Deleted while nobody watched: such bundles are in the ledger and not in the list.
                 wake.names.extend(self.collector.orphans());
@@ -124,7 +127,7 @@ impl BundleWatch<'_> {
             }
             Err(invalid) => {
                 let name = received.metadata.name.clone().unwrap_or_default();
-                tracing::error!(
+                logging::error!(
                     name,
                     error = redact::without_quotes(&invalid.to_string()),
                     "a bundledeployment cannot be read"

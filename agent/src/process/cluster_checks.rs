@@ -11,9 +11,9 @@ use crate::api::BundleDeployment;
 use crate::client::health::{self, Health, Side};
 use crate::client::listed::Metadata;
 use crate::client::watch;
-use crate::error;
 use crate::ledger::Ledger;
 use crate::register::Upstream;
+use crate::report::public::PublicText;
 
 /// How often a cluster is asked while it is in trouble: a watch that resumes without an event does not show
 /// that the cluster answers again.
@@ -70,8 +70,8 @@ impl ClusterChecks<'_> {
         match self.local.apiserver_version().await {
             Ok(_) => self.health.contact(Side::Local),
             Err(failed) => {
-                let error = error::text(&failed);
-                tracing::warn!(error, "the local cluster does not answer");
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::warn!(error, "the local cluster does not answer");
                 self.health.failed(Side::Local, &failed);
             }
         }
@@ -87,7 +87,7 @@ impl ClusterChecks<'_> {
         let version = listed.metadata.resource_version.as_deref();
         let version = version.and_then(|text| text.parse::<u64>().ok());
         if version.is_some_and(|version| version < seen) {
-            tracing::warn!("upstream is older than it was, watching anew");
+            logging::warn!("upstream is older than it was, watching anew");
             self.restart_watch.notify_one();
         } else if self.health.is_cut_off(Side::Upstream) {
             // The watch has had no event since: its connection may be dead.

@@ -13,7 +13,6 @@ use kube::{Api, Client};
 use crate::client::health::{Health, Side};
 use crate::client::watch::{self, Broken};
 use crate::config::{AGENT_NAME, BOOTSTRAP_NAME};
-use crate::error;
 use crate::public;
 use crate::register::{Credential, Registrar};
 use crate::report::events::{Events, Reason};
@@ -86,12 +85,12 @@ impl CredentialWatch<'_> {
                         check = None;
                         // A local cluster that fails now and then tells so each time.
                         if !std::mem::replace(&mut is_gone, true) {
-                            tracing::info!("the credential is gone, registering again");
+                            logging::info!("the credential is gone, registering again");
                             renewal = Some(self.registrar.renew().boxed());
                         }
                     }
                     Err(failed) => {
-                        tracing::debug!(error = %error::chain(&failed), "watching the credential");
+                        logging::debug!(error = PublicText::nothing_secret_in(&failed), "watching the credential");
                         match watch::is_answer(&failed) {
                             true => self.health.refused(Side::Local),
                             false => self.health.trouble(Side::Local),
@@ -120,8 +119,8 @@ impl CredentialWatch<'_> {
                 Ok(is_replaced) => return is_replaced,
                 Err(failed) => PublicText::nothing_secret_in(&failed),
             };
-            tracing::warn!(
-                error = %failed,
+            logging::warn!(
+                error = failed,
                 "the new credential does not work, keeping the old one"
             );
             self.events.emit_for_agent(

@@ -17,7 +17,7 @@ use release::Host;
 use tokio::time::Instant;
 
 use crate::config::{AGENT_NAME, Election};
-use crate::error;
+use crate::report::public::{Name, PublicText};
 
 /// Until a Lease that somebody else wrote is read again.
 const AFTER_CONFLICT: Duration = Duration::from_secs(1);
@@ -92,14 +92,20 @@ impl Candidate {
                 Ok(Ok(false)) => {
                     let holder = self.holder().to_owned();
                     if told.as_ref() != Some(&holder) {
-                        tracing::info!(%holder, "waiting for the lease, another agent leads");
+                        logging::info!(
+                            holder = Name(&holder),
+                            "waiting for the lease, another agent leads"
+                        );
                         told = Some(holder);
                     }
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %error::text(&error), "cannot read or write the lease");
+                    logging::warn!(
+                        error = PublicText::nothing_secret_in(&error),
+                        "cannot read or write the lease"
+                    );
                 }
-                Err(_) => tracing::warn!("the lease cannot be read: no answer"),
+                Err(_) => logging::warn!("the lease cannot be read: no answer"),
             }
             let jitter = 1.0 + 0.2 * rand::random::<f64>();
             tokio::time::sleep(self.election.retry_period.mul_f64(jitter)).await;
@@ -126,7 +132,10 @@ impl Candidate {
                 }
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %error::text(&error), "cannot renew the lease");
+                    logging::warn!(
+                        error = PublicText::nothing_secret_in(&error),
+                        "cannot renew the lease"
+                    );
                     if Instant::now() >= deadline {
                         return;
                     }
@@ -159,7 +168,7 @@ impl Candidate {
         let replaced = self.leases.replace(AGENT_NAME, &parameters, &lease);
         match tokio::time::timeout(Duration::from_secs(2), replaced).await {
             Ok(Ok(_)) => {}
-            _ => tracing::warn!("could not release the lease, it will run out"),
+            _ => logging::warn!("could not release the lease, it will run out"),
         }
     }
 

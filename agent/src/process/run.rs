@@ -3,6 +3,7 @@
 //! A start-up failure ends the process; everything later is survived in it. Losing the lease drops
 //! all work at once and campaigns again; a dead credential leads back to registration.
 
+use crate::report::public::Name;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ async fn until_signalled(settings: Settings) -> anyhow::Result<()> {
         if stop.is_cancelled() {
             bail!("a second signal arrived");
         }
-        tracing::info!("termination requested, exiting");
+        logging::info!("termination requested, exiting");
         stop.cancel();
     }
 }
@@ -180,7 +181,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
             () = stop.cancelled() => return Ok(()),
             () = candidate.campaign() => {}
         }
-        tracing::info!(identity = settings.identity, "holding the lease");
+        logging::info!(identity = Name(&settings.identity), "holding the lease");
         process.metrics.leading(true);
         let ended = tokio::select! {
             // First: a process that was stopped for a while must know that it lost before it does anything.
@@ -191,7 +192,7 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
         process.metrics.leading(false);
         process.health.set_role(Role::Standby);
         match ended {
-            None => tracing::warn!("lost the lease, all work has stopped"),
+            None => logging::warn!("lost the lease, all work has stopped"),
             Some(result) => {
                 candidate.release().await;
                 return result;
@@ -237,7 +238,7 @@ impl Process {
             is_first = false;
             health.contact(Side::Upstream);
             health.set_role(Role::Deploy);
-            tracing::info!(namespace = upstream.namespace, "registered");
+            logging::info!(namespace = upstream.namespace, "registered");
             let identities = Arc::clone(&self.identities);
             let session = Session {
                 settings: settings.clone(),
@@ -269,7 +270,7 @@ impl Process {
             if reason == Reason::CredentialRefused {
                 health.trouble(Side::Upstream);
             }
-            tracing::info!("{text}");
+            logging::info!("{}", text);
             self.events.emit_for_agent(reason, text);
         }
     }
@@ -312,7 +313,7 @@ impl Process {
             match server::bind(address).await {
                 Ok(listener) => servers.spawn(server::serve(listener, endpoint, stop.clone())),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    tracing::warn!(%address, "the port is taken, waiting for it");
+                    logging::warn!(address, "the port is taken, waiting for it");
                     servers.spawn(server::serve_later(address, endpoint, stop.clone()))
                 }
                 Err(error) => {

@@ -90,7 +90,7 @@ pub async fn serve_later(address: SocketAddr, endpoint: Endpoint, stop: Cancella
             () = tokio::time::sleep(RETRY) => {}
         }
         if let Ok(listener) = bind(address).await {
-            tracing::info!(%address, "the port is free now");
+            logging::info!(address, "the port is free now");
             return serve(listener, endpoint, stop).await;
         }
     }
@@ -109,7 +109,7 @@ pub async fn serve(listener: TcpListener, endpoint: Endpoint, stop: Cancellation
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of file descriptors, usually: let others go first.
-                tracing::warn!(%error, "cannot accept a connection");
+                logging::warn!(error = error.kind(), "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -26,7 +26,6 @@ use crate::controllers::signature_policy::SignaturePolicy;
 use crate::controllers::source_hosts::SourceHosts;
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
-use crate::error;
 use crate::ledger::Ledger;
 use crate::process::bundle_watch::BundleWatch;
 use crate::process::cluster_checks::ClusterChecks;
@@ -35,6 +34,7 @@ use crate::process::workers::Workers;
 use crate::register::{Registrar, Upstream};
 use crate::report::events::Events;
 use crate::report::metrics::Metrics;
+use crate::report::public::PublicText;
 
 /// Everything a session works with.
 ///
@@ -267,7 +267,10 @@ impl Session {
             match Ledger::load(&self.identities.agent(), &self.settings.namespace).await {
                 Ok(ledger) => return Arc::new(ledger),
                 Err(failed) => {
-                    tracing::error!(error = %error::text(&failed), "cannot read the ledger");
+                    logging::error!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "cannot read the ledger"
+                    );
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
             }

@@ -1,6 +1,6 @@
 //! Logging: JSON lines as the stock agent writes by default, or text for people.
 //!
-//! Values, Secrets and request bodies never reach a log call of ours. Libraries are kept from theirs
+//! Values, Secrets and request bodies reach no line of ours: [`logging`] takes what is public, by type. Libraries are kept from theirs
 //! whatever level is asked for; the HTTP client is silent unless asked, because its spans name every
 //! URL, and its failures come back to us as errors.
 
@@ -13,6 +13,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::config::{Encoder, LogOptions};
+use crate::public;
+use crate::report::public::{Name, PublicText};
 
 /// Overrides the filter wholesale, in `tracing`'s directive syntax.
 const FILTER_VARIABLE: &str = "FLEET_AGENT_LOG";
@@ -28,7 +30,8 @@ pub fn init(options: &LogOptions) {
         .log_internal_errors(false);
     std::panic::set_hook(Box::new(|panicked| {
         let place = panicked.location().map(ToString::to_string);
-        tracing::error!(place, "{}", told(panicked.payload()));
+        let place = place.unwrap_or_default();
+        logging::error!(place = Name(&place), "{}", told(panicked.payload()));
     }));
     // An error means a subscriber is there already (tests); then its owner decides.
     match options.encoder {
@@ -44,10 +47,10 @@ pub fn init(options: &LogOptions) {
 }
 
 /// What may be told of a panic: words of the program, and not what was put among them, which may quote anything.
-fn told(payload: &(dyn Any + Send)) -> String {
+fn told(payload: &(dyn Any + Send)) -> PublicText {
     match payload.downcast_ref::<&'static str>() {
-        Some(words) => format!("panicked: {words}"),
-        None => "panicked".to_owned(),
+        Some(words) => public!("panicked: {}", *words),
+        None => "panicked".into(),
     }
 }
 
@@ -68,8 +71,8 @@ fn library_limits() -> Targets {
         )
 }
 
-fn filter(level: tracing::Level) -> EnvFilter {
-    if level == tracing::Level::TRACE {
+fn filter(level: logging::Level) -> EnvFilter {
+    if level == logging::Level::TRACE {
         EnvFilter::new(
             "trace,kube_client=debug,kube_runtime=debug,hyper=info,hyper_util=info,\
                         h2=info,rustls=info,tower=info,reqwest=info",

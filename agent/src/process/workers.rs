@@ -107,7 +107,7 @@ impl Workers {
             () = tokio::time::sleep(DRAIN) => false,
         };
         if !has_finished {
-            tracing::warn!("reconciles in progress were cut off; the next start continues them");
+            logging::warn!("reconciles in progress were cut off; the next start continues them");
         }
     }
 
@@ -117,7 +117,7 @@ impl Workers {
         let running = self.metrics.begin(controller);
         let reconcile = AssertUnwindSafe(Box::pin(self.reconciler.reconcile(&name, kind)));
         let next = reconcile.catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(name, "a reconcile panicked");
+            logging::error!(name, "a reconcile panicked");
             self.metrics.panicked(controller);
             Requeue::RETRY
         });

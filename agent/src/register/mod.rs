@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bootstrap::Bootstrap;
+pub use credential::{Credential, CredentialError};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions, TypeMeta};
 use kube::core::NamespaceResourceScope;
@@ -31,8 +33,6 @@ use crate::error;
 use crate::public;
 use crate::report::events::{Events, Reason};
 use crate::report::public::{Name, PublicText};
-use bootstrap::Bootstrap;
-pub use credential::{Credential, CredentialError};
 
 /// Time to reach upstream's API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -206,12 +206,12 @@ impl Registrar {
             match self.has_new_bootstrap().await {
                 Ok(true) => break,
                 Ok(false) => {
-                    tracing::info!("the bootstrap secret was made use of before, leaving it");
+                    logging::info!("the bootstrap secret was made use of before, leaving it");
                     return;
                 }
                 Err(failed) => {
-                    let error = error::chain(&failed);
-                    tracing::warn!(error, "cannot read the bootstrap secret");
+                    let error = PublicText::nothing_secret_in(&failed);
+                    logging::warn!(error, "cannot read the bootstrap secret");
                     tokio::time::sleep(self.pause(&failed, 0)).await;
                 }
             }
@@ -219,7 +219,7 @@ impl Registrar {
         let pause = self
             .used
             .pause(Instant::now(), self.timing.registration_retry);
-        tracing::info!(?pause, "a bootstrap secret is there, registering again");
+        logging::info!(pause, "a bootstrap secret is there, registering again");
         tokio::time::sleep(pause).await;
         self.renew().await;
     }
@@ -254,7 +254,7 @@ impl Registrar {
                 Err(failed) => failed,
             };
             let text = PublicText::nothing_secret_in(&failed);
-            tracing::error!(error = %text, "{logged}");
+            logging::error!(error = text, "{}", logged);
             let text = public!("{}: {}", emitted, text);
             self.events.emit_for_agent(Reason::CredentialRefused, text);
             tokio::time::sleep(self.pause(&failed, failures)).await;
@@ -312,8 +312,8 @@ impl Registrar {
             (Some(Ok(upstream)), Some(_)) if !anew => upstream,
             (current, Some(bootstrap)) => {
                 if let Some(Err(failed)) = current {
-                    let error = error::chain(&failed);
-                    tracing::error!(error, "current credential failed, registering again");
+                    let error = PublicText::nothing_secret_in(&failed);
+                    logging::error!(error, "current credential failed, registering again");
                 }
                 self.request(&secrets, bootstrap, config.clone()).await?
             }
@@ -344,7 +344,10 @@ impl Registrar {
         if let Err(failed) = secrets.delete(BOOTSTRAP_NAME, &parameters).await
             && !error::has_code(&failed, 404)
         {
-            tracing::warn!(error = %error::text(&failed), "cannot delete the bootstrap secret");
+            logging::warn!(
+                error = PublicText::nothing_secret_in(&failed),
+                "cannot delete the bootstrap secret"
+            );
         }
     }
 
@@ -406,7 +409,10 @@ impl Registrar {
         }
         let asking = self.client(asking)?;
 
-        tracing::info!(client_id, "creating a clusterregistration");
+        logging::info!(
+            client_id = Name(&client_id),
+            "creating a clusterregistration"
+        );
         let client_random = random_token();
         let mut cluster_labels = config.labels;
         cluster_labels.insert(LABEL_CREATED_BY_AGENT_POD.into(), self.hostname.clone());
@@ -496,7 +502,7 @@ impl Registrar {
                 tokio::time::sleep(self.timing.credential_poll).await;
                 match secrets.get(name).await {
                     Ok(secret) => return secret.data.unwrap_or_default(),
-                    Err(_) => tracing::info!("waiting for secret '{namespace}/{name}' on upstream"),
+                    Err(_) => logging::info!(namespace, name, "waiting for a secret on upstream"),
                 }
             }
         };

@@ -22,7 +22,6 @@ use tokio::time::Instant;
 use crate::api::{GROUP, VERSION};
 use crate::client::identity::AgentClient;
 use crate::config::AGENT_NAME;
-use crate::error;
 use crate::report::metrics::{Entries, Metrics};
 use crate::report::public::{PublicText, cut};
 
@@ -320,12 +319,15 @@ impl Events {
             tokio::time::sleep(COLLECTED).await;
             let (events, dropped) = self.buffer.lock().drain(Instant::now());
             if dropped > 0 {
-                tracing::info!(dropped, "too many events at once");
+                logging::info!(dropped, "too many events at once");
             }
             for event in events {
                 let event = self.event(event, self.agent.now());
                 if let Err(failed) = self.events.create(&PostParams::default(), &event).await {
-                    tracing::debug!(error = %error::text(&failed), "cannot write an event");
+                    logging::debug!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "cannot write an event"
+                    );
                 }
             }
         }

@@ -8,15 +8,11 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-use chart::source::SafeUrl;
-use k8s_openapi::jiff::Timestamp;
-use objects::drift::MASK;
+use chart::Warning;
+pub use logging::{Name, Part, Public};
 use signatures::Verified;
 
 use crate::error;
-
-/// The longest name, in bytes: addresses are names too.
-const LONGEST_NAME: usize = 1024;
 
 /// A text that may leave the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +43,19 @@ impl PublicText {
     /// What stands in a status already, or is to: differences are masked where they are found.
     pub fn of_status(text: impl fmt::Display) -> Self {
         Self(Cow::Owned(text.to_string()))
+    }
+
+    /// Who vouched for a chart, as the signature policy names them.
+    pub fn of_signer(verified: &Verified) -> Self {
+        Self(Cow::Owned(verified.to_string()))
+    }
+
+    /// A chart's warning. The values that some are about are not told, nor an annotation that a template may have made.
+    pub fn of_warning(warning: &Warning) -> Self {
+        match warning {
+            Warning::UnknownHook { .. } => "a document names an unknown hook event".into(),
+            other => Self(Cow::Owned(other.to_string())),
+        }
     }
 
     /// What the operator of the site wrote for everybody to read.
@@ -101,46 +110,9 @@ impl PartialEq<&str> for PublicText {
     }
 }
 
-/// What may stand among the words of a [`PublicText`].
-pub trait Public {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
-
-/// One of them, as [`public!`](crate::public) prints it.
-pub struct Part<'p, T: ?Sized>(pub &'p T);
-
-impl<T: Public + ?Sized> fmt::Display for Part<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.tell(f)
-    }
-}
-
-/// A name, a version, an address or a digest. What is none, as it has blanks, quotes or no end, is masked.
-pub struct Name<'n>(pub &'n str);
-
-impl Public for Name<'_> {
+impl Public for PublicText {
     fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_part = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'`".contains(c);
-        let is_name = self.0.len() <= LONGEST_NAME && self.0.chars().all(is_part);
-        f.write_str(if is_name { self.0 } else { MASK })
-    }
-}
-
-macro_rules! printed {
-    ($($type:ty),*) => {
-        $(impl Public for $type {
-            fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
-            }
-        })*
-    };
-}
-
-printed!(&'static str, PublicText, SafeUrl, Verified, i64, usize);
-
-impl Public for Timestamp {
-    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:.0}")
+        f.write_str(self)
     }
 }
 
@@ -160,6 +132,7 @@ pub fn cut(mut text: String, max_bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use logging::MASK;
 
     #[test]
     fn names_stand_among_words_and_anything_else_is_masked() {
@@ -177,6 +150,28 @@ mod tests {
         ];
         for text in not_names {
             assert_eq!(told(text), format!("release {MASK} of 3"));
+        }
+    }
+
+    #[test]
+    fn one_sign_stands_for_what_is_masked() {
+        assert_eq!(MASK, objects::drift::MASK);
+    }
+
+    #[test]
+    fn warnings_of_charts_are_told_without_what_they_are_about() {
+        let (key, value) = ("web.password".to_owned(), "hunter2".to_owned());
+        let events = "hunter2".to_owned();
+        for warning in [
+            Warning::CannotOverwriteTable {
+                key: key.clone(),
+                value: value.clone(),
+            },
+            Warning::IgnoredNonTable { key, value },
+            Warning::UnknownHook { events },
+        ] {
+            let told = PublicText::of_warning(&warning);
+            assert!(!told.contains("hunter2"), "{told}");
         }
     }
 

@@ -38,7 +38,7 @@ pub struct Redacted(String);
 impl Redacted {
     /// An error whose secrets are not known: without any words of an API server or a webhook, which may quote them.
     pub fn unquoted(failed: &(dyn std::error::Error + 'static)) -> Self {
-        Self(release::error_unquoted(failed))
+        Self(release::error_unquoted(failed).to_string())
     }
 
     /// Stands for an error whose secrets cannot be read, so that it cannot be redacted.
@@ -412,7 +412,7 @@ fn collect(value: &Value, texts: &mut String) {
 }
 
 /// A text without what it quotes: a decoder names the value that it cannot use.
-pub fn without_quotes(text: &str) -> String {
+pub fn without_quotes(text: &str) -> PublicText {
     let (mut told, mut is_quoted, mut is_escaped) = (String::new(), false, false);
     for c in text.chars() {
         match c {
@@ -425,7 +425,7 @@ pub fn without_quotes(text: &str) -> String {
         }
         is_escaped = c == '\\' && !is_escaped;
     }
-    told
+    PublicText::of_redacted(told)
 }
 
 /// The words of a text that may be secrets, without the signs around them.
@@ -559,8 +559,8 @@ mod tests {
         let text =
             r#"spec: invalid type: string "canary \"b\" c", expected a map at line 1 column 9"#;
         let told = format!("spec: invalid type: string {MASK}, expected a map at line 1 column 9");
-        assert_eq!(without_quotes(text), told);
-        assert_eq!(without_quotes("a \"canary"), format!("a {MASK}"));
+        assert_eq!(&*without_quotes(text), told);
+        assert_eq!(&*without_quotes("a \"canary"), format!("a {MASK}"));
     }
 
     /// A chart may fail with all that fits into memory, and have as many values.

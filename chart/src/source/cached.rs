@@ -95,7 +95,10 @@ impl<T: Clone> Cached<T> {
     pub(super) fn in_place_of(cached: Option<Self>, error: FetchError) -> Result<Self, FetchError> {
         match cached.filter(|_| error.is_out_of_reach()) {
             Some(cached) => {
-                tracing::warn!(%error, "the source does not answer: what it said before stands in");
+                logging::warn!(
+                    error,
+                    "the source does not answer: what it said before stands in"
+                );
                 Ok(Self {
                     stale: Some(error),
                     ..cached

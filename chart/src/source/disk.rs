@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use logging::Name;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -150,8 +151,8 @@ impl Disk {
         let path = self.root.join("blobs").join(name);
         let content = read(&path, max_bytes)?;
         if blob_name(&content) != name {
-            tracing::warn!(
-                blob = name,
+            logging::warn!(
+                blob = Name(name),
                 "a cached chart is damaged and is fetched again"
             );
             fs::remove_file(&path).ok();
@@ -182,7 +183,7 @@ impl Disk {
             fs::rename(&aside, path)
         });
         if let Err(error) = written {
-            tracing::debug!(%error, "cannot keep what was fetched");
+            logging::debug!(error = error.kind(), "cannot keep what was fetched");
             fs::remove_file(&aside).ok();
             return;
         }

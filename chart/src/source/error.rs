@@ -1,5 +1,6 @@
 //! What can go wrong while fetching, split by what the caller does about it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -225,6 +226,27 @@ pub enum TransportError {
 
 fn seconds(limit: Duration) -> String {
     format!("{} s", limit.as_secs_f64())
+}
+
+/// Addresses and codes: what a server says in its answer may repeat what it was shown.
+impl logging::Public for FetchError {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport { source, .. } => write!(f, "{self}: {source}"),
+            Self::IndexStatus { .. }
+            | Self::Status { .. }
+            | Self::TooLarge { .. }
+            | Self::Checksum { .. }
+            | Self::NoUrls { .. } => fmt::Display::fmt(self, f),
+            Self::Registry { url, status, .. } => write!(f, "registry answered {status} for {url}"),
+            Self::Index { url, .. } | Self::Archive { url, .. } => write!(f, "cannot read {url}"),
+            Self::InvalidReference { .. }
+            | Self::Unsupported { .. }
+            | Self::Tls { .. }
+            | Self::NotFound { .. }
+            | Self::Artifact { .. } => f.write_str("the source has no such chart"),
+        }
+    }
 }
 
 impl FetchError {

@@ -228,7 +228,7 @@ impl Http {
             if left == 0 || wait > MAX_RETRY_AFTER {
                 return result;
             }
-            tracing::debug!(%url, ?wait, "trying again");
+            logging::debug!(url = *url, wait, "trying again");
             tokio::time::sleep(wait).await;
             pause *= 2;
         }

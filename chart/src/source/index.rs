@@ -76,6 +76,11 @@ pub struct Skipped {
 }
 
 impl Skipped {
+    /// The chart.
+    pub fn chart(&self) -> &str {
+        &self.chart
+    }
+
     fn record(&self) -> (&'static str, Vec<(&'static str, &str)>) {
         let mut fields = vec![("name", self.chart.as_str())];
         let Some((version, problem)) = &self.invalid else {

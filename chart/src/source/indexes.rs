@@ -175,7 +175,11 @@ impl Shared {
             index.only = Some(wanted.charts);
         }
         for warning in &index.warnings {
-            tracing::warn!(repo = %key.0, "{warning}");
+            logging::warn!(
+                repo = key.0,
+                name = warning.chart(),
+                "skipping an entry of the index"
+            );
         }
         let cached = Cached::new(Arc::new(index), &answer.headers, asked);
         self.indexes

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use logging::Name;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use url::Url;
@@ -76,7 +77,7 @@ impl Logins {
             if pattern.is_none() || credentials.is_none() {
                 // A password may stand before the host.
                 let (_, host) = address.rsplit_once('@').unwrap_or(("", address));
-                tracing::warn!(host, "a login of docker's cannot be read");
+                logging::warn!(host = Name(host), "a login of docker's cannot be read");
             }
             entries.extend(pattern.map(|pattern| (pattern, credentials)));
         }

@@ -29,6 +29,12 @@ const SECRET_KEYS: [&str; 8] = [
     "credential",
 ];
 
+impl logging::Public for SafeUrl {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl SafeUrl {
     /// Parses an absolute URL.
     ///

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use logging::Name;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -50,9 +51,13 @@ impl Shared {
         let disk = settings.disk.as_ref().and_then(|disk| {
             let opened = Disk::open(disk);
             let directory = disk.directory.display();
-            let opened = opened.inspect_err(
-                |error| tracing::warn!(%directory, %error, "no charts are kept on disk"),
-            );
+            let opened = opened.inspect_err(|error| {
+                logging::warn!(
+                    directory = Name(&directory.to_string()),
+                    error = error.kind(),
+                    "no charts are kept on disk"
+                )
+            });
             opened.ok().map(Arc::new)
         });
         Self {

@@ -43,7 +43,7 @@ fn system_roots() -> &'static RootCertStore {
         let mut roots = RootCertStore::empty();
         let (_, unusable) = roots.add_parsable_certificates(found.certs);
         if unusable > 0 || !found.errors.is_empty() {
-            tracing::debug!(
+            logging::debug!(
                 unusable,
                 errors = found.errors.len(),
                 "system CA certificates skipped"
@@ -57,7 +57,7 @@ fn system_roots() -> &'static RootCertStore {
 fn listed(bundle: &[u8]) -> Vec<CertificateDer<'static>> {
     let certificates = certificates(bundle);
     if certificates.is_empty() {
-        tracing::warn!("a CA bundle without any PEM certificate is ignored");
+        logging::warn!("a CA bundle without any PEM certificate is ignored");
     }
     certificates
 }
@@ -75,7 +75,7 @@ fn trusting(
     let mut roots = system_roots().clone();
     let (_, unusable) = roots.add_parsable_certificates(given.iter().cloned());
     if unusable > 0 {
-        tracing::warn!(
+        logging::warn!(
             unusable,
             "certificates of a CA bundle cannot be used as roots"
         );

@@ -191,7 +191,7 @@ async fn pulled(
         match found.bundles(&chart.named).await {
             // Those that were found may do.
             Err(error) if !found.vouchers.attached.is_empty() => {
-                tracing::debug!(%error, "referrers of a chart");
+                logging::debug!(error, "referrers of a chart");
             }
             done => done?,
         }

@@ -216,7 +216,7 @@ impl Attempt<'_> {
         let remains = back.is_err();
         for failure in back.err().unwrap_or_default() {
             let error = error_unquoted(&failure);
-            tracing::warn!(error, "cannot take back a new object");
+            logging::warn!(error, "cannot take back a new object");
         }
         let operation = "install";
         let refused = DeployError::Ownership { operation, source };
@@ -232,7 +232,7 @@ impl Attempt<'_> {
         };
         if let Err(error) = forgotten {
             let error = error_unquoted(&error);
-            tracing::warn!(
+            logging::warn!(
                 release = self.release.name,
                 error,
                 "cannot take back a record"
@@ -308,7 +308,7 @@ impl Attempt<'_> {
             .map_err(DeployError::Delete)?;
         for object in removed.with(Removal::Adopted) {
             let (release, object) = (&self.release.name, object.describe());
-            tracing::info!(release, object, "was there before the release, left");
+            logging::info!(release, object, "was there before the release, left");
         }
         let left = [Removal::Kept, Removal::Adopted, Removal::NotOwned];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
@@ -377,6 +377,6 @@ pub(super) async fn record_failure(
     release.set_status(Status::Failed, description);
     if let Err(unstored) = storage.update(release).await {
         let error = error_unquoted(&unstored);
-        tracing::warn!(release = release.name, error, "cannot record failure");
+        logging::warn!(release = release.name, error, "cannot record failure");
     }
 }

@@ -389,7 +389,7 @@ impl HookRun<'_> {
         }
         for error in results.into_iter().filter_map(Result::err) {
             let error = error_unquoted(&error);
-            tracing::warn!(release = release.name, error, "cannot delete a hook");
+            logging::warn!(release = release.name, error, "cannot delete a hook");
         }
     }
 }

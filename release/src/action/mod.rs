@@ -30,7 +30,7 @@ pub use spec::{
     RollbackSpec, UninstallSpec, Uninstalled, Writer,
 };
 pub use uninstall::uninstall;
-pub use unquoted::error_unquoted;
+pub use unquoted::{Unquoted, error_unquoted};
 
 use crate::model::Release;
 use crate::storage::{Storage, StorageError};

@@ -274,7 +274,7 @@ pub(super) async fn supersede(
             Ok(()) | Err(StorageError::NotFound) => {}
             Err(error) => {
                 let error = error_unquoted(&error);
-                tracing::warn!(
+                logging::warn!(
                     release = newest.name,
                     revision = head.revision,
                     error,
@@ -293,7 +293,7 @@ pub(super) async fn prune_outdated(storage: &Storage, deployed: &Release, outdat
         if let Err(failed) = storage.delete(name, &record).await {
             let error = error_unquoted(&failed);
             let revision = record.revision();
-            tracing::warn!(name, revision, error, "cannot prune a record");
+            logging::warn!(name, revision, error, "cannot prune a record");
         }
     }
 }

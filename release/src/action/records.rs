@@ -20,7 +20,7 @@ pub(super) async fn read_if_possible(
         Ok(release) => Ok(Some(release)),
         Err(StorageError::NotFound) => Ok(None),
         Err(error @ (StorageError::Decode { .. } | StorageError::Unproven { .. })) => {
-            tracing::warn!(
+            logging::warn!(
                 name,
                 revision,
                 error = error_unquoted(&error),
@@ -38,7 +38,7 @@ pub(super) fn listed_objects(release: &Release, discovery: &Discovery) -> Stored
     built.unwrap_or_else(|error| {
         // It was applied once, so this is damage; what it had can only be left alone.
         let error = error_unquoted(&error);
-        tracing::warn!(
+        logging::warn!(
             release = release.name,
             revision = release.revision,
             error,

@@ -110,7 +110,7 @@ pub(super) async fn uninstall_locked(
     let runs_hooks = !spec.disable_hooks && is_proven && !is_gone;
     if !is_proven && !spec.disable_hooks {
         let (release, revision) = (&spec.name, head.revision);
-        tracing::warn!(
+        logging::warn!(
             release,
             revision,
             "not one that was written here: its hooks are not run"
@@ -235,7 +235,7 @@ impl Records {
                 Err(StorageError::NotFound) => unreadable = Some(revision),
                 Err(error @ StorageError::Decode { .. }) => {
                     let (name, error) = (&self.name, error_unquoted(&error));
-                    tracing::warn!(name, revision, error, "unreadable record");
+                    logging::warn!(name, revision, error, "unreadable record");
                     unreadable = Some(revision);
                 }
                 Err(error) => return Err(error),
@@ -349,7 +349,7 @@ async fn delete_objects(
             }
             Err(error) => {
                 let error = error_unquoted(&error);
-                tracing::warn!(release = spec.name, error, "unreadable manifest");
+                logging::warn!(release = spec.name, error, "unreadable manifest");
             }
         }
     }
@@ -383,8 +383,22 @@ async fn delete_objects(
     done.kept.extend(keys(Removal::Kept));
     done.adopted = keys(Removal::Adopted);
     if !done.adopted.is_empty() {
-        let (release, objects) = (&spec.name, &done.adopted);
-        tracing::info!(release, ?objects, "were there before the release, left");
+        let release = &spec.name;
+        for ObjectKey {
+            kind,
+            namespace,
+            name,
+            ..
+        } in &done.adopted
+        {
+            logging::info!(
+                release,
+                kind,
+                namespace,
+                name,
+                "was there before the release, left"
+            );
+        }
     }
     done.not_owned = keys(Removal::NotOwned);
     Ok(())

@@ -1,5 +1,6 @@
 //! Errors for logs that nobody redacts.
 
+use logging::Public;
 use objects::BuildError;
 
 use super::error::HookError;
@@ -7,17 +8,37 @@ use crate::kube::error::answered;
 use crate::kube::{ApiError, ApplyError, WaitError};
 use crate::storage::RecordError;
 
+/// An error without what it may quote: it may leave the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unquoted(String);
+
+impl std::fmt::Display for Unquoted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Public for Unquoted {
+    fn tell(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// An error and its causes for a log that nobody redacts: what may quote an object is left out. An API server or a webhook repeats what it
 /// refuses, a parser what it stumbles over, and it may be a Secret.
-pub fn error_unquoted(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn error_unquoted(error: &(dyn std::error::Error + 'static)) -> Unquoted {
+    Unquoted(words(error))
+}
+
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
     // These say what their causes say.
     match error.downcast_ref::<HookError>() {
         Some(HookError::Observed(inner) | HookError::Discovery(inner)) => {
-            return error_unquoted(inner);
+            return words(inner);
         }
-        Some(HookError::Delete(inner)) => return error_unquoted(inner),
-        Some(HookError::Storage(inner)) => return error_unquoted(inner),
-        Some(HookError::Wait(inner) | HookError::Former(inner)) => return error_unquoted(inner),
+        Some(HookError::Delete(inner)) => return words(inner),
+        Some(HookError::Storage(inner)) => return words(inner),
+        Some(HookError::Wait(inner) | HookError::Former(inner)) => return words(inner),
         _ => {}
     }
     let mut words: Vec<String> = Vec::new();
@@ -100,7 +121,7 @@ mod tests {
             (&unread, "it cannot be read"),
         ];
         for (error, told) in cases {
-            assert_eq!(error_unquoted(error), told);
+            assert_eq!(error_unquoted(error).0, told);
         }
         assert!(error_chain(&storage()).contains("canary"));
     }

@@ -198,7 +198,7 @@ async fn delete_owned(
     if operation == Operation::Undo && (object.is_namespace() || object.is_crd()) {
         // An attempt made it; what is in it by now others may have made.
         let (release, object) = (&owner.name, object.describe());
-        tracing::info!(release, object, "others may be in it, left");
+        logging::info!(release, object, "others may be in it, left");
         return Ok(Removal::Kept);
     }
     let mut looks = 1;

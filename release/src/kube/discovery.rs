@@ -8,13 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use logging::Name;
 use objects::Discovery;
 use objects::fields::{items, text};
 use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::error::{ApiError, answered};
+use super::error::ApiError;
 use super::transport::{Connection, get_json};
 
 /// How old an answer may be before `.Capabilities` is asked for anew.
@@ -121,8 +122,11 @@ impl CachedDiscovery {
             {
                 Ok(list) => discovery.add_list(&list),
                 Err(ApiError::Refused(status)) => {
-                    let error = answered(&status);
-                    tracing::warn!(version, error, "skipping an API group that does not answer");
+                    logging::warn!(
+                        version = Name(version),
+                        code = status.code,
+                        "skipping an API group that does not answer"
+                    );
                 }
                 Err(error) => return Err(error),
             }

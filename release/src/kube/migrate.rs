@@ -59,9 +59,9 @@ pub(super) fn left_over(previous: &Value, object: &Object, live: &Value) -> Opti
         // A chart that drops replicas hands them to whoever scales.
         Ok(Some(patch)) if is_scaled(live) => patch.without(&["spec", "replicas"]),
         Ok(patch) => patch,
-        Err(error) => {
+        Err(_) => {
             let object = object.describe();
-            tracing::warn!(object, %error, "cannot tell what the last manifest left behind");
+            logging::warn!(object, "cannot tell what the last manifest left behind");
             None
         }
     }

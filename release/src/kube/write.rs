@@ -346,7 +346,7 @@ impl<'a> ObjectWriter<'a> {
                 }
                 Verdict::Leave => {
                     let (release, object) = (&claim.owner.name, object.describe());
-                    tracing::info!(release, object, "another release has it by now, left");
+                    logging::info!(release, object, "another release has it by now, left");
                     return Ok(None);
                 }
                 Verdict::Refuse | Verdict::Delete => {

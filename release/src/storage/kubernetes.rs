@@ -136,7 +136,7 @@ impl KubernetesDriver {
                 source,
             })?;
         if is_slim {
-            tracing::warn!(
+            logging::warn!(
                 release = release.name,
                 revision = release.revision,
                 "the record leaves out the chart's files or templates to fit into one object"

@@ -5,6 +5,7 @@
 
 mod adoption;
 mod capabilities;
+mod crates;
 mod diffs;
 mod documents;
 mod drift;

@@ -87,6 +87,7 @@ fn sources() -> Result<BTreeMap<String, Vec<String>>> {
         "chart",
         "templating",
         "golib",
+        "logging",
         "kustomize",
         "tests",
     ];

@@ -119,7 +119,12 @@ async fn no_canary_secret_leaves_the_process() -> Result<()> {
         .helm("valuesFrom", from("rotated"))
         .annotation("fleet.cattle.io/watch-values", "false");
     agent.apply(&kept).await?;
-    for ready in ["healthy", "from", "shown", "kept"] {
+    // A hook event that nobody knows is warned of.
+    let hooked = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\n  annotations: {helm.sh/hook: {{ .Values.password }}}\n";
+    agent
+        .apply(&chart(&agent, "hooked", hooked, &[]).values(values.clone()))
+        .await?;
+    for ready in ["healthy", "from", "shown", "kept", "hooked"] {
         agent.wait_ready(ready).await?;
     }
     agent

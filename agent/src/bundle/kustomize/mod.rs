@@ -126,8 +126,9 @@ impl Kustomization {
             documents.collect(),
         )?;
         let built = kustomize::build(&files, &self.directory, &options)?;
-        for warning in &built.warnings {
-            tracing::debug!(warning, "building a kustomization");
+        if !built.warnings.is_empty() {
+            let deprecated = built.warnings.len();
+            logging::debug!(deprecated, "fields of a kustomization are deprecated");
         }
         let objects = built.objects.into_iter().filter_map(|object| match object {
             Value::Object(object) => Some(BuiltObject::of(object)),

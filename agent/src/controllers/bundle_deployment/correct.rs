@@ -15,6 +15,7 @@ use kube::core::GroupVersionKind;
 use objects::conflict::FieldConflict;
 use objects::manifest::{build, build_stored, documents};
 use objects::{BuildError, Object, ObjectKey};
+use release::Unquoted;
 use release::kube::{ApplyError, ApplyOptions, Cluster, ObjectFailure, Owner, OwnershipError};
 use release::model::Release;
 use release::storage::Storage;
@@ -154,7 +155,7 @@ pub async fn record_failure(
     let recorded =
         release::action::record_failed_rollback(storage, release, problem, max_history, now).await;
     if let Err(failed) = recorded {
-        tracing::warn!(
+        logging::warn!(
             release = release.name,
             error = release::error_unquoted(&failed),
             "cannot record a failed correction"
@@ -170,7 +171,7 @@ pub async fn delete(
     impersonated: &DeploymentClient,
     entry: &ModifiedStatus,
     parameters: &DeleteParams,
-) -> Result<(), String> {
+) -> Result<(), Unquoted> {
     let (group, version) = entry
         .api_version
         .split_once('/')
@@ -179,7 +180,7 @@ pub async fn delete(
         .cluster()
         .discovery()
         .await
-        .map_err(|e| error::chain(&e))?;
+        .map_err(|failed| release::error_unquoted(&failed))?;
     let Some(resource) = discovery.resource(group, version, &entry.kind) else {
         return Ok(());
     };
@@ -190,7 +191,7 @@ pub async fn delete(
         namespace => Api::namespaced_with(impersonated.client(), namespace, &resource),
     };
     match api.delete(&entry.name, parameters).await {
-        Err(failed) if !error::has_code(&failed, 404) => Err(error::text(&failed)),
+        Err(failed) if !error::has_code(&failed, 404) => Err(release::error_unquoted(&failed)),
         _ => Ok(()),
     }
 }

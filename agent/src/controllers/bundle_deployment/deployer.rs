@@ -519,9 +519,10 @@ impl Deployer {
         let loaded = bundle::load(bundle, &upstream, &fetching);
         let loaded = Box::pin(loaded).await.map_err(not_loaded)?;
         let vouched = match &loaded {
-            Bundle::Chart(_, Some(verified)) => {
-                Some(public!("the chart is vouched for: {}", *verified))
-            }
+            Bundle::Chart(_, Some(verified)) => Some(public!(
+                "the chart is vouched for: {}",
+                PublicText::of_signer(verified)
+            )),
             _ => None,
         };
         if let Bundle::Chart(fetched, _) = &loaded {
@@ -565,7 +566,7 @@ impl Deployer {
             report.event(Reason::SignatureVerified, text);
         }
         for warning in &package.warnings {
-            tracing::debug!(%warning, "loading a chart");
+            logging::debug!(warning = PublicText::of_warning(warning), "loading a chart");
         }
         Ok(Inputs {
             turn,

@@ -24,7 +24,7 @@ use crate::api::{
     LABEL_OBJECT_SET_PRUNE, ModifiedStatus, NonReadyStatus,
 };
 use crate::controllers::drift_watch::Seen;
-use crate::error;
+use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::summary::{self, ErrorMapping};
 
@@ -346,7 +346,7 @@ impl Live {
                 }
                 // Refused, or not allowed: then our own idea of the result has to do.
                 Err(failed) => {
-                    tracing::debug!(error = release::error_unquoted(&failed), "no prediction");
+                    logging::debug!(error = release::error_unquoted(&failed), "no prediction");
                     objects::merge::json::merge(live.clone(), &object.body)
                 }
             };
@@ -376,7 +376,10 @@ impl Live {
         };
         let others = self.objects.values();
         if let Err(malformed) = drift::hold_replicas(&mut patch, live, others) {
-            tracing::warn!(error = %malformed, "an autoscaler cannot be judged");
+            logging::warn!(
+                error = PublicText::nothing_secret_in(&malformed),
+                "an autoscaler cannot be judged"
+            );
         }
         (!patch.is_empty()).then(|| golib::json::encode(&Value::Object(patch)))
     }
@@ -535,8 +538,8 @@ pub fn rules(options: &BundleDeploymentOptions) -> Rules {
         .collect();
     let (rules, problems) = Rules::compile(&rules);
     if let Some(first) = problems.first() {
-        let (count, error) = (problems.len(), error::chain(first));
-        tracing::warn!(count, %error, "compare patches are left out");
+        let (count, error) = (problems.len(), PublicText::nothing_secret_in(first));
+        logging::warn!(count, error, "compare patches are left out");
     }
     rules
 }

@@ -537,7 +537,7 @@ impl Report {
             let text = match what {
                 "" => message.clone(),
                 what => {
-                    tracing::warn!(bundle = self.bundle, error = %message, "{what}");
+                    logging::warn!(bundle = self.bundle, error = *message, "{}", what);
                     public!("{}: {}", what, *message)
                 }
             };
@@ -593,7 +593,7 @@ impl Report {
     /// What was taken from other field managers or left to them; none clears what was said before.
     pub fn conflicts(&mut self, conflicts: &[FieldConflict]) {
         for conflict in conflicts {
-            tracing::info!(bundle = self.bundle, "{conflict}");
+            logging::info!(bundle = self.bundle, "{}", settled(conflict).1);
         }
         self.status.set_conflicts(conflicts, self.now);
     }
@@ -626,7 +626,7 @@ impl Report {
     /// What there is of a release is not gone on with.
     fn deploys_anew(&mut self, what: &PublicText, why: &'static str) {
         let text = public!("{} {}: deploying anew", *what, why);
-        tracing::warn!(bundle = self.bundle, "{text}");
+        logging::warn!(bundle = self.bundle, "{}", text);
         self.events.push((Reason::RecordChanged, text));
     }
 
@@ -636,7 +636,7 @@ impl Report {
             "release {} was there before, and not this bundle's: it is by now, and goes with it",
             *release
         );
-        tracing::warn!(bundle = self.bundle, "{text}");
+        logging::warn!(bundle = self.bundle, "{}", text);
         self.events.push((Reason::ReleaseTakenOver, text));
     }
 
@@ -674,7 +674,7 @@ impl Report {
 
     /// Drifted objects were applied again.
     pub fn corrected(&mut self, objects: &[ObjectKey], conflicts: &[FieldConflict]) {
-        tracing::info!(
+        logging::info!(
             bundle = self.bundle,
             objects = objects.len(),
             "corrected drift"

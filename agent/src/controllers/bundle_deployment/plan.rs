@@ -3,11 +3,14 @@
 //! Mirrors the order of `bundledeployment_controller.go` and `internal/cmd/agent/deployer`; the
 //! texts are upstream's.
 
+use std::fmt;
+
 use super::status::{self, CORRECTIONS_POSTPONED, DEPLOYED, INSTALLED};
 use crate::api::{
     ANNOTATION_INSTALL_ONCE, BundleDeployment, BundleDeploymentSpec, BundleDeploymentStatus,
     ModifiedStatus,
 };
+use crate::report::public::Public;
 
 /// Why a bundle is left alone for now: nothing is deployed, corrected, removed or reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,18 @@ pub enum DeployReason {
     ValuesChanged,
     /// Its chart's source has another one under the same name.
     ChartChanged,
+}
+
+impl Public for DeployReason {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Public for SuspendReason {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
 }
 
 impl DeployReason {

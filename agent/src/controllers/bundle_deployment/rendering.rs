@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::BundleDeployment;
 use crate::bundle::{FleetPostRenderer, Kustomization, Scope, Scopes, SetId};
 use crate::error;
+use crate::report::public::PublicText;
 use crate::report::redact::SensitiveData;
 use crate::schemas::Schemas;
 
@@ -352,7 +353,11 @@ impl Rendering {
             rendered.manifest.len() as u64 * 2 + rendered.chart.size_bytes(),
         );
         for warning in &rendered.warnings {
-            tracing::debug!(bundle = self.bundle.name(), %warning, "rendering");
+            logging::debug!(
+                bundle = self.bundle.name(),
+                warning = PublicText::of_warning(warning),
+                "rendering"
+            );
         }
         Ok(Rendered::new(rendered, self.values.as_ref().clone()))
     }

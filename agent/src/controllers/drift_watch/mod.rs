@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use changes::Seen;
+use changes::WatchedBundles;
 use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
@@ -24,11 +26,8 @@ use crate::api::LABEL_OBJECT_SET_HASH;
 use crate::client::identity::AgentClient;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
-use crate::error;
 use crate::report::metrics::Entries;
-use changes::WatchedBundles;
-
-pub use changes::Seen;
+use crate::report::public::PublicText;
 
 /// The watches.
 ///
@@ -230,7 +229,11 @@ async fn watch(agent: AgentClient, resource: ApiResource, shared: Arc<Shared>) {
                 }
             }
             Err(failed) => {
-                tracing::debug!(kind = resource.kind, error = %error::chain(&failed), "watching for drift");
+                logging::debug!(
+                    kind = resource.kind,
+                    error = PublicText::nothing_secret_in(&failed),
+                    "watching for drift"
+                );
             }
         }
     }

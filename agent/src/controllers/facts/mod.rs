@@ -9,6 +9,7 @@ mod read;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +20,9 @@ use tokio::sync::Notify;
 pub use read::{FactsReader, ReadError};
 
 use super::queue::{Queue, ReconcileKind};
-use crate::error;
 use crate::public;
 use crate::report::metrics::Entries;
-use crate::report::public::PublicText;
+use crate::report::public::{Public, PublicText};
 use crate::values::Gathered;
 
 /// On the site's ConfigMap: `true` or a reason holds all deploys, corrections and removals.
@@ -45,6 +45,16 @@ enum HoldState {
     Free,
     /// Held, with the reason that the annotation gives.
     Held(PublicText),
+}
+
+impl Public for HoldState {
+    fn tell(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::Free => f.write_str("free"),
+            Self::Held(reason) => reason.tell(f),
+        }
+    }
 }
 
 /// What a bundle's templates read, and what stood there.
@@ -184,7 +194,7 @@ impl Facts {
         let hold = self.state.lock().hold.clone();
         match hold {
             HoldState::Unknown => self.site_is(None),
-            hold => tracing::warn!(?hold, "what the site holds may not be read any more"),
+            hold => logging::warn!(hold, "what the site holds may not be read any more"),
         }
     }
 
@@ -206,7 +216,7 @@ impl Facts {
             std::mem::take(&mut known.held)
         };
         self.hold_known.notify_waiters();
-        tracing::info!(hold = ?state, "the site's hold on deploys");
+        logging::info!(hold = state, "the site's hold on deploys");
         // Also when only the reason changed: conditions quote them.
         for bundle in held {
             self.queue.wake(&bundle, ReconcileKind::Full);
@@ -231,8 +241,8 @@ impl Facts {
             match self.current().await {
                 Ok(gathered) => self.wake_readers(&gathered),
                 Err(failed) => {
-                    let error = error::chain(&failed);
-                    tracing::warn!(error, "cannot read the facts of this cluster");
+                    let error = PublicText::nothing_secret_in(&failed);
+                    logging::warn!(error, "cannot read the facts of this cluster");
                     tokio::time::sleep(READ_RETRY).await;
                     self.changed();
                 }
@@ -244,7 +254,7 @@ impl Facts {
         let state = self.state.lock();
         for (bundle, reader) in &state.readers {
             if gathered.digest(&reader.reads) != reader.digest {
-                tracing::info!(bundle, "a fact it reads changed");
+                logging::info!(bundle, "a fact it reads changed");
                 self.queue.wake(bundle, ReconcileKind::Full);
             }
         }

@@ -10,7 +10,7 @@ use super::{Facts, HOLD_ANNOTATION};
 use crate::api::Cluster;
 use crate::client::listed::Metadata;
 use crate::client::watch::{self, Broken};
-use crate::error;
+use crate::report::public::PublicText;
 use crate::values::AGENT_MAP;
 
 /// What is seen of an object.
@@ -111,12 +111,20 @@ impl Facts {
                     Ok(watcher::Event::InitDone) if listed => {}
                     Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => changed(Seen::Gone),
                     Err(failed) if watch::is_forbidden(&failed) => {
-                        tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
+                        logging::debug!(
+                            name,
+                            error = PublicText::nothing_secret_in(&failed),
+                            "a source of facts"
+                        );
                         changed(Seen::Forbidden);
                         break;
                     }
                     Err(failed) => {
-                        tracing::debug!(name, error = %error::chain(&failed), "a source of facts");
+                        logging::debug!(
+                            name,
+                            error = PublicText::nothing_secret_in(&failed),
+                            "a source of facts"
+                        );
                     }
                 }
             }

@@ -38,7 +38,6 @@ use super::store::Store;
 use crate::api::BundleDeployment;
 use crate::client::health::Health;
 use crate::client::identity::{AgentClient, Identities, IdentityError};
-use crate::error;
 use crate::ledger::{Hold, LEDGER_NAME, Ledger, LedgerEntry, RELEASE_HOLD_ANNOTATION, ReleaseKey};
 use crate::public;
 use crate::register::Upstream;
@@ -196,7 +195,10 @@ impl Collector {
                     () = tokio::time::sleep(GLANCE) => {}
                 }
                 if let Err(failed) = self.lister.compare().await {
-                    tracing::debug!(error = %error::chain(&failed), "upstream is not compared yet");
+                    logging::debug!(
+                        error = PublicText::nothing_secret_in(&failed),
+                        "upstream is not compared yet"
+                    );
                 }
                 let held = self.held_bundles();
                 if held.is_empty() {
@@ -235,8 +237,8 @@ impl Collector {
         let mut woken = match self.ledger.take_permission().await {
             Ok(released) => released,
             Err(failed) => {
-                let error = error::text(&failed);
-                tracing::warn!(error, "cannot look whether held removals are let through");
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::warn!(error, "cannot look whether held removals are let through");
                 BTreeSet::new()
             }
         };
@@ -246,7 +248,10 @@ impl Collector {
                 !matches!(self.judge(bundle, &list, &releases), Verdict::Held(_))
             }),
             Err(failed) => {
-                tracing::debug!(error = %error::chain(&failed), "cannot look at held removals");
+                logging::debug!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look at held removals"
+                );
                 held.clear();
             }
         }
@@ -281,17 +286,25 @@ impl Collector {
         self.held.forget(name);
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
-            tracing::info!(bundle = name, "{text}");
+            logging::info!(bundle = name, "{}", text);
             self.events.emit(Reason::RemovalReleased, name, text);
         }
         if self.ledger.is_lost(name)
             && let Err(failed) = self.lister.list(Instant::now()).await
         {
-            tracing::debug!(bundle = name, error = %error::chain(&failed), "still lost");
+            logging::debug!(
+                bundle = name,
+                error = PublicText::nothing_secret_in(&failed),
+                "still lost"
+            );
         }
         let keep = bundle.spec.options.keep_resources;
         if let Err(failed) = self.ledger.seen(name, keep).await {
-            tracing::warn!(bundle = name, error = %error::text(&failed), "cannot write the ledger");
+            logging::warn!(
+                bundle = name,
+                error = PublicText::nothing_secret_in(&failed),
+                "cannot write the ledger"
+            );
         }
     }
 
@@ -436,7 +449,7 @@ impl Collector {
                 *former,
                 *current
             );
-            tracing::warn!(bundle, "{text}");
+            logging::warn!(bundle, "{}", text);
             self.events.emit(Reason::RemovalHeld, bundle, text);
         }
         let passed = u64::try_from(now.saturating_sub(since)).unwrap_or_default();
@@ -487,7 +500,7 @@ impl Collector {
             self.queue.wake(&next_owner, ReconcileKind::Full);
             return Ok(());
         }
-        tracing::info!(
+        logging::info!(
             bundle = next_owner,
             release = key.name,
             namespace = key.namespace,
@@ -520,7 +533,7 @@ impl Collector {
         self.uninstaller
             .give_up(key, entry, removal, left_to)
             .await?;
-        tracing::warn!(bundle = entry.bundle, "{text}");
+        logging::warn!(bundle = entry.bundle, "{}", text);
         self.events
             .emit(Reason::ReleaseNotProven, &entry.bundle, text);
         if let Some(waiting) = next_owner {
@@ -604,7 +617,7 @@ impl Collector {
                 Name(&claimant),
                 key
             );
-            tracing::warn!(bundle, "{text}");
+            logging::warn!(bundle, "{}", text);
             self.events.emit(Reason::RemovalHeld, bundle, text);
         }
     }
@@ -641,7 +654,7 @@ impl Collector {
             LEDGER_NAME,
             RELEASE_HOLD_ANNOTATION
         );
-        tracing::warn!(bundle, "{text}");
+        logging::warn!(bundle, "{}", text);
         self.events.emit(Reason::RemovalHeld, bundle, text);
         Ok(())
     }
@@ -655,7 +668,10 @@ impl Collector {
         let newest = match self.search.newest().await {
             Ok(newest) => newest,
             Err(failed) => {
-                tracing::warn!(error = %error::text(&failed), "cannot look for releases");
+                logging::warn!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look for releases"
+                );
                 return Vec::new();
             }
         };
@@ -690,14 +706,17 @@ impl Collector {
         let mut unknown = match self.search.unknown(agent, &self.ledger, newest).await {
             Ok(unknown) => unknown,
             Err(failed) => {
-                tracing::warn!(error = %error::text(&failed), "cannot look for unknown releases");
+                logging::warn!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot look for unknown releases"
+                );
                 return;
             }
         };
         unknown.retain(|one| !self.is_expected(&one.bundle, &one.key));
         for one in self.report.unknown(unknown) {
             let ReleaseKey { namespace, name } = &one.key;
-            tracing::warn!(
+            logging::warn!(
                 release = name,
                 namespace,
                 bundle = one.bundle,

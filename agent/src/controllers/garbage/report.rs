@@ -15,6 +15,7 @@ use super::verdict::HoldReason;
 use crate::error;
 use crate::ledger::ReleaseKey;
 use crate::report::metrics::Metrics;
+use crate::report::public::PublicText;
 
 /// Name of the ConfigMap. It is made with the first entry.
 pub const REPORT_NAME: &str = "fleet-agent-removals";
@@ -158,7 +159,11 @@ impl Report {
             self.changed.notified().await;
             let mut pause = FIRST_RETRY;
             while let Err(failed) = self.write().await {
-                tracing::warn!(error = %error::text(&failed), "cannot write {REPORT_NAME}");
+                logging::warn!(
+                    error = PublicText::nothing_secret_in(&failed),
+                    "cannot write {}",
+                    REPORT_NAME
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_RETRY);
             }

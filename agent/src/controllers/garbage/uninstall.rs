@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use objects::ObjectKey;
 use release::action::{UninstallSpec, Writer, uninstall};
 use release::storage::{Storage, StorageError};
 
@@ -203,7 +204,7 @@ impl Uninstaller {
     ) -> Result<bool, RemovalError> {
         let ReleaseKey { namespace, name } = key;
         let keeps = release.keeps;
-        tracing::info!(
+        logging::info!(
             bundle = entry.bundle,
             release = name,
             namespace,
@@ -236,15 +237,28 @@ impl Uninstaller {
             }
         };
         if !done.not_owned.is_empty() {
-            tracing::info!(release = name, objects = ?done.not_owned, "not this release's, kept");
+            let (release, kept) = (name, &done.not_owned);
+            for ObjectKey {
+                kind,
+                namespace,
+                name,
+                ..
+            } in kept
+            {
+                logging::info!(release, kind, namespace, name, "not this release's, kept");
+            }
         }
         if !done.inhabited.is_empty() {
-            tracing::warn!(
-                bundle = entry.bundle,
-                release = name,
-                objects = ?done.inhabited,
-                "other releases are in it, left"
-            );
+            let (bundle, release) = (&entry.bundle, name);
+            for ObjectKey { kind, name, .. } in &done.inhabited {
+                logging::warn!(
+                    bundle,
+                    release,
+                    kind,
+                    name,
+                    "other releases are in it, left"
+                );
+            }
         }
         Ok(true)
     }

@@ -19,6 +19,7 @@ use crate::ledger::{ContinuityBreak, Ledger, UpstreamState};
 use crate::public;
 use crate::register::Upstream;
 use crate::report::events::{Events, Reason};
+use crate::report::public::{Name, PublicText};
 
 /// A list this young proves as much as a fresh one: ten removals at once share one list.
 const REUSED_FOR: Duration = Duration::from_secs(1);
@@ -142,8 +143,8 @@ impl Lister {
             }
             Err(failed) if error::has_code(&failed, 404) => Ok(Some(0)),
             Err(failed) if error::has_code(&failed, 403) => {
-                let error = error::text(&failed);
-                tracing::debug!(error, "cannot read upstream's last heartbeat");
+                let error = PublicText::nothing_secret_in(&failed);
+                logging::debug!(error, "cannot read upstream's last heartbeat");
                 Ok(None)
             }
             Err(failed) => Err(RemovalError::Compare(failed)),
@@ -210,9 +211,10 @@ impl Lister {
             ContinuityBreak::Elsewhere => "upstream is another one than before",
             ContinuityBreak::Restored => "upstream was restored from a backup",
         };
-        tracing::warn!(
-            server = self.upstream.server,
-            "{text}: what it does not list now is kept"
+        logging::warn!(
+            server = Name(&self.upstream.server),
+            "{}: what it does not list now is kept",
+            text
         );
         self.events.emit_for_agent(
             Reason::UpstreamRestored,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use logging::Name;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LINK};
@@ -390,7 +391,11 @@ impl<'a> Registry<'a> {
             }
             pages += 1;
             if pages == MAX_TAG_PAGES || bytes > MAX_TAG_BYTES {
-                tracing::warn!(reference = %self.reference, tags = tags.len(), "tag list cut off");
+                logging::warn!(
+                    reference = Name(&self.reference.to_string()),
+                    tags = tags.len(),
+                    "tag list cut off"
+                );
                 break;
             }
             next = next_page(&answer.headers, &url).filter(|next| self.base.same_origin(next));

@@ -21,6 +21,7 @@ use super::claims::Claimant;
 use crate::api::{BundleDeployment, LABEL_BUNDLE_DEPLOYMENT};
 use crate::client::identity::DeploymentClient;
 use crate::error;
+use crate::report::public::PublicText;
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Helm's marks; a copy is no part of the release that its source is of.
@@ -102,9 +103,9 @@ impl ChangedCopies {
             };
             if let Err(failed) = done {
                 let error = release::error_unquoted(&failed);
-                tracing::warn!(
+                logging::warn!(
                     bundle = bundle.name(),
-                    copy = copy.name,
+                    name = copy.name,
                     error,
                     "cannot note that a copy was rolled out"
                 );
@@ -453,8 +454,8 @@ async fn remove<K: Copied>(copies: &Api<K>, kind: Kind, next: NextClaims<'_>) ->
     let found = match all(copies, marked).await {
         Ok(found) => found,
         Err(failed) if error::has_code(&failed, 403) => {
-            let error = error::text(&failed);
-            tracing::warn!(
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::warn!(
                 bundle,
                 error,
                 "may not look for copies, leaving any there are"

@@ -79,7 +79,12 @@ impl Reconciler {
         let outdated = self.is_outdated(&state.bundle);
         let facts = state.deploy_facts(filled, wanted, false, overwritten, outdated);
         if let Some(reason) = plan::deploy_reason(&state.bundle, facts) {
-            tracing::info!(bundle = state.bundle.name(), ?reason, %hold, "not deploying");
+            logging::info!(
+                bundle = state.bundle.name(),
+                reason,
+                hold = *hold,
+                "not deploying"
+            );
             state.report.deploy_held(hold);
         }
         Ok(Current::stored(stored))
@@ -122,7 +127,7 @@ impl Reconciler {
         if self.waits(state, tried.as_ref(), reason) {
             return Ok(Current::stored(stored));
         }
-        tracing::info!(bundle = state.bundle.name(), ?reason, "deploying");
+        logging::info!(bundle = state.bundle.name(), reason, "deploying");
         let known = wanted;
         let deployed = self.deploy(state, filled, reason, impersonated, known);
         match deployed.await {
@@ -169,7 +174,7 @@ impl Reconciler {
         let (deployer, report) = (&self.context.deployer, &mut state.report);
         let told = |report: &mut Report, reason, what: &'static str, failed: InputError| {
             let (InputError::NotYet(text) | InputError::Failed(text)) = failed;
-            tracing::warn!(bundle = bundle.name(), error = %text, "{what}");
+            logging::warn!(bundle = bundle.name(), error = text, "{}", what);
             report.event(reason, public!("{}: {}", what, text));
         };
         if watches_values(&bundle) {

@@ -190,7 +190,7 @@ impl Reconciler {
         self.context.collector.is_back(&bundle).await;
         let entered = self.enter(&bundle).await;
         if let Some(reason) = plan::suspend_reason(&bundle.spec) {
-            tracing::debug!(name, ?reason, "suspended");
+            logging::debug!(name, reason, "suspended");
             self.context.drift.clear(name);
             self.note_taken(name, None);
             return entered;
@@ -394,7 +394,7 @@ impl Reconciler {
             return Requeue::IDLE;
         }
         if let Some(hold) = self.context.facts.hold(name).await {
-            tracing::info!(name, %hold, "not removing a release");
+            logging::info!(name, hold, "not removing a release");
             return Requeue::IDLE;
         }
         let missing_since = self.context.store.missing_since(name);
@@ -416,7 +416,7 @@ impl Reconciler {
                     self.context.health.trouble(Side::Upstream);
                 }
                 let error = failed.told();
-                tracing::error!(name, %error, "failed to clean up missing bundledeployment");
+                logging::error!(name, error, "failed to clean up missing bundledeployment");
                 self.context.events.emit(Reason::RemovalFailed, name, error);
                 Requeue::RETRY
             }

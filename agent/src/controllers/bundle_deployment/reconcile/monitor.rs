@@ -347,7 +347,7 @@ impl Reconciler {
             };
             let deleted = correct::delete(impersonated, extra, &parameters).await;
             if let Err(failed) = deleted {
-                tracing::warn!(error = %failed, "failed cleaning old agent");
+                logging::warn!(error = failed, "failed cleaning old agent");
             }
         }
     }

@@ -11,8 +11,8 @@ use crate::controllers::bundle_deployment::claims;
 use crate::controllers::bundle_deployment::outcome::{Halt, Waiting, tried_again};
 use crate::controllers::bundle_deployment::plan::DeployReason;
 use crate::controllers::bundle_deployment::values::Filled;
-use crate::error;
 use crate::ledger::{Pauses, Postponed, Tried};
+use crate::report::public::PublicText;
 
 fn is_atomic(bundle: &BundleDeployment) -> bool {
     let helm = bundle.spec.options.helm.as_ref();
@@ -116,8 +116,8 @@ impl Reconciler {
         let postponed = before.after(tried.clone(), now, pauses, rand::random());
         let wait = postponed.wait(&tried, now, pauses);
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
-            let error = error::text(&failed);
-            tracing::warn!(bundle = name, error, "cannot write down a failed attempt");
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::warn!(bundle = name, error, "cannot write down a failed attempt");
         }
         let Some(wait) = wait else {
             return self.report(state, &halt);
@@ -137,8 +137,8 @@ impl Reconciler {
             postponed = postponed.after(answer, now, pauses, rand::random());
         }
         if let Err(failed) = ledger.postpone(name, postponed, now).await {
-            let error = error::text(&failed);
-            tracing::warn!(bundle = name, error, "cannot write the ledger");
+            let error = PublicText::nothing_secret_in(&failed);
+            logging::warn!(bundle = name, error, "cannot write the ledger");
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::controllers::bundle_deployment::claims::ReleaseId;
 use crate::controllers::bundle_deployment::outcome::{Cause, Halt};
 use crate::controllers::bundle_deployment::rendering::release_bytes;
 use crate::controllers::queue::Requeue;
-use crate::error;
 use crate::ledger::{LedgerEntry, Notes, Proof, ReleaseKey, records};
+use crate::report::public::PublicText;
 
 /// What the read of a record takes until it is known how large the release is, in bytes: a mebibyte, packed, as it comes and as text. It is
 /// unpacked in one go, so by one look at a time. A look at a small release has room beside whatever is waited for.
@@ -70,8 +70,8 @@ impl Reconciler {
                 return Ok(None);
             };
             if let Err(failed) = self.adopt(&state.bundle, impersonated, &id, &release, &proof) {
-                let failed = error::chain(&failed);
-                tracing::error!(error = failed, "cannot note whose a release is");
+                let failed = PublicText::nothing_secret_in(&failed);
+                logging::error!(error = failed, "cannot note whose a release is");
             }
         }
         // With correctDrift what somebody else made of the release is answered from the chart.
