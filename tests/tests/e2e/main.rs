@@ -38,4 +38,5 @@ mod soak;
 mod sources;
 mod steadiness;
 mod survival;
+mod takeover;
 mod two_owners;

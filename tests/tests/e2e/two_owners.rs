@@ -77,7 +77,7 @@ async fn wait_told(agent: &TestAgent<'_>, name: &str, expected: &[&str]) -> Resu
     Ok(told(&bundle).to_owned())
 }
 
-async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
+pub(crate) async fn nudge(agent: &TestAgent<'_>, name: &str, round: usize) -> Result<()> {
     let change =
         json!({ "metadata": { "annotations": { "example.com/round": round.to_string() } } });
     let bundles = agent.bundle_deployments()?;
@@ -316,7 +316,7 @@ async fn bundles_that_share_a_namespace_keep_each_others_labels() -> Result<()> 
 }
 
 /// How often the agent wrote a ConfigMap, questions apart.
-fn writes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
+pub(crate) fn writes(agent: &TestAgent<'_>, name: &str) -> Result<usize> {
     let requests = agent.downstream_requests()?;
     let is_write = |verb: &str| ["patch", "create", "update"].contains(&verb);
     let written = requests.iter().filter(|request| {
