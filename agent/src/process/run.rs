@@ -3,7 +3,6 @@
 //! A start-up failure ends the process; everything later is survived in it. Losing the lease drops
 //! all work at once and campaigns again; a dead credential leads back to registration.
 
-use crate::report::public::Name;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +29,16 @@ use crate::process::session::{Ended, Session};
 use crate::register::{Registrar, Upstream, UsedBootstrap};
 use crate::report::events::{Events, Reason};
 use crate::report::metrics::Metrics;
+use crate::report::public::Name;
 
 /// Time to reach the local API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A session that lasted so long was well: the next one begins at once.
+const LASTING: Duration = Duration::from_secs(5 * 60);
+
+/// The longest pause between two sessions.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long what was read at the start counts as read just now.
 const FRESH: Duration = Duration::from_secs(2);
@@ -201,6 +207,26 @@ pub async fn lead(settings: Settings, world: World, stop: CancellationToken) -> 
     }
 }
 
+/// Sessions that ended soon one after the other: what ends them may do so each time, as another agent that writes the ledger, or an upstream
+/// that lets a credential connect and then refuses it.
+#[derive(Default)]
+struct Restarts(u32);
+
+impl Restarts {
+    /// How long to wait after a session that lasted so long: not after the first, then 1 s doubling to a minute.
+    fn pause(&mut self, lasted: Duration) -> Duration {
+        if lasted >= LASTING {
+            self.0 = 0;
+        }
+        let former = self.0;
+        self.0 = former.saturating_add(1);
+        match former {
+            0 => Duration::ZERO,
+            more => Duration::from_secs(2_u64.saturating_pow(more - 1)).min(LONGEST_PAUSE),
+        }
+    }
+}
+
 impl Process {
     /// One term of office: ends on request or when the agent cannot start.
     ///
@@ -228,6 +254,7 @@ impl Process {
         };
         let health = &self.health;
         let mut is_first = true;
+        let mut restarts = Restarts::default();
         health.set_role(Role::Register);
         loop {
             let ((upstream, config), ledger) = tokio::select! {
@@ -252,6 +279,7 @@ impl Process {
                 events: Arc::clone(&self.events),
                 ledger,
             };
+            let begun = Instant::now();
             let (reason, text) = match Box::pin(session.run(stop.clone())).await {
                 Ended::Stopped => return Ok(()),
                 Ended::CredentialDead => (
@@ -272,6 +300,12 @@ impl Process {
             }
             logging::info!("{}", text);
             self.events.emit_for_agent(reason, text);
+            let pause = restarts.pause(begun.elapsed());
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
+            }
         }
     }
 
@@ -350,4 +384,21 @@ async fn local_config(settings: &Settings) -> anyhow::Result<kube::Config> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.headers.push(config::user_agent());
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_end_again_and_again_begin_ever_later() {
+        let mut restarts = Restarts::default();
+        let mut pauses = |lasted: &[u64]| -> Vec<u64> {
+            let lasted = lasted.iter().map(|&seconds| Duration::from_secs(seconds));
+            lasted.map(|one| restarts.pause(one).as_secs()).collect()
+        };
+        assert_eq!(pauses(&[3600, 1, 1, 0, 299]), [0, 1, 2, 4, 8]);
+        assert_eq!(pauses(&[0; 40])[39], 60);
+        assert_eq!(pauses(&[300, 0]), [0, 1]);
+    }
 }
