@@ -71,6 +71,12 @@ impl Notes {
         self.0.values().any(|note| matches!(note, Note::Ours(_)))
     }
 
+    /// The revisions that were seen to be somebody else's, as far as their records were not deleted here.
+    pub(super) fn theirs(&self) -> impl Iterator<Item = i64> {
+        let theirs = self.0.iter().filter(|(_, note)| **note == Note::Theirs);
+        theirs.map(|(revision, _)| *revision)
+    }
+
     /// Whether a revision was seen to be somebody else's.
     pub(super) fn is_theirs(&self, revision: i64) -> bool {
         self.0.get(&revision) == Some(&Note::Theirs)

@@ -6,6 +6,7 @@
 use release::action::Deployed;
 use release::model::{Release, Status};
 
+use super::notes::Notes;
 use super::state::LedgerEntry;
 use crate::api::{ANNOTATION_AGENT_NAMESPACE, ANNOTATION_BUNDLE_ID};
 
@@ -195,7 +196,7 @@ pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)])
             _ => OwnedRecords::Nothing,
         };
     }
-    if records.iter().all(is_ours) {
+    if records.iter().all(is_ours) && !lacks_theirs(entry, &records) {
         return OwnedRecords::Whole;
     }
     // Cut off between its record and the ledger; or somebody changed what a failed one says of itself, which its digest does not tell. So
@@ -211,6 +212,15 @@ pub(super) fn owned_records(entry: &LedgerEntry, records: &[(i64, RecordOwner)])
         true => OwnedRecords::Nothing,
         false => OwnedRecords::Parts(written),
     }
+}
+
+/// Whether a record of somebody else's that lay below is gone, and was not deleted here: what it had is none of the attempts', though nothing
+/// else tells any more.
+fn lacks_theirs(entry: &LedgerEntry, records: &[(i64, RecordOwner)]) -> bool {
+    let newest = records.first().map(|(revision, _)| *revision);
+    let is_there = |revision| records.iter().any(|(there, _)| *there == revision);
+    let mut theirs = entry.revisions.iter().flat_map(Notes::theirs);
+    theirs.any(|revision| Some(revision) < newest && !is_there(revision))
 }
 
 #[cfg(test)]
@@ -269,6 +279,28 @@ mod tests {
             .collect();
         records.reverse();
         assert_eq!(owned_records(&entry, &records), expected);
+    }
+
+    /// Who deletes the record of what lay there, and changes what the attempts say of themselves, which their digests do not tell.
+    #[test]
+    fn attempts_over_a_release_whose_records_were_deleted_prove_nothing_of_it() {
+        let attempt = LedgerEntry {
+            is_attempt: true,
+            revisions: Some(Notes::default()),
+            ..LedgerEntry::default()
+        };
+        let over = attempt.clone().noting_theirs(&[1]).noting(2, "two".into());
+        for forged in [DEPLOYED, WRITTEN, Named] {
+            let owned = owned_records(&over, &[(2, forged)]);
+            assert_ne!(owned, OwnedRecords::Whole, "{forged:?}");
+        }
+        // Pruned by the agent itself; of the Go agent; a number that is given anew.
+        let pruned = over.clone().without(1);
+        assert_eq!(owned_records(&pruned, &[(2, WRITTEN)]), OwnedRecords::Whole);
+        let all = [(2, WRITTEN), (1, Named)];
+        assert_eq!(owned_records(&over, &all), OwnedRecords::Whole);
+        let anew = attempt.noting_theirs(&[1, 2, 3]).noting(1, "one".into());
+        assert_eq!(owned_records(&anew, &[(1, WRITTEN)]), OwnedRecords::Whole);
     }
 
     #[rstest]

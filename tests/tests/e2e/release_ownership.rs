@@ -1093,3 +1093,40 @@ async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes
     ensure!(record.status() == release::Status::Deployed);
     Ok(())
 }
+
+/// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
+#[tokio::test]
+async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let before = uid(&agent, "web").await?.context("the release's object")?;
+    let mut files = with_refused("extra");
+    files.push(("map.yaml".to_owned(), map("web").into()));
+    let failing = BundleDeployment::content("failing", files)
+        .release("web", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("failing", |message| message.contains("selector"))
+        .await?;
+    agent.process()?.kill();
+    let storage = records(&agent).await?;
+    let mut forged = storage.get("web", 2).await?;
+    forged.set_status(release::Status::Deployed, "forged");
+    storage.update(&forged).await?;
+    let theirs = StoredRevision::new(1, release::Status::Deployed);
+    let theirs = Deletable::own(&theirs).context("a record")?;
+    storage.delete("web", &theirs).await?;
+    agent.process()?.restart()?;
+    agent.delete("failing").await?;
+    gone_entry(&agent, "web").await?;
+    ensure!(
+        uid(&agent, "web").await?.as_ref() == Some(&before),
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    Ok(())
+}
