@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::client::Cluster;
 use super::error::ApiError;
-use super::ownership::{Created, Owner, is_kept, is_written_by_us};
+use super::ownership::{Created, Deletable, Owner, is_kept, is_written_by_us};
 use super::transport::PARALLEL;
 use super::write::holds_more;
 use crate::state::ownership::{ObjectState, Operation};
@@ -132,13 +132,9 @@ pub(crate) async fn check_deletable(
 ) -> Result<(), Vec<DeleteError>> {
     let checks: Vec<_> = objects
         .iter()
-        .filter(|(object, _)| !object.name.is_empty())
         .map(|(object, operation)| {
             let check = async {
-                let Some(live) = cluster.get_metadata(object).await? else {
-                    return Ok(());
-                };
-                match owner.look(&live).deletable(*operation) {
+                match look(cluster, owner, object, *operation, None).await? {
                     Ok(proof) => cluster.try_delete(object, &proof).await,
                     Err(_) => Ok(()),
                 }
@@ -185,6 +181,33 @@ pub(crate) async fn take_back(
     }
 }
 
+/// Looks at an object that an operation would delete: the proof that it may, or why it stays.
+async fn look(
+    cluster: &Cluster,
+    owner: &Owner,
+    object: &Object,
+    operation: Operation,
+    instance: Option<&Created>,
+) -> Result<Result<Deletable, Removal>, ApiError> {
+    if object.name.is_empty() {
+        return Ok(Err(Removal::Absent)); // A generated name is not in the manifest.
+    }
+    if operation == Operation::Undo && (object.is_namespace() || object.is_crd()) {
+        // An attempt made it; what is in it by now others may have made.
+        let (release, object) = (&owner.name, object.describe());
+        logging::info!(release, object, "others may be in it, left");
+        return Ok(Err(Removal::Kept));
+    }
+    let Some(live) = cluster.get_metadata(object).await? else {
+        return Ok(Err(Removal::Absent));
+    };
+    let look = owner.look(&live);
+    if instance.is_some_and(|created| !look.is_instance(created)) {
+        return Ok(Err(Removal::NotOwned));
+    }
+    Ok(look.deletable(operation).map_err(left))
+}
+
 async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
@@ -192,27 +215,11 @@ async fn delete_owned(
     operation: Operation,
     instance: Option<&Created>,
 ) -> Result<Removal, ApiError> {
-    if object.name.is_empty() {
-        return Ok(Removal::Absent); // A generated name is not in the manifest.
-    }
-    if operation == Operation::Undo && (object.is_namespace() || object.is_crd()) {
-        // An attempt made it; what is in it by now others may have made.
-        let (release, object) = (&owner.name, object.describe());
-        logging::info!(release, object, "others may be in it, left");
-        return Ok(Removal::Kept);
-    }
     let mut looks = 1;
     loop {
-        let Some(live) = cluster.get_metadata(object).await? else {
-            return Ok(Removal::Absent);
-        };
-        let look = owner.look(&live);
-        if instance.is_some_and(|created| !look.is_instance(created)) {
-            return Ok(Removal::NotOwned);
-        }
-        let proof = match look.deletable(operation) {
+        let proof = match look(cluster, owner, object, operation, instance).await? {
             Ok(proof) => proof,
-            Err(state) => return Ok(left(state)),
+            Err(stays) => return Ok(stays),
         };
         match cluster.delete(object, &proof).await {
             Ok(()) => return Ok(Removal::Deleted),

@@ -688,6 +688,53 @@ async fn a_former_revision_proves_nothing_of_what_was_dropped_since() -> Result<
     Ok(())
 }
 
+/// The cluster, to somebody who may not delete what has this path.
+async fn protecting(world: &World, protected: String) -> Result<Cluster> {
+    let kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
+    let url = proxy::listen(kubeconfig, move |client, request| {
+        let path = request.uri().path();
+        let is_refused = request.method() == Method::DELETE && path.ends_with(&protected);
+        async move {
+            if is_refused {
+                let refused = testbed::fault_proxy::refusal(403, "Forbidden", "it is protected");
+                let body = http_body_util::Full::from(refused.to_string());
+                let mut answer =
+                    http::Response::new(body.map_err(|never| match never {}).boxed_unsync());
+                *answer.status_mut() = http::StatusCode::FORBIDDEN;
+                return answer;
+            }
+            let request = proxy::forwarded(request).await.expect("whole requests");
+            let answer = client.send(request).await.expect("an answer");
+            answer.map(BodyExt::boxed_unsync)
+        }
+    })
+    .await?;
+    let config = kube::Config::new(url.parse().context("the proxy's address")?);
+    Ok(Cluster::new(kube::Client::try_from(config)?))
+}
+
+/// An account that may make namespaces and not delete them: what stays anyway is no reason to refuse a version.
+#[tokio::test]
+async fn what_stays_anyway_needs_no_right_to_delete_it() -> Result<()> {
+    let (mut world, _, plain) = tracked(World::new().await?);
+    let theirs = Template::new(&config_map("a", "1"));
+    let spec = world.spec(&theirs, DeployOptions::default());
+    release::deploy(&world.cluster, &plain, &spec).await?;
+    let team = format!("{}-team", world.namespace);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let refused = config_map("b", "1").replace("\ndata:", "\ndota:");
+    let failing = Template::new(&(config_map("a", "2") + &namespace + &refused));
+    let failed = world.deploy_with(&failing, options(true, false)).await;
+    failed.unwrap_err();
+    world.uid_of(&format!("namespace/{team}"))?;
+    world.cluster = protecting(&world, format!("/namespaces/{team}")).await?;
+    let without = Template::new(&config_map("a", "3"));
+    world.deploy_with(&without, options(true, false)).await?;
+    assert_eq!(world.value("a").await?, "3");
+    world.uid_of(&format!("namespace/{team}"))?;
+    Ok(())
+}
+
 /// Who takes a release over and may not delete all that it drops tries that again and again: it takes nothing with any of these tries.
 #[tokio::test]
 async fn a_takeover_that_may_not_drop_all_drops_nothing() -> Result<()> {
@@ -699,24 +746,7 @@ async fn a_takeover_that_may_not_drop_all_drops_nothing() -> Result<()> {
     let spec = world.spec(&theirs, DeployOptions::default());
     release::deploy(&world.cluster, &plain, &spec).await?;
     let before = world.uid_of("configmap/dropped")?;
-    let kubeconfig = world.plane.kubeconfig_value(ADMIN, "default");
-    let url = proxy::listen(kubeconfig, |client, request| async move {
-        let path = request.uri().path();
-        if request.method() == Method::DELETE && path.ends_with("/configmaps/protected") {
-            let refused = testbed::fault_proxy::refusal(403, "Forbidden", "it is protected");
-            let body = http_body_util::Full::from(refused.to_string());
-            let mut answer =
-                http::Response::new(body.map_err(|never| match never {}).boxed_unsync());
-            *answer.status_mut() = http::StatusCode::FORBIDDEN;
-            return answer;
-        }
-        let request = proxy::forwarded(request).await.expect("whole requests");
-        let answer = client.send(request).await.expect("an answer");
-        answer.map(BodyExt::boxed_unsync)
-    })
-    .await?;
-    let config = kube::Config::new(url.parse().context("the proxy's address")?);
-    world.cluster = Cluster::new(kube::Client::try_from(config)?);
+    world.cluster = protecting(&world, "/configmaps/protected".to_owned()).await?;
     for _ in 0..2 {
         let template = Template::new(&config_map("a", "2"));
         let told = world.deploy_with(&template, options(true, false)).await;
