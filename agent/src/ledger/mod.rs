@@ -227,15 +227,16 @@ impl Ledger {
         is_attempt: bool,
         _proof: &Proof,
     ) -> kube::Result<()> {
-        self.state
-            .lock()
-            .note(key, |entry| match entry.bundle.as_str() == from {
+        {
+            let mut state = self.state.lock();
+            state.note(key, |entry| match entry.bundle.as_str() == from {
                 true => LedgerEntry {
                     is_attempt,
                     ..entry.handed_to(to)
                 },
                 false => entry,
             });
+        }
         self.settle(key).await
     }
 
@@ -382,38 +383,23 @@ impl Ledger {
         .await
     }
 
-    /// Takes note that a bundle has another release than this one of its own, since other facts filled in its names. Since when it has, in
-    /// seconds since 1970, and whether that was not known.
+    /// Takes note of the release that a bundle wants by the facts of now, `names` being namespace and name as it writes them: since when they
+    /// give it another one than each that it has. `now` in seconds since 1970.
     ///
     /// # Errors
     /// It cannot be written; the next write tries again.
-    pub async fn left(
+    pub async fn wants(
         &self,
-        key: &ReleaseKey,
         bundle: &str,
+        desired: &ReleaseKey,
+        names: Option<&str>,
         now: i64,
-    ) -> kube::Result<(i64, bool)> {
-        let (since, is_new) = {
-            let mut state = self.state.lock();
-            let known = state.get(key).filter(|entry| entry.bundle == bundle);
-            let Some(known) = known.cloned() else {
-                return Ok((now, false));
-            };
-            // Before a clock was put right it may have been the future.
-            let before = known.left_since.filter(|since| *since <= now);
-            let since = before.unwrap_or(now);
-            let left_since = Some(since);
-            let is_new = state.set(
-                key,
-                LedgerEntry {
-                    left_since,
-                    ..known
-                },
-            ) && before.is_none();
-            (since, is_new)
-        };
-        self.settle(key).await?;
-        Ok((since, is_new))
+    ) -> kube::Result<()> {
+        let changed = self.state.lock().wants(bundle, desired, names, now);
+        match changed {
+            Some(key) => self.flush(Some(&key)).await,
+            None => Ok(()),
+        }
     }
 
     /// Namespaces that other releases are in.

@@ -89,7 +89,7 @@ pub struct LedgerEntry {
     /// Whether its removal is, or was, held back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// Since when its bundle has another release, as other facts filled in its names, in seconds since 1970.
+    /// Since when its bundle has or wants another release, as other facts filled in its names, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_since: Option<i64>,
     /// Its removal was proven and has begun.
@@ -467,6 +467,34 @@ impl LedgerState {
         last
     }
 
+    /// Takes note of the release that a bundle wants by the facts of now, `names` being as it writes them: since when they give it another one
+    /// than each that it has. One that they gave it before is not left. As [`Self::change`].
+    pub(super) fn wants(
+        &mut self,
+        bundle: &str,
+        desired: &ReleaseKey,
+        names: Option<&str>,
+        now: i64,
+    ) -> Option<ReleaseKey> {
+        let mut last = None;
+        for (key, entry) in self.of_bundle(bundle) {
+            let is_renamed =
+                key != *desired && entry.names.is_some() && entry.names.as_deref() == names;
+            // Before a clock was put right it may have been the future.
+            let since = entry.left_since.filter(|since| *since <= now);
+            let left_since = is_renamed.then(|| since.unwrap_or(now));
+            let is_written = left_since == entry.left_since;
+            let entry = LedgerEntry {
+                left_since,
+                ..entry
+            };
+            if !is_written && self.set(&key, entry) {
+                last = Some(key);
+            }
+        }
+        last
+    }
+
     /// Changes what is noted of a release, with the next write.
     pub(super) fn note(
         &mut self,
@@ -602,6 +630,36 @@ mod tests {
         assert!(!state.has_room(&key(0), &larger));
         state.set(&key(1), entry(1));
         assert!(state.has_room(&key(taken), &entry(62)));
+    }
+
+    /// A fact that is wrong twice was not wrong in between.
+    #[test]
+    fn a_release_is_left_from_when_facts_gave_its_bundle_another_one() {
+        let mut state = LedgerState::default();
+        let (web, db) = (key("web"), key("db"));
+        let named = LedgerEntry {
+            bundle: "a".to_owned(),
+            names: Some("apps/${ .ClusterName }".to_owned()),
+            ..LedgerEntry::default()
+        };
+        state.set(&web, named.clone());
+        state.set(&db, entry("b"));
+        let mut since = |desired: &ReleaseKey, names: &str, now| {
+            state.wants("a", desired, Some(names), now);
+            assert_eq!(state.get(&db).unwrap().left_since, None);
+            state.get(&web).unwrap().left_since
+        };
+        let facts = "apps/${ .ClusterName }";
+        assert_eq!(since(&web, facts, 10), None);
+        assert_eq!(since(&db, facts, 20), Some(20));
+        assert_eq!(since(&db, facts, 30), Some(20));
+        assert_eq!(since(&web, facts, 40), None);
+        assert_eq!(since(&db, facts, 50), Some(50));
+        // The clock was put right; and the bundle asks for another name.
+        assert_eq!(since(&db, facts, 45), Some(45));
+        assert_eq!(since(&db, "apps/db", 60), None);
+        state.set(&web, named);
+        assert_eq!(state.wants("a", &web, Some(facts), 70), None);
     }
 
     #[test]

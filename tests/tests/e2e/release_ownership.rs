@@ -319,9 +319,16 @@ async fn uid(agent: &TestAgent<'_>, name: &str) -> Result<Option<String>> {
 
 /// The site says what the cluster is called.
 async fn name_cluster(agent: &TestAgent<'_>, name: &str) -> Result<()> {
+    hold_cluster(agent, name, json!({})).await
+}
+
+/// The same, with annotations.
+async fn hold_cluster(agent: &TestAgent<'_>, name: &str, annotations: Value) -> Result<()> {
     let facts = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": "fleet-site", "namespace": agent.system_namespace },
+        "metadata": {
+            "name": "fleet-site", "namespace": agent.system_namespace, "annotations": annotations,
+        },
         "data": { "facts": format!("name: {name}\n") },
     });
     apply(&agent.downstream, facts).await.map(drop)
@@ -823,6 +830,17 @@ async fn a_fact_that_is_wrong_for_a_moment_gives_no_release_away() -> Result<()>
     })
     .await?;
     agent.process()?.restart()?;
+    // Nothing is deployed while the site holds it: that the fact is right again counts all the same.
+    hold_cluster(
+        &agent,
+        "edge-1",
+        json!({ "fleet.cattle.io/hold-deploys": "for now" }),
+    )
+    .await?;
+    wait_entry(&agent, "web-edge-1", "not to be left", |entry| {
+        entry.is_some_and(|entry| entry["leftSince"].is_null())
+    })
+    .await?;
     name_cluster(&agent, "edge-1").await?;
     wait_entry(&agent, "web-edge-1", "to be had again", |entry| {
         entry.is_some_and(|entry| entry["bundle"] == "alpha" && entry["leftSince"].is_null())
@@ -1129,4 +1147,106 @@ async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Re
         agent.agent_log_tail(40)
     );
     Ok(())
+}
+
+/// Facts are wrong for a while, by which two bundles want each other's releases: each keeps what it has.
+#[tokio::test]
+async fn facts_that_are_wrong_for_a_moment_let_no_bundles_change_places() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    name_cluster(&agent, "edge-1").await?;
+    agent.grant().await?;
+    let timing = HASTE.replace("rename-grace=1s", "rename-grace=1h");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    deploy_own(&agent).await?;
+    let bundle = |name: &str, right: &str, wrong: &str| {
+        let own = map(&format!("{{{{ .Release.Name }}}}-{name}"));
+        let shared = map("{{ .Release.Name }}");
+        let files = [
+            ("templates/own.yaml", &*own),
+            ("templates/shared.yaml", &*shared),
+        ];
+        let named =
+            format!("${{ if eq .ClusterName \"edge-1\" }}{right}${{ else }}{wrong}${{ end }}");
+        BundleDeployment::chart(name, &files)
+            .option("defaultNamespace", json!(target(&agent)))
+            .annotation("fleet.cattle.io/release-name", &named)
+            .annotation("fleet.cattle.io/cluster-values", "always")
+    };
+    agent.apply(&bundle("alpha", "web", "db")).await?;
+    agent.apply(&bundle("beta", "db", "web")).await?;
+    agent.wait_ready("alpha").await?;
+    agent.wait_ready("beta").await?;
+    let objects = async || -> Result<_> {
+        let mut found = Vec::new();
+        for name in ["web-alpha", "db-beta", "web", "db"] {
+            found.push(uid(&agent, name).await?);
+        }
+        Ok(found)
+    };
+    let before = objects().await?;
+    ensure!(before.iter().all(Option::is_some), "{before:?}");
+    name_cluster(&agent, "edge-2").await?;
+    let refused = |release: &str, owner: &str| {
+        format!(
+            "release {}/{release} belongs to bundle {owner}",
+            target(&agent)
+        )
+    };
+    for (name, release, owner) in [("alpha", "db", "beta"), ("beta", "web", "alpha")] {
+        let told = refused(release, owner);
+        agent
+            .wait_deploy_error(name, |message| message == told)
+            .await
+            .with_context(|| agent.agent_log_tail(40))?;
+    }
+    for release in ["web", "db"] {
+        wait_entry(&agent, release, "to be left", |entry| {
+            entry.is_some_and(|entry| entry["leftSince"].is_i64())
+        })
+        .await?;
+    }
+    name_cluster(&agent, "edge-1").await?;
+    agent.wait_ready("alpha").await?;
+    agent.wait_ready("beta").await?;
+    for (release, owner) in [("web", "alpha"), ("db", "beta")] {
+        wait_entry(&agent, release, "to be had again", |entry| {
+            entry.is_some_and(|entry| entry["bundle"] == owner && entry["leftSince"].is_null())
+        })
+        .await?;
+    }
+    let after = objects().await?;
+    ensure!(before == after, "{before:?} {after:?}");
+    Ok(())
+}
+
+/// Once the facts stay so, they do change places.
+#[tokio::test]
+async fn bundles_change_places_once_facts_have_been_so_for_a_while() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    name_cluster(&agent, "edge-1").await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let bundle = |name: &str, right: &str, wrong: &str| {
+        let own = map(&format!("{{{{ .Release.Name }}}}-{name}"));
+        let named =
+            format!("${{ if eq .ClusterName \"edge-1\" }}{right}${{ else }}{wrong}${{ end }}");
+        BundleDeployment::chart(name, &[("templates/own.yaml", &*own)])
+            .option("defaultNamespace", json!(target(&agent)))
+            .annotation("fleet.cattle.io/release-name", &named)
+            .annotation("fleet.cattle.io/cluster-values", "always")
+    };
+    agent.apply(&bundle("alpha", "web", "db")).await?;
+    agent.apply(&bundle("beta", "db", "web")).await?;
+    agent.wait_ready("alpha").await?;
+    agent.wait_ready("beta").await?;
+    name_cluster(&agent, "edge-2").await?;
+    for (release, owner) in [("db", "alpha"), ("web", "beta")] {
+        wait_entry(&agent, release, "to change hands", |entry| {
+            entry.is_some_and(|entry| entry["bundle"] == owner)
+        })
+        .await
+        .with_context(|| agent.agent_log_tail(40))?;
+    }
+    agent.wait_ready("alpha").await?;
+    agent.wait_ready("beta").await.map(drop)
 }

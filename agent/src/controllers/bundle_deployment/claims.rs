@@ -7,7 +7,7 @@
 //! deploy fails. Another agent, whose ledger this is not, may have given the release away since: a status that says so makes the ledger's owner wait
 //! until the record of that number has shown whose it is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -216,29 +216,30 @@ pub fn conflicting_bundle(
         .map(|(_, other)| other.bundle.name().to_owned())
 }
 
-/// Whether `bundle` is the first, by name, of bundles that wait for each other's releases in a circle, as two do that swap names: one has to
-/// begin. `owned_by` says who has a release, `wanted_by` what a bundle wants.
-pub fn begins_circle(
+/// The bundles that wait for each other's releases in a circle, as two do that swap names, each with the release that it has, where `bundle` is
+/// the first of them by name: one has to begin. `owned_by` says who has a release, `wanted_by` what a bundle wants.
+pub fn circle(
     bundle: &str,
     key: &ReleaseKey,
     owned_by: impl Fn(&ReleaseKey) -> Option<String>,
     wanted_by: impl Fn(&str) -> Option<ReleaseKey>,
-) -> bool {
-    let mut seen = BTreeSet::new();
+) -> Option<BTreeMap<String, ReleaseKey>> {
+    let mut seen = BTreeMap::new();
     let mut key = key.clone();
     while let Some(owner) = owned_by(&key) {
         if owner == bundle {
-            return !seen.is_empty() && seen.iter().all(|other: &String| other.as_str() > bundle);
+            let is_first = seen.keys().all(|other: &String| other.as_str() > bundle);
+            let is_circle = is_first && !seen.is_empty();
+            seen.insert(owner, key);
+            return is_circle.then_some(seen);
         }
-        let Some(wanted) = wanted_by(&owner) else {
-            return false;
-        };
-        if !seen.insert(owner) {
-            return false;
+        let wanted = wanted_by(&owner)?;
+        if seen.insert(owner, key).is_some() {
+            return None;
         }
         key = wanted;
     }
-    false
+    None
 }
 
 /// Whether a bundle may take the release from another: it says `takeOwnership`, and its spec is not deployed yet. One that is deployed takes
@@ -447,10 +448,10 @@ mod tests {
             wishes.next().map(|(.., wish)| named(wish))
         };
         let wanted = wanted_by(bundle).unwrap();
-        assert_eq!(
-            begins_circle(bundle, &wanted, owned_by, wanted_by),
-            expected
-        );
+        let found = circle(bundle, &wanted, owned_by, wanted_by);
+        assert_eq!(found.is_some(), expected);
+        let has = |(bundle, key): (&String, &ReleaseKey)| owned_by(key).as_ref() == Some(bundle);
+        assert!(found.is_none_or(|found| found.iter().all(has)));
     }
 
     #[rstest]

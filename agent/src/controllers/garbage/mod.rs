@@ -381,7 +381,8 @@ impl Collector {
 
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
     /// filled in yet stays until the next call. One whose names were written as they are now stays for good, unless another bundle asks for it
-    /// for a while: other facts filled them in, which may be missing or wrong by mistake. When to come back for that.
+    /// for a while: other facts filled them in, which may be missing or wrong by mistake. `is_new`: that the bundle has `current` is, so that what
+    /// stays is told. When to come back for that.
     ///
     /// # Errors
     /// A release could not be removed.
@@ -389,6 +390,7 @@ impl Collector {
         &self,
         bundle: &str,
         current: &ReleaseKey,
+        is_new: bool,
     ) -> Result<Option<Duration>, RemovalError> {
         let releases = self.ledger.of_bundle(bundle);
         let is_current =
@@ -405,7 +407,10 @@ impl Collector {
             let next_owner = self.next_owner(bundle, &key);
             let removal = match is_renamed {
                 true => {
-                    let left = self.leave_former(bundle, &key, current).await?;
+                    if is_new {
+                        self.tell_former(bundle, &key, current);
+                    }
+                    let left = self.grace_left(&entry);
                     match next_owner {
                         NextOwner::Bundle(_) if left.is_zero() => Removal::Renamed(current),
                         NextOwner::Bundle(_) => {
@@ -423,39 +428,55 @@ impl Collector {
         Ok(come_back)
     }
 
-    /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing.
+    /// A bundle asks for a release that another one has. That one gives it up where it only has it since facts may be missing, and has
+    /// another one meanwhile.
     pub fn is_wanted(&self, key: &ReleaseKey, owner: &str) {
-        let known = self.ledger.get(key);
-        if known.is_some_and(|entry| entry.left_since.is_some()) {
+        let releases = self.ledger.of_bundle(owner);
+        let is_left = |(one, entry): &(_, LedgerEntry)| one == key && entry.left_since.is_some();
+        let is_had =
+            |(_, entry): &(_, LedgerEntry)| !entry.is_attempt && entry.left_since.is_none();
+        if releases.iter().any(is_left) && releases.iter().any(is_had) {
             self.queue.wake(owner, ReconcileKind::Full);
         }
     }
 
-    /// Takes note of a release that stays, and tells of it once. How long it is yet to be left to its bundle, whoever waits for it: the facts
-    /// may be what they were again.
-    async fn leave_former(
+    /// How long a release is yet to be left to its bundle, which facts gave another one, whoever waits for it: they may be what they were again.
+    /// Nothing is where they gave it none.
+    pub fn grace_left(&self, entry: &LedgerEntry) -> Duration {
+        let now = self.identities.agent().now().as_second();
+        let passed = entry
+            .left_since
+            .map_or(0, |since| now.saturating_sub(since));
+        let passed = u64::try_from(passed).unwrap_or_default();
+        self.rename_grace
+            .saturating_sub(Duration::from_secs(passed))
+    }
+
+    /// Takes note of the release that a bundle wants by the facts of now, `names` being namespace and name as it writes them: since when they
+    /// give it another one than it has.
+    ///
+    /// # Errors
+    /// It cannot be written; the next write tries again.
+    pub async fn wants(
         &self,
         bundle: &str,
-        former: &ReleaseKey,
-        current: &ReleaseKey,
-    ) -> Result<Duration, RemovalError> {
+        desired: &ReleaseKey,
+        names: Option<&str>,
+    ) -> kube::Result<()> {
         let now = self.identities.agent().now().as_second();
-        let left = self.ledger.left(former, bundle, now).await;
-        let (since, is_new) = left.map_err(RemovalError::Ledger)?;
-        if is_new {
-            let text = public!(
-                "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
-                 bundle, or when the bundle asks for another name",
-                *former,
-                *current
-            );
-            logging::warn!(bundle, "{}", text);
-            self.events.emit(Reason::RemovalHeld, bundle, text);
-        }
-        let passed = u64::try_from(now.saturating_sub(since)).unwrap_or_default();
-        Ok(self
-            .rename_grace
-            .saturating_sub(Duration::from_secs(passed)))
+        self.ledger.wants(bundle, desired, names, now).await
+    }
+
+    /// Tells of a release that stays.
+    fn tell_former(&self, bundle: &str, former: &ReleaseKey, current: &ReleaseKey) {
+        let text = public!(
+            "release {} is not removed: that the bundle's release is {} now comes of cluster facts alone. It goes with the \
+             bundle, or when the bundle asks for another name",
+            *former,
+            *current
+        );
+        logging::warn!(bundle, "{}", text);
+        self.events.emit(Reason::RemovalHeld, bundle, text);
     }
 
     /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.

@@ -267,7 +267,7 @@ impl Reconciler {
             self.note(state, settled);
             let collector = &self.context.collector;
             let removed = collector
-                .remove_former(state.bundle.name(), &id.key())
+                .remove_former(state.bundle.name(), &id.key(), false)
                 .await;
             self.note_former(state, removed);
         }
@@ -422,7 +422,9 @@ impl Reconciler {
         }
         self.note_labels(state, labelled);
         let collector = &self.context.collector;
-        let removed = collector.remove_former(bundle.name(), &key).await;
+        let deployed_before = ReleaseId::parse(&bundle.status.release);
+        let is_new = deployed_before.is_none_or(|before| before.key() != key);
+        let removed = collector.remove_former(bundle.name(), &key, is_new).await;
         self.note_former(state, removed);
         Ok(deployed)
     }

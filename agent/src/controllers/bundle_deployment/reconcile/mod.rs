@@ -289,6 +289,9 @@ impl Reconciler {
         let desired = claims::desired(&state.bundle);
         let collector = &self.context.collector;
         collector.is_filled(state.bundle.name(), &desired);
+        let noted = collector.wants(state.bundle.name(), &desired, state.names.as_deref());
+        let noted = noted.await.map_err(Halt::at(Cause::Ledger, &state.facts));
+        self.note(state, noted);
         self.check_names(state)?;
         self.check_target_namespace(state).await?;
         self.check_release_is_free(state)?;

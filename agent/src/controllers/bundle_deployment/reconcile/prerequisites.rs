@@ -39,8 +39,9 @@ impl Reconciler {
         }
     }
 
-    /// Whether bundles want each other's releases, and this one is to begin.
-    fn begins_circle(&self, state: &ReconcileState, key: &ReleaseKey) -> bool {
+    /// When this bundle is to begin, where bundles want each other's releases and it is the first of them: at once, but if facts gave one of them
+    /// the name that it wants, which may be wrong by mistake.
+    fn begins_circle(&self, state: &ReconcileState, key: &ReleaseKey) -> Option<Duration> {
         let (ledger, store) = (&self.context.ledger, &self.context.store);
         let owned_by = |key: &ReleaseKey| {
             let owner = ledger.get(key).map(claims::Owner::of)?;
@@ -51,7 +52,20 @@ impl Reconciler {
             let is_leaving = bundle.metadata.deletion_timestamp.is_some();
             store.desired(&bundle).filter(|_| !is_leaving)
         };
-        claims::begins_circle(state.bundle.name(), key, owned_by, wanted_by)
+        let circle = claims::circle(state.bundle.name(), key, owned_by, wanted_by)?;
+        let grace_left = |(bundle, key): (&String, &ReleaseKey)| {
+            let names = match bundle == state.bundle.name() {
+                true => state.names.clone(),
+                false => store
+                    .get(bundle)
+                    .and_then(|bundle| claims::template(&bundle)),
+            };
+            let entry = ledger.get(key)?;
+            let is_renamed = entry.names.is_some() && entry.names == names;
+            is_renamed.then(|| self.context.collector.grace_left(&entry))
+        };
+        let graces = circle.iter().filter_map(grace_left);
+        Some(graces.max().unwrap_or_default())
     }
 
     /// Another bundle has the release: both statuses say so, and one that had it before has nothing of it any more.
@@ -68,6 +82,12 @@ impl Reconciler {
         let taken = OwnershipConflict::release(key, other, since, bundle);
         let report = &mut state.report;
         report.ownership_conflicts(Part::Release, vec![taken]);
+        if let Some(left) = self
+            .begins_circle(state, key)
+            .filter(|left| !left.is_zero())
+        {
+            state.report.wake_after(ReconcileKind::Full, left);
+        }
         let halt = self.refuse(state, key, other);
         self.context.collector.is_wanted(key, other);
         match self.has_lost(state, key, other) {
@@ -109,7 +129,8 @@ impl Reconciler {
         {
             return Some(owner.bundle.clone());
         }
-        if claims::takes(bundle) || self.begins_circle(state, key) {
+        let begins = || self.begins_circle(state, key) == Some(Duration::ZERO);
+        if claims::takes(bundle) || begins() {
             return None;
         }
         let mut others = store.claimants();
