@@ -236,6 +236,7 @@ impl Ledger {
                 },
                 false => entry,
             });
+            state.postpones_no_more(to);
         }
         self.settle(key).await
     }
@@ -258,6 +259,9 @@ impl Ledger {
             };
             let left = to.and_then(|to| known.left_to(to));
             state.pending.insert(key.clone(), left);
+            if let Some(to) = to {
+                state.postpones_no_more(to);
+            }
         }
         self.flush(Some(key)).await
     }
@@ -550,6 +554,11 @@ impl Ledger {
             state.is_postponed_pending = true;
         }
         self.flush(None).await
+    }
+
+    /// What a bundle tried goes on otherwise now, and is tried at once: written with the next write.
+    pub fn postpones_no_more(&self, bundle: &str) {
+        self.state.lock().postpones_no_more(bundle);
     }
 
     /// Whether the agent ever had a BundleDeployment of its own.

@@ -495,6 +495,14 @@ impl LedgerState {
         last
     }
 
+    /// What a bundle tried goes on otherwise now, and is tried at once.
+    pub(super) fn postpones_no_more(&mut self, bundle: &str) {
+        if let Some(postponed) = self.postponed.get_mut(bundle) {
+            *postponed = std::mem::take(postponed).after_success();
+            self.is_postponed_pending = true;
+        }
+    }
+
     /// Changes what is noted of a release, with the next write.
     pub(super) fn note(
         &mut self,

@@ -1250,3 +1250,37 @@ async fn bundles_change_places_once_facts_have_been_so_for_a_while() -> Result<(
     agent.wait_ready("alpha").await?;
     agent.wait_ready("beta").await.map(drop)
 }
+
+/// Who could not take a release from another bundle tries again once that one is gone, however long it was to wait.
+#[tokio::test]
+async fn a_claimant_waits_no_longer_than_the_owner_is_there() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    agent.grant().await?;
+    let timing = format!("{HASTE},undo-retry=1h,undo-retry-max=1h");
+    agent.start([("FLEET_AGENT_TIMING".to_owned(), timing)].into())?;
+    deploy_own(&agent).await?;
+    agent
+        .apply(&claim(&agent, "zeta").helm("releaseName", json!("shared")))
+        .await?;
+    agent.wait_ready("zeta").await?;
+    // Something is missing that it needs, which comes without a word to the agent.
+    let room = format!("{}-room", agent.id);
+    let inside = map("inside").replace("metadata:\n", &format!("metadata:\n  namespace: {room}\n"));
+    let files = vec![("all.yaml".to_owned(), (map("common") + &inside).into())];
+    let claimant = BundleDeployment::content("alpha", files)
+        .release("shared", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&claimant).await?;
+    agent
+        .wait_deploy_error("alpha", |message| message.contains("tried again"))
+        .await?;
+    let made = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": room } });
+    apply(&agent.downstream, made).await?;
+    agent.delete("zeta").await?;
+    agent
+        .wait_ready("alpha")
+        .await
+        .with_context(|| agent.agent_log_tail(40))?;
+    ensure!(entry(&agent, "shared").await?.context("an entry")?["bundle"] == "alpha");
+    Ok(())
+}

@@ -488,7 +488,14 @@ impl Collector {
     ) -> Result<(), RemovalError> {
         let release = match self.uninstaller.find(key, entry).await? {
             Found::Owned(release) => release,
-            Found::Gone => return self.uninstaller.forget(key).await,
+            Found::Gone => {
+                self.uninstaller.forget(key).await?;
+                if let NextOwner::Bundle(next_owner) = self.next_owner(&entry.bundle, key) {
+                    self.ledger.postpones_no_more(&next_owner);
+                    self.queue.wake(&next_owner, ReconcileKind::Full);
+                }
+                return Ok(());
+            }
             Found::Foreign => {
                 let text = public!(
                     "release {} is not this bundle's any more: left as it is",
