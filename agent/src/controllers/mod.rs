@@ -6,6 +6,7 @@ pub mod crd_watch;
 pub mod drift_watch;
 pub mod facts;
 pub mod garbage;
+pub mod neighbours;
 pub mod queue;
 pub mod received;
 pub mod signature_policy;

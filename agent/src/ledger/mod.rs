@@ -406,13 +406,6 @@ impl Ledger {
         }
     }
 
-    /// Namespaces that other releases are in.
-    pub fn namespaces_beside(&self, key: &ReleaseKey) -> BTreeSet<String> {
-        let state = self.state.lock();
-        let others = state.iter().filter(|(other, _)| *other != key);
-        others.map(|(other, _)| other.namespace.clone()).collect()
-    }
-
     async fn change(
         &self,
         bundle: &str,

@@ -282,8 +282,7 @@ impl Attempt<'_> {
     async fn check_obsolete(&self) -> Result<(), DeployError> {
         let obsolete = self.previous.obsolete(&self.objects);
         let chart = self.release.chart.as_deref();
-        let inhabited = &self.options.inhabited;
-        let retained = Retained::new(&self.owner.namespace, inhabited, &self.objects, chart);
+        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, _) = retained.split(obsolete);
         let checked = check_deletable(self.cluster, &self.owner, &obsolete).await;
         checked.map_err(DeployError::Delete)
@@ -300,17 +299,23 @@ impl Attempt<'_> {
             return Ok(Vec::new());
         }
         let chart = self.release.chart.as_deref();
-        let inhabited = &self.options.inhabited;
-        let retained = Retained::new(&self.owner.namespace, inhabited, &self.objects, chart);
+        let retained = Retained::new(&self.owner.namespace, &self.objects, chart);
         let (obsolete, retained) = retained.split(obsolete);
-        let removed = delete_all(self.cluster, &self.owner, obsolete)
+        let neighbours = &self.options.neighbours;
+        let removed = delete_all(self.cluster, &self.owner, neighbours, obsolete)
             .await
             .map_err(DeployError::Delete)?;
         for object in removed.with(Removal::Adopted) {
             let (release, object) = (&self.release.name, object.describe());
             logging::info!(release, object, "was there before the release, left");
         }
-        let left = [Removal::Kept, Removal::Adopted, Removal::NotOwned];
+        let left = [
+            Removal::Kept,
+            Removal::Adopted,
+            Removal::NotOwned,
+            Removal::Inhabited,
+            Removal::Awaited,
+        ];
         let left = left.into_iter().flat_map(|fate| removed.with(fate));
         Ok(left.chain(&retained).map(Object::key).collect())
     }

@@ -338,12 +338,8 @@ async fn prepare<'a>(
             cluster,
             storage,
             owner: &owner,
-            retained: Retained::new(
-                &spec.namespace,
-                &spec.options.inhabited,
-                &objects,
-                Some(&spec.chart),
-            ),
+            neighbours: &spec.options.neighbours,
+            retained: Retained::new(&spec.namespace, &objects, Some(&spec.chart)),
             previous: &previous,
             desired: &objects,
         };

@@ -227,9 +227,9 @@ pub enum UninstallError {
     /// A helm client is at work on it: what it is about to write would have no record.
     #[error("another operation (install/upgrade/rollback) is in progress")]
     Locked,
-    /// Other releases are in a namespace of it, and are about to go.
-    #[error("namespace {0} is deleted once the releases in it are removed")]
-    Awaits(String),
+    /// Nothing is left of it but these namespaces, in which other releases are that are about to go.
+    #[error("namespaces {} are deleted once the releases in them are removed", .0.join(", "))]
+    Awaits(Vec<String>),
     /// A record cannot be written or deleted.
     #[error("uninstall: Failed to purge the release")]
     Purge(#[source] StorageError),

@@ -13,6 +13,7 @@ use super::retained::Retained;
 use super::unquoted::error_unquoted;
 use crate::kube::{Cluster, Owner, delete_all};
 use crate::model::{Release, Status};
+use crate::neighbours::Neighbours;
 use crate::state::Action;
 use crate::state::ownership::Operation;
 use crate::storage::{Deletable, Storage, StorageError, StoredRevision};
@@ -133,6 +134,7 @@ pub(super) struct Pruning<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) storage: &'a Storage,
     pub(super) owner: &'a Owner,
+    pub(super) neighbours: &'a Neighbours,
     pub(super) retained: Retained<'a>,
     pub(super) previous: &'a PreviousObjects,
     pub(super) desired: &'a [Object],
@@ -144,7 +146,7 @@ impl Pruning<'_> {
         let orphans = self.previous.orphans(revision, self.desired);
         let (orphans, _) = self.retained.split(orphans);
         if !orphans.is_empty() {
-            delete_all(self.cluster, self.owner, orphans)
+            delete_all(self.cluster, self.owner, self.neighbours, orphans)
                 .await
                 .map_err(DeployError::Delete)?;
         }

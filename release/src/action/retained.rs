@@ -1,11 +1,9 @@
 //! Containers that are retained although the manifest dropped them: the namespaces of desired objects,
-//! the definitions of their kinds, the release's own namespace, and those that other releases are in.
+//! the definitions of their kinds, and the release's own namespace. Those that other releases are in are known when they are deleted.
 //!
 //! Deleting one deletes everything in it. A chart that stops writing it (it was moved to `crds/`, or
 //! another release writes it now) does not ask for that. Helm deletes it, and with it what the same
 //! upgrade has just written, and the release's own records.
-
-use std::collections::BTreeSet;
 
 use chart::Chart;
 
@@ -17,23 +15,15 @@ use objects::{Object, Resource};
 pub(super) struct Retained<'a> {
     /// The release's namespace.
     namespace: &'a str,
-    /// Namespaces that other releases are in.
-    inhabited: &'a BTreeSet<String>,
     desired: &'a [Object],
     /// Kinds that the chart's `crds/` define.
     defined: Vec<Resource>,
 }
 
 impl<'a> Retained<'a> {
-    pub(super) fn new(
-        namespace: &'a str,
-        inhabited: &'a BTreeSet<String>,
-        desired: &'a [Object],
-        chart: Option<&Chart>,
-    ) -> Self {
+    pub(super) fn new(namespace: &'a str, desired: &'a [Object], chart: Option<&Chart>) -> Self {
         Self {
             namespace,
-            inhabited,
             desired,
             defined: chart.map(crd_kinds).unwrap_or_default(),
         }
@@ -54,9 +44,7 @@ impl<'a> Retained<'a> {
     fn is_needed(&self, object: &Object) -> bool {
         if object.is_namespace() {
             let is_here = |one: &Object| one.namespace.as_deref() == Some(&object.name);
-            return object.name == self.namespace
-                || self.inhabited.contains(&object.name)
-                || self.desired.iter().any(is_here);
+            return object.name == self.namespace || self.desired.iter().any(is_here);
         }
         let is_defined = |kind: &Resource| object.name == format!("{}.{}", kind.plural, kind.group);
         object.is_crd()
@@ -95,7 +83,6 @@ mod tests {
     #[rstest]
     #[case::the_releases_namespace(("", "Namespace"), "apps", true)]
     #[case::a_namespace_that_is_used(("", "Namespace"), "other", true)]
-    #[case::that_another_release_is_in(("", "Namespace"), "team-b", true)]
     #[case::an_empty_namespace(("", "Namespace"), "empty", false)]
     #[case::a_kind_of_that_name(("example.com", "Namespace"), "apps", false)]
     #[case::a_definition_that_is_used(CRD, "cars.example.com", true)]
@@ -111,8 +98,7 @@ mod tests {
             object("", "ConfigMap", Some("other"), "a"),
             object("example.com", "Car", Some("apps"), "beetle"),
         ];
-        let inhabited = BTreeSet::from(["team-b".to_owned()]);
-        let retained = Retained::new("apps", &inhabited, &desired, None);
+        let retained = Retained::new("apps", &desired, None);
         assert_eq!(
             retained.is_needed(&object(group, kind, None, name)),
             expected

@@ -120,12 +120,8 @@ pub(super) async fn rollback_locked(
         cluster,
         storage,
         owner: &owner,
-        retained: Retained::new(
-            &spec.namespace,
-            &spec.options.inhabited,
-            desired,
-            target.chart.as_deref(),
-        ),
+        neighbours: &spec.options.neighbours,
+        retained: Retained::new(&spec.namespace, desired, target.chart.as_deref()),
         previous: &previous,
         desired,
     };

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::error::BoxError;
 use crate::kube::ClusterLookup;
 use crate::model::{Hook, Release};
+use crate::neighbours::Neighbours;
 use crate::state::Plan;
 
 /// How long hooks are waited for when no time-out is set.
@@ -140,8 +141,8 @@ pub struct DeployOptions {
     /// Objects of the release that another one is known to have by now: they are looked at before they are written,
     /// though the last good revision has them. Where nobody knows, all are.
     pub contested: Option<BTreeSet<ObjectKey>>,
-    /// Namespaces that other releases are known to be in: a chart that has one and drops it does not take them along.
-    pub inhabited: BTreeSet<String>,
+    /// Who else is in a namespace that the chart had and drops: it is left to them.
+    pub neighbours: Neighbours,
     /// Look whether an object is somebody else's before anything is written, even where creating it
     /// would tell: for a release that was refused before.
     pub check_ownership_first: bool,
@@ -177,7 +178,7 @@ impl Default for DeployOptions {
             create_namespace: true,
             take_ownership: false,
             contested: Some(BTreeSet::new()),
-            inhabited: BTreeSet::new(),
+            neighbours: Neighbours::default(),
             check_ownership_first: false,
             force: false,
             atomic: false,
@@ -238,10 +239,8 @@ pub struct UninstallSpec {
     pub up_to: Option<i64>,
     /// Who else writes records for the caller's bundles, as for a deploy: what of theirs is pending was cut off.
     pub writer: Writer,
-    /// Namespaces that other releases are known to be in: they stay.
-    pub inhabited: BTreeSet<String>,
-    /// Namespaces that other releases are in which are about to go: one of the release's own goes after them.
-    pub awaited: BTreeSet<String>,
+    /// Who else is in a namespace of the release: it is left to them, or goes after them.
+    pub neighbours: Neighbours,
     /// Keep the records, the newest one marked `uninstalled`.
     pub keep_history: bool,
     /// Do not run hooks.
@@ -260,8 +259,7 @@ impl UninstallSpec {
             is_attempt: false,
             up_to: None,
             writer: Writer::default(),
-            inhabited: BTreeSet::new(),
-            awaited: BTreeSet::new(),
+            neighbours: Neighbours::default(),
             keep_history: false,
             disable_hooks: false,
             timeout: None,
@@ -276,7 +274,7 @@ pub struct Uninstalled {
     pub existed: bool,
     /// Objects kept by their resource policy.
     pub kept: Vec<ObjectKey>,
-    /// Namespaces that were left, as other releases are in them.
+    /// Namespaces that were left to the other releases that are in them.
     pub inhabited: Vec<ObjectKey>,
     /// Objects that were there before the release and nobody said that it may have, left alone.
     pub adopted: Vec<ObjectKey>,

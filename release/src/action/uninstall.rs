@@ -3,7 +3,7 @@
 //! The record says `uninstalling` before the first object goes, and what it said before, and is the last thing to go, so that
 //! a removal that was cut off is found and finished as what it began as. Mirrors `pkg/action/uninstall.go`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use chart::Time;
 use chart::manifest::{UNINSTALL_ORDER, sort_by_kind};
@@ -353,35 +353,36 @@ async fn delete_objects(
             }
         }
     }
-    let is_in = |object: &Object, namespaces: &BTreeSet<String>| {
-        object.is_namespace() && namespaces.contains(&object.name)
-    };
-    if let Some((awaiting, _)) = objects
-        .iter()
-        .find(|(object, _)| is_in(object, &spec.awaited))
-    {
-        return Err(UninstallError::Awaits(awaiting.name.clone()));
-    }
-    objects.retain(|(object, _)| {
-        let is_inhabited = is_in(object, &spec.inhabited);
-        if is_inhabited {
-            done.inhabited.push(object.key());
-        }
-        !is_inhabited
-    });
     sort_by_kind(&mut objects, UNINSTALL_ORDER, |(object, _)| {
         object.resource.kind.as_str()
     });
+    // What there is elsewhere goes before the records, which are in one of the namespaces.
+    let (namespaces, objects): (Vec<_>, Vec<_>) = objects
+        .into_iter()
+        .partition(|(object, _)| object.is_namespace());
+    let (own, namespaces): (Vec<_>, Vec<_>) = namespaces
+        .into_iter()
+        .partition(|(object, _)| object.name == spec.namespace);
     let owner = Owner::new(&spec.name, &spec.namespace);
-    let removed = delete_all(cluster, &owner, objects)
-        .await
-        .map_err(|failures| UninstallError::Delete {
-            name: spec.name.clone(),
-            failures,
-        })?;
-    let keys = |fate| -> Vec<ObjectKey> { removed.with(fate).map(Object::key).collect() };
-    done.kept.extend(keys(Removal::Kept));
-    done.adopted = keys(Removal::Adopted);
+    let mut awaited: Vec<String> = Vec::new();
+    for objects in [objects, namespaces, own] {
+        if !awaited.is_empty() {
+            break;
+        }
+        let removed = delete_all(cluster, &owner, &spec.neighbours, objects)
+            .await
+            .map_err(|failures| UninstallError::Delete {
+                name: spec.name.clone(),
+                failures,
+            })?;
+        let keys = |fate| removed.with(fate).map(Object::key);
+        done.kept.extend(keys(Removal::Kept));
+        done.adopted.extend(keys(Removal::Adopted));
+        done.not_owned.extend(keys(Removal::NotOwned));
+        done.inhabited.extend(keys(Removal::Inhabited));
+        let waiting = removed.with(Removal::Awaited);
+        awaited.extend(waiting.map(|namespace| namespace.name.clone()));
+    }
     if !done.adopted.is_empty() {
         let release = &spec.name;
         for ObjectKey {
@@ -400,8 +401,10 @@ async fn delete_objects(
             );
         }
     }
-    done.not_owned = keys(Removal::NotOwned);
-    Ok(())
+    match awaited.is_empty() {
+        true => Ok(()),
+        false => Err(UninstallError::Awaits(awaited)),
+    }
 }
 
 #[cfg(test)]

@@ -444,6 +444,11 @@ impl Cluster {
         if !version.is_empty() {
             note["metadata"]["resourceVersion"] = version.into();
         }
+        self.annotate(object, note).await
+    }
+
+    /// Changes an object's metadata, as the manager of what is noted on objects. The answer is its metadata.
+    async fn annotate(&self, object: &Object, patch: Value) -> Result<Value, ApiError> {
         let verb = Verb {
             method: "PATCH",
             accept: ACCEPT_METADATA,
@@ -451,7 +456,12 @@ impl Cluster {
             most: None,
         };
         let path = object_path(object, &format!("?fieldManager={ADOPTION_MANAGER}"));
-        self.send(verb, path, Some(encode(&note))).await
+        self.send(verb, path, Some(encode(&patch))).await
+    }
+
+    /// Takes a release's marks off an object that was looked at, and notes that it was left: whose chart has it next may have it.
+    pub(super) async fn leave(&self, object: &Object, proof: &Deletable) -> Result<(), ApiError> {
+        self.annotate(object, proof.leaving()).await.map(drop)
     }
 
     /// Notes on an object that was there before its release that it goes with it, as `takeOwnership` says; whatever else somebody writes into

@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::ownership::{Created, Deletable, Owner, is_kept, is_written_by_us};
 use super::transport::PARALLEL;
 use super::write::holds_more;
+use crate::neighbours::{Neighbours, Occupancy};
 use crate::state::ownership::{ObjectState, Operation};
 
 /// How often an object that is written all the time is looked at before it is deleted, and the pauses between looks: some ten seconds
@@ -43,6 +44,10 @@ pub enum Removal {
     Adopted,
     /// It is not this release's.
     NotOwned,
+    /// A namespace that other releases are in or about to come to, which was left to them.
+    Inhabited,
+    /// A namespace that other releases are in which are about to go.
+    Awaited,
 }
 
 /// What became of each object.
@@ -84,7 +89,7 @@ impl DeleteError {
 }
 
 /// Deletes those of `objects` that an operation may take from `owner`, kind by kind in the given order. All are
-/// tried.
+/// tried; of a namespace `neighbours` are asked at that moment.
 ///
 /// # Errors
 /// What could not be deleted.
@@ -94,6 +99,7 @@ impl DeleteError {
 pub(crate) async fn delete_all(
     cluster: &Cluster,
     owner: &Owner,
+    neighbours: &Neighbours,
     objects: Vec<(Object, Operation)>,
 ) -> Result<Removed, Vec<DeleteError>> {
     let mut removed = Removed::default();
@@ -102,7 +108,7 @@ pub(crate) async fn delete_all(
         let deletions: Vec<_> = kind
             .iter()
             .map(|(object, operation)| {
-                delete_owned(cluster, owner, object, *operation, None).boxed()
+                delete_owned(cluster, owner, neighbours, object, *operation, None).boxed()
             })
             .collect();
         let fates: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -170,8 +176,10 @@ pub(crate) async fn take_back(
 ) -> Result<(), Vec<DeleteError>> {
     let mut failures = Vec::new();
     for (object, instance) in created {
-        let deleted = delete_owned(cluster, owner, object, Operation::Undo, Some(instance)).await;
-        if let Err(source) = deleted {
+        // No undo takes a namespace.
+        let (nobody, undo) = (Neighbours::default(), Operation::Undo);
+        let deleted = delete_owned(cluster, owner, &nobody, object, undo, Some(instance));
+        if let Err(source) = deleted.await {
             failures.push(DeleteError::new(object, source));
         }
     }
@@ -208,9 +216,18 @@ async fn look(
     Ok(look.deletable(operation).map_err(left))
 }
 
+/// What others have in an object that is about to be deleted.
+fn occupancy(object: &Object, neighbours: &Neighbours) -> Occupancy {
+    match object.is_namespace() {
+        true => neighbours.of(&object.name),
+        false => Occupancy::Vacant,
+    }
+}
+
 async fn delete_owned(
     cluster: &Cluster,
     owner: &Owner,
+    neighbours: &Neighbours,
     object: &Object,
     operation: Operation,
     instance: Option<&Created>,
@@ -221,8 +238,19 @@ async fn delete_owned(
             Ok(proof) => proof,
             Err(stays) => return Ok(stays),
         };
-        match cluster.delete(object, &proof).await {
-            Ok(()) => return Ok(Removal::Deleted),
+        let (done, fate) = match occupancy(object, neighbours) {
+            Occupancy::Vacant => (cluster.delete(object, &proof).await, Removal::Deleted),
+            Occupancy::Leaving => return Ok(Removal::Awaited),
+            Occupancy::Inhabited => (cluster.leave(object, &proof).await, Removal::Inhabited),
+        };
+        match done {
+            Ok(()) => return Ok(fate),
+            Err(error) if fate == Removal::Inhabited && error.is_forbidden() => {
+                // It stays in any case. Whose chart has it next has to say `takeOwnership`.
+                let (release, object) = (&owner.name, object.describe());
+                logging::warn!(release, object, "may not be changed, left with its marks");
+                return Ok(fate);
+            }
             Err(error) if error.is_not_found() => return Ok(Removal::Absent),
             // It is another one by now, or has changed: whose it is has to be seen again.
             Err(error) if error.is_conflict() && looks < LOOKS => {
@@ -304,4 +332,41 @@ fn runs(object: &Object) -> bool {
         (group.as_str(), kind.as_str()),
         ("batch", "Job") | ("", "Pod")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn of_a_namespace_alone_others_are_asked() {
+        let object = |kind: &str, name: &str| Object {
+            resource: Arc::new(Resource {
+                group: String::new(),
+                version: "v1".to_owned(),
+                kind: kind.to_owned(),
+                plural: kind.to_lowercase() + "s",
+                namespaced: kind != "Namespace",
+            }),
+            namespace: None,
+            name: name.to_owned(),
+            body: Value::Null,
+        };
+        let neighbours = Neighbours::new(|name| match name {
+            "team" => Occupancy::Inhabited,
+            "old" => Occupancy::Leaving,
+            _ => Occupancy::Vacant,
+        });
+        let of = |kind, name| occupancy(&object(kind, name), &neighbours);
+        assert_eq!(of("Namespace", "team"), Occupancy::Inhabited);
+        assert_eq!(of("Namespace", "old"), Occupancy::Leaving);
+        assert_eq!(of("Namespace", "other"), Occupancy::Vacant);
+        assert_eq!(of("ConfigMap", "team"), Occupancy::Vacant);
+        assert_eq!(
+            occupancy(&object("Namespace", "team"), &Neighbours::default()),
+            Occupancy::Vacant
+        );
+    }
 }

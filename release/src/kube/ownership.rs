@@ -11,7 +11,7 @@
 use chart::manifest::HOOK_ANNOTATION;
 use objects::Object;
 use objects::managed_fields::{FIELD_MANAGER, entries};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use crate::state::ownership::{Adoption, ObjectState, Operation, Verdict, judge};
@@ -96,6 +96,18 @@ impl Deletable {
         }
         Value::Object(conditions)
     }
+
+    /// What takes the release's marks off this object in this version, and notes that it was left.
+    pub(super) fn leaving(&self) -> Value {
+        let mut metadata = self.preconditions();
+        metadata["labels"] = json!({MANAGED_BY_LABEL: null});
+        metadata["annotations"] = json!({
+            RELEASE_NAME_ANNOTATION: null,
+            RELEASE_NAMESPACE_ANNOTATION: null,
+            ADOPTED_ANNOTATION: Adoption::Left.as_str(),
+        });
+        json!({ "metadata": metadata })
+    }
 }
 
 /// The uid of an object that an attempt is known to have created: the API server did so on the condition that
@@ -132,6 +144,9 @@ impl Look {
         }
         match self.marks {
             Marks::Anothers => return ObjectState::Anothers,
+            Marks::Stripped | Marks::None if self.adoption == Some(Adoption::Left) => {
+                return ObjectState::Left;
+            }
             // Somebody took the marks off what we wrote, and what we wrote is recorded.
             Marks::Stripped if is_recorded && !operation.deletes() => {}
             Marks::Stripped => return ObjectState::Stripped,
@@ -145,7 +160,8 @@ impl Look {
         match self.adoption {
             Some(Adoption::Kept) => ObjectState::AdoptedKept,
             Some(Adoption::Owned) => ObjectState::AdoptedOwned,
-            Some(Adoption::HandedOver) => ObjectState::HandedOver,
+            // Somebody put the marks back.
+            Some(Adoption::HandedOver | Adoption::Left) => ObjectState::HandedOver,
             None if is_recorded => ObjectState::Ours,
             None => ObjectState::Marked,
         }
@@ -331,8 +347,6 @@ pub(crate) fn stored_policy(body: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn owner() -> Owner {

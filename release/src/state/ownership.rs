@@ -17,6 +17,8 @@ pub enum Adoption {
     /// It had a release's marks, this one's or, with `takeOwnership`, another's: it is this release's
     /// from then on, but an attempt that fails never deletes it.
     HandedOver,
+    /// A release left it to others, a namespace that they are in, and took its marks off: it is whose chart has it next.
+    Left,
 }
 
 impl Adoption {
@@ -26,6 +28,7 @@ impl Adoption {
             Self::Kept => "kept",
             Self::Owned => "owned",
             Self::HandedOver => "handed-over",
+            Self::Left => "left",
         }
     }
 
@@ -34,6 +37,7 @@ impl Adoption {
         match word {
             "owned" => Self::Owned,
             "handed-over" => Self::HandedOver,
+            "left" => Self::Left,
             _ => Self::Kept,
         }
     }
@@ -71,6 +75,8 @@ pub enum ObjectState {
     Stripped,
     /// It carries no release's marks.
     Unmarked,
+    /// A release of ours had it, left it and took its marks off: see [`Adoption::Left`].
+    Left,
     /// It carries another release's marks.
     Anothers,
     /// It is being deleted.
@@ -79,7 +85,7 @@ pub enum ObjectState {
 
 impl ObjectState {
     /// All of them, in the order of the table's rows.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Absent,
         Self::Ours,
         Self::Marked,
@@ -89,6 +95,7 @@ impl ObjectState {
         Self::HandedOver,
         Self::Stripped,
         Self::Unmarked,
+        Self::Left,
         Self::Anothers,
         Self::Leaving,
     ];
@@ -188,7 +195,7 @@ impl fmt::Display for Verdict {
 
 /// The table: a row for each [`ObjectState`], a column for each [`Operation`].
 #[rustfmt::skip]
-const TABLE: [[Verdict; 9]; 11] = {
+const TABLE: [[Verdict; 9]; 12] = {
     use Verdict::{Create, Delete, Leave, Refuse, Wait, Write};
     const KEPT: Verdict = Verdict::Adopt(Adoption::Kept);
     const HANDED: Verdict = Verdict::Adopt(Adoption::HandedOver);
@@ -203,6 +210,7 @@ const TABLE: [[Verdict; 9]; 11] = {
         [Write, Write, Write, Write, Write, Delete, Leave, Delete, Delete],
         [Refuse, KEPT, KEPT, Write, Write, Refuse, Leave, Leave, Leave],
         [Refuse, KEPT, KEPT, KEPT, KEPT, Refuse, Leave, Leave, Leave],
+        [HANDED, HANDED, HANDED, HANDED, HANDED, Refuse, Leave, Leave, Leave],
         [Refuse, Refuse, HANDED, Refuse, Leave, Refuse, Leave, Leave, Leave],
         [Wait, Wait, Wait, Wait, Wait, Wait, Leave, Leave, Leave],
     ]
@@ -290,13 +298,14 @@ mod tests {
 
     #[test]
     fn what_was_nobodys_once_stays_so_whoever_takes_it() {
-        use Adoption::{HandedOver, Kept, Owned};
+        use Adoption::{HandedOver, Kept, Left, Owned};
         assert_eq!(HandedOver.after(Some(Kept)), Kept);
         assert_eq!(HandedOver.after(Some(Owned)), Owned);
         assert_eq!(Kept.after(Some(Owned)), Owned);
         assert_eq!(Owned.after(Some(Kept)), Owned);
         assert_eq!(HandedOver.after(None), HandedOver);
-        for adoption in [Kept, Owned, HandedOver] {
+        assert_eq!(HandedOver.after(Some(Left)), HandedOver);
+        for adoption in [Kept, Owned, HandedOver, Left] {
             assert_eq!(Adoption::read(adoption.as_str()), adoption);
         }
     }

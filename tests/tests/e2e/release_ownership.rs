@@ -895,10 +895,8 @@ async fn a_namespace_goes_with_no_bundle_while_another_one_is_in_it() -> Result<
         .await?
         .context("the namespace")?;
     ensure!(namespace.1.is_none(), "it is going");
-    // Both at once.
-    agent
-        .apply(&namespaces.clone().helm("takeOwnership", json!(true)))
-        .await?;
+    // It has no marks any more. Both at once.
+    agent.apply(&namespaces).await?;
     agent.wait_ready("namespaces").await?;
     agent.delete("namespaces").await?;
     agent.delete("inside").await?;
@@ -1112,40 +1110,137 @@ async fn a_bundle_that_is_taking_a_release_keeps_its_records_when_the_owner_goes
     Ok(())
 }
 
-/// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
+/// A Pod that nobody runs, as a hook: its release is under way until somebody says that it is done.
+fn unending(event: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: waits\n  annotations: {{helm.sh/hook: {event}}}\nspec:\n  \
+         containers: [{{name: c, image: none}}]\n  nodeName: nowhere\n  restartPolicy: Never\n"
+    )
+}
+
+/// Waits for the hook of [`unending`].
+async fn wait_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
+    let pods = agent.objects("v1", "Pod", namespace);
+    wait_until("the hook to be waited for", PATIENCE, async || {
+        let found = pods.get_opt("waits").await.map_err(|e| e.to_string())?;
+        found.map(drop).ok_or_else(|| "no hook".to_owned())
+    })
+    .await
+    .with_context(|| agent.agent_log_tail(40))
+}
+
+async fn end_hook(agent: &TestAgent<'_>, namespace: &str) -> Result<()> {
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    let pods = agent.objects("v1", "Pod", namespace);
+    pods.patch_status("waits", &PatchParams::default(), &Patch::Merge(&done))
+        .await?;
+    Ok(())
+}
+
+/// Whether a namespace is there and not being deleted.
+async fn is_whole(agent: &TestAgent<'_>, namespace: &str) -> Result<bool> {
+    let found = agent.object("v1", "Namespace", "", namespace).await?;
+    Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_none()))
+}
+
+/// Two bundles are deleted, and one that has the namespace of the other is done first: what the other one has elsewhere is in its records
+/// there, so that these go first.
 #[tokio::test]
-async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
+async fn a_namespace_goes_after_what_is_removed_from_it() -> Result<()> {
     let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
     hasty(&mut agent).await?;
     deploy_own(&agent).await?;
-    let chart = Chart::small(&unique("web"), "1.0.0");
-    install(&agent, "web", &chart)?;
-    let before = uid(&agent, "web").await?.context("the release's object")?;
-    let mut files = with_refused("extra");
-    files.push(("map.yaml".to_owned(), map("web").into()));
-    let failing = BundleDeployment::content("failing", files)
-        .release("web", &target(&agent))
-        .helm("takeOwnership", json!(true));
-    agent.apply(&failing).await?;
-    agent
-        .wait_deploy_error("failing", |message| message.contains("selector"))
-        .await?;
-    agent.process()?.kill();
-    let storage = records(&agent).await?;
-    let mut forged = storage.get("web", 2).await?;
-    forged.set_status(release::Status::Deployed, "forged");
-    storage.update(&forged).await?;
-    let theirs = StoredRevision::new(1, release::Status::Deployed);
-    let theirs = Deletable::own(&theirs).context("a record")?;
-    storage.delete("web", &theirs).await?;
-    agent.process()?.restart()?;
-    agent.delete("failing").await?;
-    gone_entry(&agent, "web").await?;
+    let team = format!("{}-team", agent.id);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .helm("timeoutSeconds", json!(600))
+    };
+    let namespaces = of("namespaces", &(map("beside") + &namespace))
+        .option("defaultNamespace", json!(target(&agent)));
+    let elsewhere = map("elsewhere").replace(
+        "  name: elsewhere\n",
+        &format!("  name: elsewhere\n  namespace: {}\n", target(&agent)),
+    );
+    let inside = of(
+        "inside",
+        &(map("inside") + &elsewhere + &unending("pre-delete")),
+    )
+    .option("defaultNamespace", json!(team));
+    agent.apply(&namespaces).await?;
+    agent.wait_ready("namespaces").await?;
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    agent.delete("inside").await?;
+    wait_hook(&agent, &team).await?;
+    agent.delete("namespaces").await?;
+    gone(&agent, &["beside".to_owned()], PATIENCE).await?;
+    let_removals_pass(&agent, "next").await?;
     ensure!(
-        uid(&agent, "web").await?.as_ref() == Some(&before),
+        is_whole(&agent, &team).await?,
         "{}",
         agent.agent_log_tail(40)
     );
+    ensure!(uid(&agent, "elsewhere").await?.is_some());
+    // Nor does the next process forget it.
+    agent.process()?.restart()?;
+    let_removals_pass(&agent, "last").await?;
+    ensure!(
+        is_whole(&agent, &team).await?,
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    end_hook(&agent, &team).await?;
+    gone(&agent, &["elsewhere".to_owned()], PATIENCE).await?;
+    gone_entry(&agent, "inside").await?;
+    gone_entry(&agent, "namespaces").await?;
+    ensure!(!is_whole(&agent, &team).await?, "it stays");
+    Ok(())
+}
+
+/// A bundle comes to a namespace while the one that has it runs a hook of the version that leaves it out: it stays for that, and a third one
+/// that has it in its chart gets it.
+#[tokio::test]
+async fn a_namespace_stays_for_a_bundle_that_comes_at_the_last_moment() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let team = format!("{}-team", agent.id);
+    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
+    let of = |name: &str, text: &str| {
+        BundleDeployment::content(name, vec![("all.yaml".to_owned(), text.into())])
+            .helm("timeoutSeconds", json!(600))
+            .option("defaultNamespace", json!(target(&agent)))
+    };
+    agent
+        .apply(&of("namespaces", &(map("beside") + &namespace)))
+        .await?;
+    agent.wait_ready("namespaces").await?;
+    agent
+        .apply(&of(
+            "namespaces",
+            &(map("beside") + &unending("post-upgrade")),
+        ))
+        .await?;
+    wait_hook(&agent, &target(&agent)).await?;
+    let inside = of("inside", &map("inside")).option("defaultNamespace", json!(team));
+    agent.apply(&inside).await?;
+    agent.wait_ready("inside").await?;
+    let found = async || -> Result<_> {
+        let object = agent.object("v1", "ConfigMap", &team, "inside").await?;
+        Ok(object.map(|object| (object.uid(), object.metadata.deletion_timestamp)))
+    };
+    let before = found().await?;
+    end_hook(&agent, &target(&agent)).await?;
+    agent.wait_ready("namespaces").await?;
+    ensure!(
+        is_whole(&agent, &team).await?,
+        "{}",
+        agent.agent_log_tail(40)
+    );
+    agent.apply(&of("third", &namespace)).await?;
+    agent.wait_ready("third").await?;
+    ensure!(before.is_some() && found().await? == before);
     Ok(())
 }
 
@@ -1282,5 +1377,42 @@ async fn a_claimant_waits_no_longer_than_the_owner_is_there() -> Result<()> {
         .await
         .with_context(|| agent.agent_log_tail(40))?;
     ensure!(entry(&agent, "shared").await?.context("an entry")?["bundle"] == "alpha");
+    Ok(())
+}
+
+/// Who may write Secrets where an administrator's release is deletes its record, and makes the failed attempt over it look deployed.
+#[tokio::test]
+async fn a_release_stays_whose_record_was_deleted_under_a_failed_attempt() -> Result<()> {
+    let mut agent = TestAgent::prepare(Bed::shared().await?).await?;
+    hasty(&mut agent).await?;
+    deploy_own(&agent).await?;
+    let chart = Chart::small(&unique("web"), "1.0.0");
+    install(&agent, "web", &chart)?;
+    let before = uid(&agent, "web").await?.context("the release's object")?;
+    let mut files = with_refused("extra");
+    files.push(("map.yaml".to_owned(), map("web").into()));
+    let failing = BundleDeployment::content("failing", files)
+        .release("web", &target(&agent))
+        .helm("takeOwnership", json!(true));
+    agent.apply(&failing).await?;
+    agent
+        .wait_deploy_error("failing", |message| message.contains("selector"))
+        .await?;
+    agent.process()?.kill();
+    let storage = records(&agent).await?;
+    let mut forged = storage.get("web", 2).await?;
+    forged.set_status(release::Status::Deployed, "forged");
+    storage.update(&forged).await?;
+    let theirs = StoredRevision::new(1, release::Status::Deployed);
+    let theirs = Deletable::own(&theirs).context("a record")?;
+    storage.delete("web", &theirs).await?;
+    agent.process()?.restart()?;
+    agent.delete("failing").await?;
+    gone_entry(&agent, "web").await?;
+    ensure!(
+        uid(&agent, "web").await?.as_ref() == Some(&before),
+        "{}",
+        agent.agent_log_tail(40)
+    );
     Ok(())
 }

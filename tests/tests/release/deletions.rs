@@ -1,7 +1,7 @@
 //! What must not be deleted: somebody else's object with a hook's name, a definition that is a hook, an object that was recreated a
 //! moment ago, another release's object, the record of the revision an upgrade builds on.
 
-use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use http::{Method, Request};
@@ -9,7 +9,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use release::model::Status;
 use release::storage::Storage;
-use release::{Cluster, DeployOptions, RollbackSpec, UninstallError, UninstallSpec};
+use release::{
+    Cluster, DeployOptions, Neighbours, Occupancy, RollbackSpec, UninstallError, UninstallSpec,
+};
 use testbed::cluster::ADMIN;
 use testbed::proxy::{self, Answer};
 
@@ -495,25 +497,49 @@ async fn what_a_definition_defines_is_not_taken_for_gone_before_it_is_served() -
     Ok(())
 }
 
-/// A namespace that other releases are in stays, with the release that has it and with the version that drops it, and goes after them.
+/// What others have in each namespace of the test, which may change at any moment.
+#[derive(Clone)]
+struct Others(Arc<Mutex<Occupancy>>);
+
+impl Others {
+    fn new(occupancy: Occupancy) -> Self {
+        Self(Arc::new(Mutex::new(occupancy)))
+    }
+
+    fn are(&self, occupancy: Occupancy) {
+        *self.0.lock().expect("nobody panics") = occupancy;
+    }
+
+    fn neighbours(&self) -> Neighbours {
+        let others = Arc::clone(&self.0);
+        Neighbours::new(move |_| *others.lock().expect("nobody panics"))
+    }
+}
+
+fn namespace(name: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  labels: {{tier: gold}}\n"
+    )
+}
+
+/// Others are asked for when a namespace is about to be deleted, and not before: they may have come while hooks ran and objects were written.
 #[tokio::test]
-async fn a_namespace_that_another_release_is_in_outlives_the_one_that_has_it() -> Result<()> {
+async fn a_namespace_that_another_release_came_to_stays() -> Result<()> {
     let world = World::new().await?;
     let team = format!("{}-team", world.namespace);
-    let namespace = format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {team}}}\n");
-    let with = config_map("a", "1") + &namespace;
-    let inhabited = || BTreeSet::from([team.clone()]);
+    let others = Others::new(Occupancy::Vacant);
     let options = || DeployOptions {
-        inhabited: inhabited(),
+        neighbours: others.neighbours(),
         ..DeployOptions::default()
     };
-    let template = |manifest: &str| Template::new(manifest);
-    world.deploy_with(&template(&with), options()).await?;
+    let with = Template::new(&(config_map("a", "1") + &namespace(&team)));
+    world.deploy_with(&with, options()).await?;
     let before = world.id(&format!("namespace/{team}"))?;
-    let dropped = template(&config_map("a", "2"));
-    let done = world.deploy_with(&dropped, options()).await?;
+    let mut spec = world.spec(&Template::new(&config_map("a", "2")), options());
+    let come = others.clone();
+    spec.on_written = Some(Arc::new(move || come.are(Occupancy::Inhabited)));
+    let done = release::deploy(&world.cluster, &world.storage, &spec).await?;
     assert_eq!(done.retained.len(), 1, "{:?}", done.retained);
-    world.deploy_with(&template(&with), options()).await?;
     let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
     let is_whole = || -> Result<_> {
         assert_eq!(world.id(&format!("namespace/{team}"))?, before);
@@ -521,8 +547,44 @@ async fn a_namespace_that_another_release_is_in_outlives_the_one_that_has_it() -
         Ok(())
     };
     is_whole()?;
+    // What is removed has objects elsewhere, which others do not keep.
+    world.deploy_with(&with, options()).await?;
     let spec = UninstallSpec {
-        awaited: inhabited(),
+        neighbours: others.neighbours(),
+        ..UninstallSpec::new("web", &world.namespace)
+    };
+    others.are(Occupancy::Leaving);
+    for _ in 0..2 {
+        let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
+        assert!(
+            matches!(&removed, Err(UninstallError::Awaits(all)) if *all == [team.clone()]),
+            "{removed:?}"
+        );
+        assert_eq!(world.value("a").await?, "none");
+        assert_eq!(world.history().await?.len(), 2);
+        is_whole()?;
+    }
+    others.are(Occupancy::Inhabited);
+    let removed = release::uninstall(&world.cluster, &world.storage, &spec).await?;
+    assert_eq!(removed.inhabited.len(), 1);
+    assert!(world.history().await?.is_empty());
+    is_whole()
+}
+
+/// A release that waits for others in a namespace has its records still, though they are in another one that is its own.
+#[tokio::test]
+async fn the_namespace_of_a_releases_records_goes_last() -> Result<()> {
+    let world = World::new().await?;
+    let team = format!("{}-team", world.namespace);
+    let manifest = config_map("a", "1") + &namespace(&team) + &namespace(&world.namespace);
+    world.deploy(&manifest).await?;
+    let others = Others::new(Occupancy::Vacant);
+    let asked = (others.neighbours(), team.clone());
+    let spec = UninstallSpec {
+        neighbours: Neighbours::new(move |name| match name == asked.1 {
+            true => Occupancy::Leaving,
+            false => Occupancy::Vacant,
+        }),
         ..UninstallSpec::new("web", &world.namespace)
     };
     let removed = release::uninstall(&world.cluster, &world.storage, &spec).await;
@@ -530,14 +592,63 @@ async fn a_namespace_that_another_release_is_in_outlives_the_one_that_has_it() -
         matches!(removed, Err(UninstallError::Awaits(_))),
         "{removed:?}"
     );
-    assert_eq!(world.value("a").await?, "1");
-    is_whole()?;
-    let spec = UninstallSpec {
-        inhabited: inhabited(),
-        ..UninstallSpec::new("web", &world.namespace)
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    for name in [&team, &world.namespace] {
+        assert_eq!(world.kubectl(&["get", "namespace", name, leaving])?, "");
+    }
+    assert_eq!(world.history().await?.len(), 1);
+    Ok(())
+}
+
+/// What a release leaves to others is not its own any more: whose chart has it next gets it, and deletes it when it goes.
+#[tokio::test]
+async fn a_namespace_that_was_left_is_whose_chart_has_it_next() -> Result<()> {
+    let world = World::new().await?;
+    let team = format!("{}-team", world.namespace);
+    let others = Others::new(Occupancy::Inhabited);
+    let options = || DeployOptions {
+        neighbours: others.neighbours(),
+        ..DeployOptions::default()
     };
-    let removed = release::uninstall(&world.cluster, &world.storage, &spec).await?;
-    assert_eq!(removed.inhabited.len(), 1);
-    assert_eq!(world.value("a").await?, "none");
-    is_whole()
+    let with = Template::new(&(config_map("a", "1") + &namespace(&team)));
+    world.deploy_with(&with, options()).await?;
+    let before = world.id(&format!("namespace/{team}"))?;
+    let uninstall = async |world: &World| {
+        let spec = UninstallSpec {
+            neighbours: others.neighbours(),
+            ..UninstallSpec::new(&world.name, &world.namespace)
+        };
+        release::uninstall(&world.cluster, &world.storage, &spec).await
+    };
+    uninstall(&world).await?;
+    let labels = "--output=jsonpath={.metadata.labels}";
+    let labels = world.kubectl(&["get", "namespace", &team, labels])?;
+    assert!(
+        labels.contains("gold") && !labels.contains("managed-by"),
+        "{labels}"
+    );
+    // Another release installs it, one that had none of it upgrades to it, and it goes with who has it, not with an attempt that fails.
+    let next = world.beside("next").await?;
+    let chart = |name: &str| Template::new(&(config_map(name, "1") + &namespace(&team)));
+    next.deploy_with(&chart("b"), options()).await?;
+    uninstall(&next).await?;
+    let last = world.beside("last").await?;
+    last.deploy_with(&Template::new(&config_map("c", "1")), options())
+        .await?;
+    let refused = config_map("d", "1").replace("\ndata:", "\ndota:");
+    let failing = config_map("c", "2") + &namespace(&team) + &refused;
+    last.deploy_with(&Template::new(&failing), options())
+        .await
+        .unwrap_err();
+    last.deploy_with(&Template::new(&config_map("c", "3")), options())
+        .await?;
+    last.deploy_with(&chart("c"), options()).await?;
+    assert_eq!(world.id(&format!("namespace/{team}"))?, before);
+    others.are(Occupancy::Vacant);
+    uninstall(&last).await?;
+    let leaving = "--output=jsonpath={.metadata.deletionTimestamp}";
+    let left = world.kubectl(&["get", "namespace", &team, "--ignore-not-found", leaving])?;
+    let gone = world.kubectl(&["get", "namespace", &team, "--ignore-not-found"])?;
+    assert!(!left.is_empty() || gone.is_empty(), "{gone}");
+    Ok(())
 }

@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use objects::ObjectKey;
 use parking_lot::Mutex;
-use release::BoxError;
 use release::action::{DeployError, DeployOptions, DeploySpec, Deployed, Writer};
 use release::model::Release;
 use release::storage::Storage;
+use release::{BoxError, Neighbours};
 use serde_json::{Map, Value};
 use signatures::Policy;
 use templating::TemplateCache;
@@ -151,8 +151,8 @@ pub struct Base<'a> {
     pub known: Option<&'a Release>,
     /// Objects of it that others have by now; nothing if nobody has looked.
     pub contested: Option<BTreeSet<ObjectKey>>,
-    /// Namespaces that other releases are in.
-    pub inhabited: BTreeSet<String>,
+    /// Who else is in the namespaces that its chart had.
+    pub neighbours: Neighbours,
     /// There was no attempt before whose record is read.
     pub is_first: bool,
 }
@@ -321,7 +321,7 @@ impl Deployer {
         let Base {
             known,
             contested,
-            inhabited,
+            neighbours,
             is_first,
         } = base;
         let bundle = &filled.bundle;
@@ -405,7 +405,7 @@ impl Deployer {
                 create_namespace: options.create_namespace != Some(false),
                 take_ownership: helm.take_ownership,
                 contested,
-                inhabited,
+                neighbours,
                 check_ownership_first: plan::has_failed(&bundle.status),
                 force: helm.force || options.correct_drift.unwrap_or_default().force,
                 atomic: helm.atomic,

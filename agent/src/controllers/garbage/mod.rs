@@ -33,6 +33,7 @@ use verdict::{RemovalFacts, judge};
 
 use super::bundle_deployment::claims::{self, NextOwner, ReleaseId};
 use super::bundle_deployment::plan;
+use super::neighbours::Neighbourhood;
 use super::queue::{Queue, ReconcileKind};
 use super::store::Store;
 use crate::api::BundleDeployment;
@@ -52,6 +53,9 @@ const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// Deletions belong to those that were held for being too many when they come so many grace times after the last of them.
 const WAVE_GRACES: u32 = 6;
 
+/// How soon a removal that waits for others is tried again; their end wakes it.
+pub const NEIGHBOURS_RETRY: Duration = Duration::from_secs(20);
+
 /// A removal that did not work. Retried.
 #[derive(Debug, thiserror::Error)]
 pub enum RemovalError {
@@ -70,6 +74,8 @@ pub enum RemovalError {
     },
     #[error("failed to delete release {name}")]
     Uninstall { name: String, source: Redacted },
+    #[error("namespaces of release {0} are deleted once the releases in them are removed")]
+    Awaits(String),
     #[error("failed to delete copies of upstream resources")]
     DownstreamResources(#[source] Redacted),
 }
@@ -110,6 +116,7 @@ pub struct Collector {
     held: Held,
     report: Report,
     search: Search,
+    neighbourhood: Neighbourhood,
     /// How long a bundle must have another release, as other facts filled in its names, before a bundle that waits for the former one gets it.
     rename_grace: Duration,
 }
@@ -145,6 +152,7 @@ impl Collector {
             removal_grace,
             rename_grace,
         } = context;
+        let neighbourhood = Neighbourhood::new(store, ledger);
         Self {
             system_namespace: system_namespace.to_owned(),
             identities: Arc::clone(identities),
@@ -159,11 +167,18 @@ impl Collector {
                 identities: Arc::clone(identities),
                 store: Arc::clone(store),
                 ledger: Arc::clone(ledger),
+                neighbourhood: neighbourhood.clone(),
             },
+            neighbourhood,
             report: Report::new(maps, metrics.clone()),
             search: Search::new(&agent, system_namespace),
             rename_grace,
         }
+    }
+
+    /// Who is in a namespace besides a release.
+    pub fn neighbourhood(&self) -> &Neighbourhood {
+        &self.neighbourhood
     }
 
     /// The agent's own namespace, which records of ours name.
@@ -271,6 +286,7 @@ impl Collector {
         vec![
             ("held_bundles", self.held.len().max(self.report.count())),
             ("read_records", self.search.len()),
+            ("removals_that_wait_for_others", self.neighbourhood.count()),
         ]
     }
 
@@ -284,6 +300,7 @@ impl Collector {
     pub async fn is_back(&self, bundle: &BundleDeployment) {
         let name = bundle.name();
         self.held.forget(name);
+        self.neighbourhood.is_back(name);
         if self.report.let_go(name) {
             let text = "the bundledeployment is listed upstream again";
             logging::info!(bundle = name, "{}", text);
@@ -339,6 +356,7 @@ impl Collector {
         if self.ledger.of_bundle(bundle).is_empty() {
             self.store.forget_deletion(bundle);
             self.held.forget(bundle);
+            self.report.let_go(bundle);
             return Ok(Verdict::Alive);
         }
         let list = self.lister.list(missing_since).await?;
@@ -359,15 +377,15 @@ impl Collector {
         }
         match verdict {
             Verdict::Alive => self.store.forget_deletion(bundle),
-            Verdict::Wait => {}
+            Verdict::Wait | Verdict::Neighbours => {}
             Verdict::Claimed => self.tell_claimed(bundle, releases),
             Verdict::Held(reason) => self.hold(bundle, reason, &list, releases).await?,
             Verdict::Remove => {
                 // The proof does not survive a restart; that it was given does.
                 let begun = self.ledger.begin_removal(bundle).await;
                 begun.map_err(RemovalError::Ledger)?;
-                for (key, entry) in &releases {
-                    self.dispose(key, entry, Removal::OfBundle).await?;
+                if !self.dispose_all(releases).await? {
+                    return Ok(Verdict::Neighbours);
                 }
                 self.store.forget_deletion(bundle);
                 self.held.forget(bundle);
@@ -377,6 +395,29 @@ impl Collector {
             }
         }
         Ok(verdict)
+    }
+
+    /// Disposes of what a bundle had, as far as it does not wait for others. Whether that is all.
+    async fn dispose_all(
+        &self,
+        mut releases: Vec<(ReleaseKey, LedgerEntry)>,
+    ) -> Result<bool, RemovalError> {
+        loop {
+            let before = releases.len();
+            let mut waiting = Vec::new();
+            for (key, entry) in releases {
+                match self.dispose(&key, &entry, Removal::OfBundle).await {
+                    Err(RemovalError::Awaits(_)) => waiting.push((key, entry)),
+                    done => done?,
+                }
+            }
+            // Of those that are gone some may have been waited for.
+            match waiting.len() {
+                0 => return Ok(true),
+                left if left == before => return Ok(false),
+                _ => releases = waiting,
+            }
+        }
     }
 
     /// Removes the releases a bundle left behind when its namespace or release name changed. One that a bundle may want whose `${ }` are not
@@ -423,7 +464,13 @@ impl Collector {
                 false if matches!(next_owner, NextOwner::Unknown(_)) => continue,
                 false => Removal::Superseded(current),
             };
-            self.dispose(&key, &entry, removal).await?;
+            match self.dispose(&key, &entry, removal).await {
+                Err(RemovalError::Awaits(_)) => {
+                    let sooner = come_back.unwrap_or(NEIGHBOURS_RETRY);
+                    come_back = Some(sooner.min(NEIGHBOURS_RETRY));
+                }
+                done => done?,
+            }
         }
         Ok(come_back)
     }
@@ -481,6 +528,19 @@ impl Collector {
 
     /// A bundle has no use for one of its releases any more: a bundle that waits for it gets it, or it is removed, as far as it is the bundle's.
     async fn dispose(
+        &self,
+        key: &ReleaseKey,
+        entry: &LedgerEntry,
+        removal: Removal<'_>,
+    ) -> Result<(), RemovalError> {
+        self.give_or_remove(key, entry, removal).await?;
+        for waiting in self.neighbourhood.is_over(key) {
+            self.queue.wake(&waiting, ReconcileKind::Full);
+        }
+        Ok(())
+    }
+
+    async fn give_or_remove(
         &self,
         key: &ReleaseKey,
         entry: &LedgerEntry,

@@ -1,23 +1,23 @@
 //! Removing a release whose bundle is proven to be gone, as far as the release is proven to be the bundle's, with the account that deployed
 //! it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use objects::ObjectKey;
-use release::action::{UninstallSpec, Writer, uninstall};
+use release::action::{UninstallError, UninstallSpec, Writer, uninstall};
 use release::storage::{Storage, StorageError};
 
 use super::RemovalError;
-use crate::api::{AGENT_BUNDLE_PREFIX, ANNOTATION_AGENT_NAMESPACE};
+use crate::api::ANNOTATION_AGENT_NAMESPACE;
 use crate::client::identity::{DeploymentClient, Identities};
-use crate::controllers::bundle_deployment::claims::{self, NextOwner};
 use crate::controllers::bundle_deployment::downstream_resources;
+use crate::controllers::neighbours::Neighbourhood;
 use crate::controllers::store::Store;
 use crate::ledger::records::ReleaseRecords;
-use crate::ledger::{Hold, Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
+use crate::ledger::{Ledger, LedgerEntry, OwnedRecords, Proof, ReleaseKey, records};
 use crate::report::redact::{Redacted, SensitiveData};
 
 /// Why a release is removed.
@@ -46,15 +46,6 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Namespaces that other releases are in.
-#[derive(Default)]
-struct Neighbours {
-    /// Some of them stay.
-    staying: BTreeSet<String>,
-    /// All of them are about to go, as far as is known.
-    going: BTreeSet<String>,
-}
-
 /// Uninstalls releases.
 pub(super) struct Uninstaller {
     /// System namespace downstream.
@@ -62,6 +53,7 @@ pub(super) struct Uninstaller {
     pub(super) identities: Arc<Identities>,
     pub(super) store: Arc<Store>,
     pub(super) ledger: Arc<Ledger>,
+    pub(super) neighbourhood: Neighbourhood,
 }
 
 /// A release whose bundle is gone, as its records are.
@@ -99,7 +91,7 @@ impl Uninstaller {
         key: &ReleaseKey,
         entry: &LedgerEntry,
     ) -> Result<Found, RemovalError> {
-        let keeps = self.keeps(entry);
+        let keeps = self.neighbourhood.keeps(entry);
         let impersonated = self.identities.account(&entry.account)?;
         let bundle = records::Bundle {
             name: entry.bundle.clone(),
@@ -222,10 +214,20 @@ impl Uninstaller {
                 self.system_namespace.clone(),
             )]),
         };
-        let neighbours = self.neighbours(key, entry, removal);
-        (spec.inhabited, spec.awaited) = (neighbours.staying, neighbours.going);
+        let with_bundle = matches!(removal, Removal::OfBundle);
+        let neighbourhood = &self.neighbourhood;
+        spec.neighbours = neighbourhood.of_removal(key, &entry.bundle, with_bundle);
+        neighbourhood.waits_no_more(key);
         let done = match uninstall(impersonated.cluster(), &release.storage, &spec).await {
             Ok(done) => done,
+            Err(UninstallError::Awaits(namespaces)) => {
+                let (bundle, release) = (&entry.bundle, name);
+                for namespace in &namespaces {
+                    logging::info!(bundle, release, namespace, "others are about to leave it");
+                }
+                neighbourhood.waits(key, namespaces);
+                return Err(RemovalError::Awaits(key.to_string()));
+            }
             Err(_) if self.is_gone(namespace).await => return Ok(false),
             Err(failed) => {
                 let name = name.clone();
@@ -256,42 +258,11 @@ impl Uninstaller {
                     release,
                     kind,
                     name,
-                    "other releases are in it, left"
+                    "other releases are in it or come there, left"
                 );
             }
         }
         Ok(true)
-    }
-
-    /// Where other releases are. What goes with its bundle together with this one is none of them.
-    fn neighbours(
-        &self,
-        key: &ReleaseKey,
-        entry: &LedgerEntry,
-        removal: Removal<'_>,
-    ) -> Neighbours {
-        let mut found = Neighbours::default();
-        let claimants = self.store.claimants();
-        let is_of_bundle = matches!(removal, Removal::OfBundle);
-        for (other, known) in self.ledger.all() {
-            if other == *key || is_of_bundle && known.bundle == entry.bundle {
-                continue;
-            }
-            let next_owner = || claims::next_owner(&known.bundle, &other, &claimants);
-            let stays = self.store.is_listed(&known.bundle)
-                || self.keeps(&known)
-                || known.hold == Some(Hold::Held)
-                || known.lost.is_some()
-                || next_owner() != NextOwner::Nobody;
-            match (stays, known.is_removing) {
-                (true, _) => found.staying.insert(other.namespace),
-                (false, false) => found.going.insert(other.namespace),
-                // Of two that are in each other's namespaces neither waits.
-                (false, true) => false,
-            };
-        }
-        found.going.retain(|one| !found.staying.contains(one));
-        found
     }
 
     /// Removes the copies of upstream resources that only this bundle needs, unless its objects are to stay.
@@ -345,20 +316,13 @@ impl Uninstaller {
         removal: Removal<'_>,
         left_to: Option<&str>,
     ) -> Result<(), RemovalError> {
-        if !self.keeps(entry) {
+        if !self.neighbourhood.keeps(entry) {
             let impersonated = self.identities.account(&entry.account)?;
             self.remove_copies(key, entry, &impersonated, removal)
                 .await?;
         }
         let given_up = self.ledger.give_up(key, &entry.bundle, left_to).await;
         given_up.map_err(RemovalError::Ledger)
-    }
-
-    /// Whether a bundle's objects are to stay.
-    fn keeps(&self, entry: &LedgerEntry) -> bool {
-        entry.keep_resources
-            || self.store.kept_resources(&entry.bundle)
-            || entry.bundle.starts_with(AGENT_BUNDLE_PREFIX)
     }
 
     /// Forgets a release that is gone.

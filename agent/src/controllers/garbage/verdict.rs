@@ -18,6 +18,8 @@ pub enum Verdict {
     Wait,
     /// A bundle whose `${ }` are not filled in yet may want its release.
     Claimed,
+    /// Proven, and nothing is left but namespaces that other releases are about to leave.
+    Neighbours,
     /// Not proven, or too many at once: everything stays.
     Held(HoldReason),
     /// Proven.

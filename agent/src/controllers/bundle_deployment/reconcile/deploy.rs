@@ -351,6 +351,7 @@ impl Reconciler {
         let before = self.context.ledger.get(&key);
         let records = self.records(&bundle, impersonated, &key.namespace);
         let deployer = &self.context.deployer;
+        let neighbourhood = self.context.collector.neighbourhood();
         let contested = self.taken(bundle.name()).map(|mut contested| {
             // What changed since somebody looked may be another one's by now.
             contested.extend(
@@ -370,7 +371,7 @@ impl Reconciler {
                 Base {
                     known,
                     contested,
-                    inhabited: self.context.ledger.namespaces_beside(&key),
+                    neighbours: neighbourhood.of_deploy(&key, bundle.name()),
                     is_first: before.is_none(),
                 },
                 &mut state.report,

@@ -38,7 +38,7 @@ use crate::config::{Settings, Timing};
 use crate::controllers::crd_watch::CrdWatch;
 use crate::controllers::drift_watch::DriftWatches;
 use crate::controllers::facts::Facts;
-use crate::controllers::garbage::{Collector, RemovalError, Verdict};
+use crate::controllers::garbage::{Collector, NEIGHBOURS_RETRY, RemovalError, Verdict};
 use crate::controllers::queue::{ReconcileKind, Requeue};
 use crate::controllers::store::Store;
 use crate::controllers::values_watch::ValuesWatches;
@@ -412,6 +412,7 @@ impl Reconciler {
             }
             Ok(Verdict::Wait) => Requeue::after(self.timing.removal_grace),
             Ok(Verdict::Claimed) => Requeue::after(CLAIMED_RETRY),
+            Ok(Verdict::Neighbours) => Requeue::after(NEIGHBOURS_RETRY),
             // All that is held is looked at together.
             Ok(Verdict::Held(_)) => Requeue::IDLE,
             Err(failed) => {
