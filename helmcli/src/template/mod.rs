@@ -448,3 +448,18 @@ fn no_post_renderer(name: &str) -> String {
         quote(name)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::template_name;
+
+    #[test]
+    fn a_name_template_reads_neither_environment_nor_network() {
+        assert_eq!(template_name("a-{{ upper \"b\" }}").unwrap(), "a-B");
+        for function in ["env", "expandenv", "getHostByName"] {
+            let error = template_name(&format!("{{{{ {function} \"HOME\" }}}}")).unwrap_err();
+            let expected = format!("function \"{function}\" not defined");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+    }
+}

@@ -92,6 +92,25 @@ async fn a_rollback_deletes_objects_of_failed_and_deployed_revisions() -> Result
 }
 
 /// Revisions that were pruned, or never were, are told as helm tells them, and nothing is written.
+/// Nothing is left pending: the next deploy goes on from a revision that says that it failed.
+#[tokio::test]
+async fn a_rollback_whose_hook_fails_is_a_failed_revision() -> Result<()> {
+    let world = World::new().await?;
+    let refused = config_map("hook", "1").replace("\ndata:", "\ndota:");
+    let first = Template::new(&config_map("a", "1")).hook("hook", "pre-rollback", &refused);
+    world.deploy_with(&first, options(0, false)).await?;
+    world.deploy(&config_map("a", "2")).await?;
+    let error = roll_back(&world, 1, 0).await.unwrap_err();
+    let text = release::error_chain(&error);
+    assert!(text.starts_with("pre-rollback hooks failed"), "{text}");
+    assert_eq!(
+        world.history().await?,
+        ["1 superseded", "2 deployed", "3 failed"]
+    );
+    assert_eq!(world.value("a").await?, "2");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_rollback_to_a_revision_that_is_not_stored_is_refused() -> Result<()> {
     let world = World::new().await?;

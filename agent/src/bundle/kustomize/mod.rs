@@ -316,6 +316,18 @@ mod tests {
         assert_eq!(kustomization.build(Vec::new()).unwrap().len(), 1);
     }
 
+    /// What a kustomization may say does not depend on whether a chart stands beside it.
+    #[test]
+    fn one_text_is_no_list_of_resources_though_a_chart_renders() {
+        let files = [
+            ("kustomization.yaml", "resources: map.yaml\n"),
+            ("map.yaml", MAP),
+        ];
+        let built = kustomization("", &files).unwrap();
+        let beside_a_chart = built.build(vec![rendered("t/a.yaml", MAP)]).err();
+        assert_eq!(beside_a_chart, Some(failure(&files)));
+    }
+
     #[test]
     fn an_empty_kustomization_lets_a_chart_pass() {
         let files = [("kustomization.yaml", "")];

@@ -223,6 +223,33 @@ mod tests {
     }
 
     #[test]
+    fn charts_that_do_not_fit_come_in_the_order_of_their_names() {
+        let mut files = vec![crate::File::new(
+            "Chart.yaml",
+            "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+        )];
+        let mut values = serde_json::Map::new();
+        for name in ["zoo", "api", "cache", "mail"] {
+            let file =
+                |file: &str, text: String| crate::File::new(format!("charts/{name}/{file}"), text);
+            files.push(file(
+                "Chart.yaml",
+                format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n"),
+            ));
+            files.push(file(
+                "values.schema.json",
+                r#"{"required": ["x"]}"#.to_owned(),
+            ));
+            values.insert(name.to_owned(), json!({}));
+        }
+        let mut warnings = crate::Warnings::default();
+        let chart = crate::loader::load_files(files, &mut warnings).unwrap();
+        let errors = super::validate(&chart, &values.into(), None, &mut warnings).unwrap_err();
+        let charts: Vec<_> = errors.charts().collect();
+        assert_eq!(charts, ["api", "cache", "mail", "zoo"]);
+    }
+
+    #[test]
     fn schemas_read_no_files_and_fetch_nothing() {
         for reference in ["file:///etc/passwd", "http://localhost/x", "other.json"] {
             let schema = json!({"$ref": reference}).to_string();
