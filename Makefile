@@ -10,7 +10,7 @@ DENY := $(CACHE)/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench kills soak simulate mutations record record-signatures kustomize-diff kustomize-public compare check fuzz tools corpus fmt image image-check tools-node test-node
+.PHONY: help demo package test bench kills soak simulate mutations record record-signatures kustomize-diff kustomize-public compare check fuzz tools corpus fmt image image-check tools-node test-node
 
 help: ## Show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do \
@@ -126,6 +126,9 @@ check: ## Formatting, lints and faults of the documentation as errors, dependenc
 	cargo clippy --package templating --no-default-features -- -D warnings
 	cargo package --quiet --offline --no-verify --allow-dirty --package golib --package logging --package templating --package chart --package kustomize
 	@$(MAKE) --no-print-directory deny
+
+package: ## Pack the crates that others take, and build each from its package with the others' packages (two to ten minutes)
+	cargo package --quiet --allow-dirty --package golib --package templating --package chart --package kustomize
 
 # A machine without the registry still runs the other checks, and says what it left out.
 .PHONY: deny
